@@ -1,0 +1,74 @@
+"""Muster: multi-node jobs, described once, run on this machine or on the cluster you have.
+
+    import muster
+
+    run = muster.run("train.py", nodes=2, framework="pytorch", args=["--epochs", "3"])
+    run.wait().state          # "SUCCEEDED"
+    for record in run.logs():
+        print(record.rank, record.message)
+
+Everything public is listed in `__all__`; each name is imported when first used, so that
+`import muster` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muster.client.api import (
+        Client,
+        Job,
+        JobRun,
+        Node,
+        Setting,
+        get_job,
+        get_run,
+        jobs,
+        run,
+        runs,
+    )
+    from muster.errors import InvalidInput, MusterError, NotFound, Problem
+    from muster.storage.logs import LogRecord
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "InvalidInput",
+    "Job",
+    "JobRun",
+    "LogRecord",
+    "MusterError",
+    "Node",
+    "NotFound",
+    "Problem",
+    "Setting",
+    "get_job",
+    "get_run",
+    "jobs",
+    "run",
+    "runs",
+]
+
+_HOME = {
+    "InvalidInput": "muster.errors",
+    "MusterError": "muster.errors",
+    "NotFound": "muster.errors",
+    "Problem": "muster.errors",
+    "LogRecord": "muster.storage.logs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'muster' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME.get(name, "muster.client.api")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

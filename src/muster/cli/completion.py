@@ -1,0 +1,23 @@
+"""`muster completion`."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Completion for SHELL, to be read when it starts.
+
+    \b
+    bash: muster completion bash > ~/.local/share/bash-completion/completions/muster
+    zsh:  muster completion zsh > ~/.zfunc/_muster
+    fish: muster completion fish > ~/.config/fish/completions/muster.fish
+    """
+    from muster.cli.main import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "the choices are those click knows"
+    click.echo(kind(cli, {}, "muster", "_MUSTER_COMPLETE").source())

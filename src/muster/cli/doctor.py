@@ -1,0 +1,29 @@
+"""`muster doctor`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from muster.cli.arguments import json_option
+from muster.cli.output import print_json, use_color
+
+
+@click.command()
+@json_option()
+def doctor(as_json: bool) -> None:
+    """What this machine can do for runs, and what to install for more."""
+    from muster.service import examine_machine
+
+    findings = examine_machine()
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+        return
+    for finding in findings:
+        mark = "yes" if finding.works else "no "
+        if use_color():
+            mark = click.style(mark, fg="green" if finding.works else "yellow")
+        click.echo(f"{mark} {finding.name}: {finding.says}")
+        if finding.advice:
+            click.echo(f"    for more: {finding.advice}")

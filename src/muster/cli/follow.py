@@ -1,0 +1,49 @@
+"""Printing a run's output, each line with the group and rank it came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import click
+
+from muster.cli.output import GROUP_COLORS, use_color
+from muster.storage.logs import LogChunk, StreamInfo, prefixed
+
+
+class Printer:
+    """Writes chunks of whole lines to stdout, in bulk: as fast as the nodes write them.
+
+    groups: name -> number of nodes, in order; for colours and the width of the prefix.
+    """
+
+    def __init__(self, groups: Mapping[str, int], *, processes: int = 1) -> None:
+        self._color = use_color()
+        self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
+        nodes = sum(groups.values())
+        self._processes = processes
+        deepest = len(str(nodes - 1)) + (1 + len(str(processes - 1)) if processes > 1 else 0)
+        self._width = max((len(name) for name in groups), default=0) + 1 + deepest
+        self._prefixes: dict[int, bytes] = {}
+
+    def print(self, chunks: Iterable[LogChunk]) -> None:
+        """Print as it comes; returns when nothing more does."""
+        for chunk in chunks:
+            self._write(prefixed(chunk, self._prefix(chunk.stream)))
+
+    def _prefix(self, stream: StreamInfo) -> bytes:
+        known = self._prefixes.get(stream.number)
+        if known is None:
+            name = f"{stream.group}/{stream.rank}"
+            if self._processes > 1:
+                name += f".{stream.local_rank}"
+            text = f"{name:<{self._width}} | "
+            if self._color:
+                text = click.style(text, fg=self._colors.get(stream.group))
+            known = self._prefixes[stream.number] = text.encode()
+        return known
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(1, view) :]

@@ -1,0 +1,78 @@
+"""`muster jobs`."""
+
+from __future__ import annotations
+
+import click
+
+from muster.cli.arguments import job_argument, json_option
+from muster.cli.output import ago, print_json, print_table
+
+
+@click.group()
+def jobs() -> None:
+    """List, show and edit jobs."""
+
+
+@jobs.command("list")
+@json_option()
+def list_jobs(as_json: bool) -> None:
+    """Jobs, newest first; a changed file is a new version of its job."""
+    from muster.client.api import Client, Job
+
+    client = Client()
+    found = client.service.jobs()
+    if as_json:
+        print_json([Job(client, record).to_dict() for record in found])
+        return
+    if not found:
+        click.echo("no jobs", err=True)
+    print_table(
+        ("JOB", "ID", "CREATED", "CODE", "DESCRIPTION"),
+        [
+            (
+                f"{job.name}@{job.version}",
+                job.id,
+                ago(job.created_at),
+                job.artifact_name or "-",
+                job.description.partition("\n")[0],
+            )
+            for job in found
+        ],
+    )
+
+
+@jobs.command()
+@job_argument()
+@json_option()
+def show(job_name: str, as_json: bool) -> None:
+    """A job's spec, with everything it left open filled in."""
+    from muster.client.api import Client, Job
+
+    client = Client()
+    job = Job(client, client.service.job(job_name))
+    if as_json:
+        print_json(job.to_dict())
+        return
+    import yaml
+
+    click.echo(f"# {job.name}@{job.version}, id {job.id}")
+    click.echo(yaml.safe_dump(job.spec, sort_keys=False), nl=False)
+
+
+@jobs.command()
+@job_argument()
+@click.option("--set", "sets", multiple=True, required=True, metavar="PATH=VALUE")
+@json_option()
+def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
+    """Change a job's resources, shape, mounts, description or tags.
+
+    Runs keep what they started with. Anything else makes another job: change the file and run it.
+    """
+    from muster.client.api import Client, Job
+
+    client = Client()
+    job = Job(client, client.service.job(job_name)).edit(*sets)
+    if as_json:
+        print_json(job.to_dict())
+    else:
+        click.echo(f"{job.name}@{job.version} changed; runs from now on use it")

@@ -1,0 +1,50 @@
+"""`muster logs`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from muster.cli.arguments import run_argument
+
+
+@click.command()
+@run_argument()
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON record a line.")
+def logs(
+    run_name: str,
+    follow: bool,
+    ranks: tuple[int, ...],
+    groups: tuple[str, ...],
+    stream: str | None,
+    tail: int | None,
+    as_json: bool,
+) -> None:
+    """A run's output, of all its nodes, in the order it was written."""
+    from muster.cli.follow import Printer
+    from muster.client.api import Client
+    from muster.client.logs import Selection
+
+    run = Client().run(run_name)
+    selection = Selection(
+        ranks=run.checked_ranks(ranks) if ranks else None,
+        groups=run.checked_groups(groups) if groups else None,
+        streams=[stream] if stream else None,
+        tail=tail,
+    )
+    chunks = run.log_chunks(selection, follow=follow)
+    if not as_json:
+        Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
+        return
+    from muster.client.api import record_dict
+    from muster.storage.logs import records
+
+    for chunk in chunks:
+        for record in records(chunk):
+            click.echo(json.dumps(record_dict(record)))

@@ -1,0 +1,88 @@
+"""The `muster` command. Each subcommand is imported when it is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from muster.errors import EXIT_INTERRUPTED, MusterError
+
+#: Subcommand -> (module, one line for the overview).
+_COMMANDS = {
+    "run": ("muster.cli.run", "Start a run and follow its output."),
+    "runs": ("muster.cli.runs", "List, show and cancel runs."),
+    "logs": ("muster.cli.logs", "Show a run's output."),
+    "jobs": ("muster.cli.jobs", "List, show and edit jobs."),
+    "explain": ("muster.cli.explain", "Say what would run, without running it."),
+    "events": ("muster.cli.events", "Show what happened to a run."),
+    "doctor": ("muster.cli.doctor", "Say what this machine can do."),
+    "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
+    "completion": ("muster.cli.completion", "Print shell completion."),
+}
+
+
+class _Lazy(click.Group):
+    """A group whose commands are modules with a function of the same name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], _COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(None, "-V", "--version", package_name="muster-jobs")
+def cli() -> None:
+    """Multi-node jobs, described once, run on this machine or on the cluster you have.
+
+    RUN is a run's name, its id or the beginning of one, or `last`.
+
+    \b
+    Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled or timed
+    out, 4 trouble of the platform or engine, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """The entry point: errors become one clear message and a documented exit code."""
+    try:
+        code: Any = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        code = stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # whoever read our output has had enough; say nothing more, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except MusterError as error:
+        for line in str(error).splitlines():
+            click.echo(f"{click.style('error:', fg='red')} {line}", err=True)
+        code = error.exit_code
+    sys.exit(code if isinstance(code, int) else 0)

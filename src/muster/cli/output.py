@@ -1,0 +1,98 @@
+"""How things are shown: tables, states, times, JSON. The same everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from muster.errors import EXIT_CANCELED, EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED
+from muster.lifecycle.states import RunState
+
+_COLORS = {
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELED": "yellow",
+    "CANCELING": "yellow",
+    "STOPPED": "yellow",
+    "IN_PROGRESS": "cyan",
+    "RUNNING": "cyan",
+    "READY": "cyan",
+}
+#: One for each node group, in order, for the prefix of its lines.
+GROUP_COLORS = ("cyan", "magenta", "green", "blue", "yellow", "bright_black")
+
+
+def use_color(descriptor: int = 1) -> bool:
+    """Whether what goes to this descriptor may be coloured (see no-color.org)."""
+    return os.isatty(descriptor) and "NO_COLOR" not in os.environ
+
+
+def state(name: str) -> str:
+    """A state in its colour."""
+    return click.style(name, fg=_COLORS.get(name)) if use_color() else name
+
+
+def print_json(data: Any) -> None:
+    """Data alone on stdout."""
+    click.echo(json.dumps(data, indent=2))
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as they need; the last one is cut to the terminal."""
+    if not rows:
+        return
+    cells = [header, *rows]
+    widths = [max(len(click.unstyle(row[i])) for row in cells) for i in range(len(header))]
+    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for number, row in enumerate(cells):
+        padded = [
+            cell + " " * (width - len(click.unstyle(cell)))
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        line = "  ".join(padded).rstrip()
+        if limit and len(click.unstyle(line)) > limit:
+            room = limit - sum(widths[:-1]) - 2 * (len(widths) - 1)
+            line = "  ".join([*padded[:-1], _cut(row[-1], max(room, 8))])
+        click.echo(click.style(line, bold=True) if number == 0 and use_color() else line)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def ago(seconds: float | None) -> str:
+    """A moment (epoch seconds) as its distance from now."""
+    return "-" if seconds is None else f"{span(time.time() - seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A length of time, as short as a table wants it."""
+    if seconds < 60:
+        return f"{max(seconds, 0):.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            break
+    whole, rest = divmod(seconds, size)
+    smaller = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
+    part = int(rest // smaller[0])
+    return f"{int(whole)}{unit}{part}{smaller[1]}" if part else f"{int(whole)}{unit}"
+
+
+def exit_code_of(run_state: str) -> int:
+    """The documented exit code for a run that ended like this."""
+    match RunState(run_state):
+        case RunState.SUCCEEDED:
+            return EXIT_OK
+        case RunState.FAILED:
+            return EXIT_RUN_FAILED
+        case RunState.CANCELED | RunState.CANCELING:
+            return EXIT_CANCELED
+        case _:
+            return EXIT_PLATFORM

@@ -1,0 +1,154 @@
+"""`muster run`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.control.launcher import Launcher
+from muster.errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from muster.client.api import Client, JobRun
+    from muster.service import Draft
+
+
+class _Args(click.Command):
+    """Everything after `--` belongs to the program; options may stand on either side of TARGET."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["after"] = None
+        if "--" in args:
+            cut = args.index("--")
+            args, ctx.meta["after"] = args[:cut], args[cut + 1 :]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Args)
+@click.argument("target", required=False)
+@click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
+@click.option("--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable.")
+@click.option("--framework", help="generic (default), pytorch, or an installed one.")
+@click.option("--name", help="The job's name (default: from TARGET).")
+@click.option("--entrypoint", help="File to run inside a folder or archive.")
+@click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
+@click.option("--network", help="shared or isolated.")
+@click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled.")
+@click.option("--mount", multiple=True, metavar="SRC[:PATH[:ro]]", help="Show SRC to the nodes.")
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
+@click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")
+@click.pass_context
+def run(ctx: click.Context, **options: Any) -> None:
+    """Start a run of TARGET and follow its output until it ends.
+
+    TARGET is a spec file, a script, a folder or an archive. What follows -- are the program's
+    arguments; without TARGET it is the command itself.
+
+    \b
+    muster run examples/pytorch-digits/job.yaml
+    muster run train.py --nodes 4 --framework pytorch -- --epochs 3
+    muster run --nodes 2 -- hostname
+
+    Ctrl-C leaves the run going; twice cancels it.
+    """
+    # forked before anything else is imported: small, and warm by the time the spec is checked
+    launcher = Launcher.fork()
+    from muster.client.api import Client
+
+    client = Client(launcher=launcher)
+    draft = draft_from(client, ctx.meta["after"], **options)
+    started = client.start(draft)
+    if options["detach"]:
+        _print_detached(started, as_json=options["as_json"])
+        return
+    ctx.exit(_follow(started, draft, as_json=options["as_json"]))
+
+
+def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
+    """The run that a command line describes, checked and planned."""
+    from muster.spec.overrides import overrides_from_flags
+
+    target = options["target"]
+    job, new = client.job(
+        target,
+        command=after if target is None else None,
+        name=options["name"],
+        framework=options["framework"],
+        entrypoint=options["entrypoint"],
+        processes_per_node=options["processes_per_node"],
+        network=options["network"],
+    )
+    overrides = overrides_from_flags(
+        nodes=options["nodes"],
+        env=options["env"],
+        max_runtime=options["max_runtime"],
+        mounts=options["mount"],
+        sets=options["sets"],
+        args=after if target is not None else None,
+        environ=os.environ,
+    )
+    return client.draft(job, overrides, new_job=new)
+
+
+def _print_detached(run: JobRun, *, as_json: bool) -> None:
+    from muster.cli.output import print_json
+
+    if as_json:
+        print_json(run.to_dict())
+        return
+    click.echo(run.id)
+    click.echo(f"{run.name} started; `muster logs {run.name} --follow` shows it", err=True)
+
+
+def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
+    from muster.cli.follow import Printer
+    from muster.cli.output import exit_code_of, print_json
+    from muster.client.logs import Selection
+
+    if as_json:
+        run.wait()
+        print_json(run.to_dict())
+        return exit_code_of(run.state)
+    groups = {group.name: group.size for group in draft.plan.groups}
+    for note in draft.notes:
+        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    try:
+        printer = Printer(groups, processes=draft.plan.processes_per_node)
+        printer.print(run.log_chunks(Selection(), follow=True))
+        run.wait()
+    except KeyboardInterrupt:
+        return _interrupted(run)
+    _summary(run, len(draft.plan.nodes))
+    return exit_code_of(run.state)
+
+
+def _interrupted(run: JobRun) -> int:
+    """The first Ctrl-C lets go of the run; a second one, while we say so, cancels it."""
+    click.echo(
+        f"\nlet go of {run.name}; it goes on. `muster logs {run.name} --follow` shows it, "
+        f"`muster runs cancel {run.name}` ends it (so does another Ctrl-C now)",
+        err=True,
+    )
+    try:
+        signal.sigtimedwait([], 1.0) if hasattr(signal, "sigtimedwait") else None
+    except KeyboardInterrupt:
+        click.echo(f"canceling {run.name}", err=True)
+        run.cancel("canceled by Ctrl-C").wait()
+        _summary(run, len(run.nodes))
+    return EXIT_INTERRUPTED
+
+
+def _summary(run: JobRun, nodes: int) -> None:
+    from muster.cli.output import span, state
+
+    sys.stdout.flush()
+    took = f" in {span(run.seconds)}" if run.seconds is not None else ""
+    head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
+    click.echo(head, err=True)
+    for line in run.details.splitlines():
+        click.echo(f"  {line}", err=True)

@@ -1,0 +1,185 @@
+"""`muster runs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.arguments import json_option, run_argument
+from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
+
+if TYPE_CHECKING:
+    from muster.client.api import JobRun
+    from muster.store.records import RunSummary
+
+
+@click.group()
+def runs() -> None:
+    """List, show and cancel runs."""
+
+
+@runs.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state.")
+@click.option("--job", metavar="JOB", help="Only runs of this job.")
+@click.option("--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most so many; 0: all.")
+@json_option()
+def list_runs(
+    states: tuple[str, ...], job: str | None, since: str | None, limit: int, as_json: bool
+) -> None:
+    """Runs, newest first."""
+    from muster.cli.filters import job_filter, since_filter, state_filter
+    from muster.client.api import Client
+
+    client = Client()
+    found = client.summaries(
+        states=state_filter(states),
+        job=job_filter(client, job),
+        since=since_filter(since),
+        limit=limit or None,
+    )
+    if as_json:
+        print_json([_summary_dict(summary) for summary in found])
+        return
+    if not found:
+        click.echo("no runs" if not (states or job or since) else "no such runs", err=True)
+        return
+    header = ("RUN", "ID", "STATE", "NODES", "STARTED", "TIME", "DETAILS")
+    print_table(header, [_row(summary) for summary in found])
+    if limit and len(found) == limit:
+        click.echo(f"the newest {limit}; --limit 0 shows all", err=True)
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
+    took = "-" if run.started_at is None else _took(run.started_at, run.finished_at)
+    first = run.details.partition("\n")[0]
+    return (
+        run.name,
+        run.id,
+        state(str(run.state)),
+        str(run.node_count),
+        ago(run.created_at),
+        took,
+        first,
+    )
+
+
+def _took(started: float, finished: float | None) -> str:
+    import time
+
+    return span((finished or time.time()) - started)
+
+
+def _summary_dict(run: RunSummary) -> dict[str, object]:
+    from muster.client.api import time_text
+
+    data: dict[str, object] = {name: getattr(run, name) for name in run.__dataclass_fields__}
+    for name in ("created_at", "started_at", "finished_at"):
+        data[name] = time_text(getattr(run, name))
+    return data
+
+
+@runs.command()
+@run_argument()
+@json_option()
+def show(run_name: str, as_json: bool) -> None:
+    """What a run is, why it is in its state, its nodes, and where each setting came from."""
+    from muster.client.api import Client
+
+    run = Client().run(run_name)
+    if as_json:
+        settings = [{"path": s.path, "value": s.value, "origin": s.origin} for s in run.settings()]
+        print_json({**run.to_dict(), "why": run.why(), "settings": settings})
+        return
+    _show(run)
+
+
+def _show(run: JobRun) -> None:
+    took = f" after {span(run.seconds)}" if run.seconds is not None else ""
+    click.echo(f"{run.name}  {state(run.state)}{took}")
+    for reason in run.why():
+        for line in reason.splitlines():
+            click.echo(f"  {line}")
+    for note in run.notes:
+        click.echo(f"  note: {note}")
+    click.echo()
+    print_table(
+        ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "EXIT", "TIME"),
+        [
+            (
+                str(node.rank),
+                node.group,
+                node.fqdn,
+                node.address,
+                state(node.state),
+                "-" if node.exit_code is None else str(node.exit_code),
+                "-"
+                if node.started_at is None
+                else _took(
+                    node.started_at.timestamp(),
+                    node.finished_at.timestamp() if node.finished_at else None,
+                ),
+            )
+            for node in run.nodes
+        ],
+    )
+    click.echo()
+    print_table(
+        ("SETTING", "VALUE", "FROM"),
+        [(s.path, _value(s.value), s.origin) for s in run.settings()],
+    )
+    click.echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
+
+
+def _value(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
+@click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
+@json_option()
+def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
+    """End runs: SIGTERM, their grace period, SIGKILL. Final."""
+    from muster.client.api import Client
+
+    client = Client()
+    found = [client.run(name) for name in run_name]
+    ended = {run.id for run in found if run.done}
+    for run in found:
+        run.cancel()
+    for run in found:
+        if not no_wait:
+            run.wait()
+    if as_json:
+        print_json([run.to_dict() for run in found])
+        return
+    for run in found:
+        already = " already" if run.id in ended else ""
+        click.echo(f"{run.name} is{already} {state(run.state)}")
+
+
+@runs.command()
+@run_argument()
+@click.option("--timeout", metavar="TIME", help="Give up after 90s, 10m, ... (exit code 3).")
+@json_option()
+@click.pass_context
+def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) -> None:
+    """Wait until a run has ended; the exit code tells how."""
+    from muster.cli.filters import duration
+    from muster.client.api import Client
+
+    run = Client().run(run_name)
+    try:
+        run.wait(None if timeout is None else duration("--timeout", timeout))
+    except TimeoutError as error:
+        click.echo(f"{error}; it is {run.refresh().state}", err=True)
+        ctx.exit(3)
+    if as_json:
+        print_json(run.to_dict())
+    else:
+        click.echo(f"{run.name} {state(run.state)}")
+    ctx.exit(exit_code_of(run.state))

@@ -1,0 +1,116 @@
+"""A run's output: what there is, and what is still to come."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.control.watch import supervisor_end
+from muster.service import Service
+from muster.storage.logs import LogChunk, LogCursor, StreamInfo
+from muster.storage.notify import Watcher
+from muster.store.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which output is wanted; None = all. tail: only the last lines of it."""
+
+    ranks: Collection[int] | None = None
+    groups: Collection[str] | None = None
+    streams: Collection[str] | None = None
+    tail: int | None = None
+
+    def __call__(self, stream: StreamInfo) -> bool:
+        return (
+            (self.ranks is None or stream.rank in self.ranks)
+            and (self.groups is None or stream.group in self.groups)
+            and (self.streams is None or stream.stream in self.streams)
+        )
+
+
+def chunks(
+    service: Service, run: RunRecord, selection: Selection, *, follow: bool
+) -> Iterator[LogChunk]:
+    """Whole lines in the order they were written. follow: until the run has ended."""
+    folder = service.home.run_dir(run.id).logs(run.attempt)
+    source = _Followed(service, run, folder) if follow else None
+    try:
+        if source is not None:
+            source.wait_until_there()
+        if not (folder / "streams.json").exists():
+            return  # its output was not wanted, or nothing has started
+        cursor = LogCursor(folder, selection)
+        if selection.tail is not None:
+            cursor.tail(selection.tail)
+        while True:
+            yield from cursor.read()
+            if cursor.finished or source is None or source.ended:
+                break
+            source.wait(folder / "index")
+        yield from cursor.drain()
+    finally:
+        if source is not None:
+            source.close()
+
+
+class _Followed:
+    """Waiting for a run's log to grow or its supervisor to end, told by the kernel."""
+
+    def __init__(self, service: Service, run: RunRecord, folder: Path) -> None:
+        self._folder = folder
+        self._end = supervisor_end(service.home, run.id)
+        self._watcher: Watcher | None = None
+        self.ended = self._end is None
+        del run
+
+    def wait_until_there(self) -> None:
+        """Return when the log exists, or never will."""
+        if not self._wanted():
+            return
+        parent = self._folder
+        while not parent.exists():
+            parent = parent.parent
+        watcher = Watcher()
+        watcher.add(parent)
+        while self._wanted() and not self.ended:
+            nearer = next((p for p in (self._folder, *self._folder.parents) if p.exists()), parent)
+            if nearer != parent:
+                parent = nearer
+                watcher.add(parent)
+                continue
+            self._poll(watcher)
+        watcher.close()
+
+    def _wanted(self) -> bool:
+        return not (self._folder / "streams.json").exists()
+
+    def wait(self, index: Path) -> None:
+        """Return when the index may have grown or the supervisor has ended."""
+        if self._watcher is None:
+            self._watcher = Watcher()
+            self._watcher.add(index)
+            return  # it may have grown before we watched
+        self._poll(self._watcher)
+
+    def _poll(self, watcher: Watcher) -> None:
+        poll = select.poll()
+        descriptor = watcher.fileno()
+        if descriptor is not None and descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+        if self._end is not None:
+            poll.register(self._end, select.POLLIN)
+        patience = watcher.timeout()
+        for ready, _ in poll.poll(None if patience is None else patience * 1000):
+            if ready == self._end:
+                self.ended = True
+        watcher.drain()
+
+    def close(self) -> None:
+        if self._end is not None:
+            os.close(self._end)
+        if self._watcher is not None:
+            self._watcher.close()

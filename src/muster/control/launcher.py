@@ -1,0 +1,190 @@
+"""A small warm process that forks supervisors, so that a run costs no interpreter start.
+
+A fork of a large process is slow (its page tables are copied) and drags its memory along. The
+command line forks this process off first thing, while it is small itself; a program that uses the
+Python API has one started beside it, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.errors import EngineError
+
+_HEADER = struct.Struct("=I")
+
+
+class Launcher:
+    """The submitter's end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    @classmethod
+    def fork(cls) -> Launcher:
+        """A launcher forked from this process, which should be small and have one thread."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the submitter's affair
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                serve(theirs)
+            os._exit(0)
+        theirs.close()
+        return cls(ours)
+
+    @classmethod
+    def spawn(cls) -> Launcher:
+        """A launcher in an interpreter of its own, for programs of any size."""
+        ours, theirs = socket.socketpair()
+        theirs.set_inheritable(True)
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from muster.control.launcher import serve_on; serve_on({theirs.fileno()})"
+        )
+        argv = [sys.executable, "-S", "-c", code]
+        os.posix_spawn(sys.executable, argv, os.environ, setsigmask=())
+        theirs.close()
+        return cls(ours)
+
+    def start(self, home: Path, run_id: str, lease: int, environ: Mapping[str, str]) -> int:
+        """Have a supervisor started for a run; it takes the lease over. Returns its pid.
+
+        Raises EngineError if it cannot be.
+        """
+        request = {
+            "home": str(home),
+            "run_id": run_id,
+            "environ": dict(environ),
+            "python": sys.executable,
+        }
+        data = json.dumps(request).encode()
+        try:
+            socket.send_fds(self._sock, [_HEADER.pack(len(data))], [lease])
+            self._sock.sendall(data)
+            answer = self._sock.recv(4096).decode()
+        except OSError as error:
+            raise EngineError(f"cannot start a supervisor: {error.strerror}") from None
+        if not answer.isdigit():
+            raise EngineError(f"cannot start a supervisor: {answer or 'the launcher went away'}")
+        return int(answer)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def serve_on(descriptor: int) -> None:
+    """A spawned launcher's whole life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setsid()
+    serve(socket.socket(fileno=descriptor))
+
+
+def serve(sock: socket.socket) -> None:
+    """Start a supervisor for each request until the submitter goes away."""
+    from muster.control import supervisor  # noqa: F401  warm before the first request
+
+    gc.collect()
+    gc.freeze()  # what is loaded now is never collected, so children share its pages
+    while True:
+        data, leases, _, _ = socket.recv_fds(sock, _HEADER.size, 1)
+        if not data:
+            return
+        (length,) = _HEADER.unpack(data)
+        request = json.loads(_read(sock, length))
+        try:
+            pid = _start(request, leases[0])
+            os.pwrite(leases[0], b"%d\n" % pid, 0)  # whoever finds the lease held knows by whom
+            answer = str(pid)
+        except OSError as error:
+            answer = error.strerror or repr(error)
+        os.close(leases[0])
+        sock.sendall(answer.encode())
+
+
+def _read(sock: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = sock.recv(length - len(data))
+        if not part:
+            raise ConnectionResetError(104, "the submitter went away")
+        data += part
+    return data
+
+
+def _start(request: dict[str, Any], lease: int) -> int:
+    """Fork a supervisor by way of a process that opens the run's namespaces for it and ends."""
+    pid = _attempt(request, lease, plain=False)
+    # some containers allow namespaces but not a /proc for them: then do without
+    return pid or _attempt(request, lease, plain=True)
+
+
+def _attempt(request: dict[str, Any], lease: int, *, plain: bool) -> int:
+    reading, writing = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(reading)
+        _middle(request, lease, writing, plain=plain)
+    os.close(writing)
+    os.waitpid(middle, 0)
+    with os.fdopen(reading, "rb") as file:
+        answer = file.read().split()
+    # in either order: the pid from the middle process, "ready" from the settled supervisor
+    pids = [int(word) for word in answer if word.isdigit()]
+    return pids[0] if pids and b"ready" in answer else 0
+
+
+def _middle(request: dict[str, Any], lease: int, writing: int, *, plain: bool) -> None:
+    from muster.engines.local.isolation import Isolation, enclose
+
+    try:
+        os.setsid()
+        isolation = Isolation("plain", reason="/proc cannot be mounted") if plain else enclose()
+        pid = os.fork()
+        if pid == 0:
+            _supervisor(request, isolation, lease, writing)
+        os.write(writing, b"%d " % pid)
+    finally:
+        os._exit(0)
+
+
+def _supervisor(request: dict[str, Any], isolation: Any, lease: int, writing: int) -> None:
+    from muster.control.supervisor import Assignment, detach, supervise
+    from muster.engines.local.isolation import settle
+    from muster.storage.home import Home
+
+    code = 70
+    try:
+        home = Home(Path(request["home"]))
+        detach(home.run_dir(request["run_id"]).supervisor_log)
+        if isolation.namespaces:
+            settle()
+        os.write(writing, b"ready ")
+        os.close(writing)
+        _keep_only(lease)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        supervise(
+            Assignment(home, request["run_id"], request["environ"], request["python"]), isolation
+        )
+        code = 0
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _keep_only(lease: int) -> None:
+    """Close what came along from the submitter. Its sockets must end when it does."""
+    os.closerange(3, lease)
+    os.closerange(lease + 1, max(256, lease + 1))

@@ -1,0 +1,147 @@
+"""What this machine can do for local runs, found by trying it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from muster.engines.local import cgroups, fabric, isolation, linux, names
+from muster.engines.local.machine import this_machine
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One ability. advice: what to do for it, where it is missing."""
+
+    name: str
+    works: bool
+    says: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Try everything a run may use. Leaves nothing behind."""
+    machine = this_machine()
+    memory = f"{machine.memory / 2**30:.1f} GiB"
+    return [
+        Finding("machine", True, f"{machine.cpus} CPUs, {memory}, {machine.gpus} GPUs"),
+        Finding("python", True, f"{sys.executable} {sys.version.split()[0]} runs python jobs"),
+        _namespaces(),
+        _network(),
+        _limits(),
+        _names(),
+        *_programs(),
+    ]
+
+
+def _namespaces() -> Finding:
+    problem = _in_child(_try_namespaces)
+    name = "guaranteed kill"
+    if not problem:
+        how = "as root" if os.geteuid() == 0 else "through an unprivileged user namespace"
+        says = f"PID and mount namespaces work {how}: no process outlives its run"
+        return Finding(name, True, says)
+    says = f"{problem}; runs are plain processes, ended by process group and subreaper"
+    return Finding(name, False, says, _namespace_advice())
+
+
+def _namespace_advice() -> str:
+    if not linux.AVAILABLE:
+        return "namespaces need Linux"
+    if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
+        return "sysctl kernel.apparmor_restrict_unprivileged_userns=0 (as root)"
+    if os.path.exists("/proc/sys/kernel/unprivileged_userns_clone"):
+        return "sysctl kernel.unprivileged_userns_clone=1 (as root)"
+    return "in a container, allow user namespaces or run it with --privileged"
+
+
+def _try_namespaces() -> str:
+    found = isolation.enclose()
+    if not found.namespaces:
+        return found.reason
+    pid = os.fork()
+    if pid == 0:
+        try:
+            isolation.settle()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return "/proc cannot be mounted" if os.waitpid(pid, 0)[1] else ""
+
+
+def _network() -> Finding:
+    name = "network: isolated"
+    problem = _in_child(_try_network)
+    if not problem:
+        return Finding(name, True, "each node can have an interface and ports of its own")
+    return Finding(name, False, problem, "load the kernel modules bridge and veth")
+
+
+def _try_network() -> str:
+    found = isolation.enclose()
+    if not found.namespaces:
+        return found.reason
+    pid = os.fork()
+    if pid == 0:
+        try:
+            isolation.settle()
+            fabric.Fabric().close()
+        except Exception as error:  # noqa: BLE001  whatever it is, the answer is "no"
+            sys.stderr.write(f"{error}\n")
+            os._exit(1)
+        os._exit(0)
+    return "no bridge can be made in a network namespace" if os.waitpid(pid, 0)[1] else ""
+
+
+def _limits() -> Finding:
+    found = cgroups.hierarchies()
+    name = "CPU and memory limits"
+    if len(found) == 2:
+        versions = "/".join(sorted({f"v{h.version}" for h in found.values()}))
+        return Finding(name, True, f"control groups ({versions}) are writable")
+    missing = " and ".join(sorted({"cpu", "memory"} - set(found)))
+    advice = "run as root, or with systemd: systemd-run --user --scope -p Delegate=yes muster ..."
+    return Finding(name, False, f"no writable control group for {missing}", advice)
+
+
+def _names() -> Finding:
+    name = "node names"
+    if not _in_child(_try_namespaces) and names.HOSTS.exists():
+        return Finding(name, True, "node-0, node-1, ... resolve on every node of a run")
+    if names.wrapper():
+        return Finding(name, True, "node names resolve through libnss-wrapper")
+    advice = "apt-get install libnss-wrapper (until then use addresses, which always work)"
+    return Finding(name, False, "node names do not resolve", advice)
+
+
+def _programs() -> list[Finding]:
+    wanted = (
+        ("java", "JAR and class files", "apt-get install default-jre-headless"),
+        ("mount.nfs", "NFS mounts", "apt-get install nfs-common"),
+    )
+    findings = []
+    for program, use, advice in wanted:
+        found = shutil.which(program, path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+        says = f"{program} is {'at ' + found if found else 'not installed'}"
+        findings.append(Finding(use, found is not None, says, "" if found else advice))
+    return findings
+
+
+def _in_child(attempt: Callable[[], str]) -> str:
+    """What `attempt` answers, from a child that can change its own namespaces at will."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            theirs.send(attempt().encode() or b"\0")
+        finally:
+            os._exit(0)
+    theirs.close()
+    answer = ours.recv(4096)
+    os.waitpid(pid, 0)
+    ours.close()
+    return answer.decode().strip("\0") if answer else "the attempt crashed"

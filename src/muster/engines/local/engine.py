@@ -1,0 +1,93 @@
+"""The engine that needs nothing: nodes are process trees of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from muster.engines.base import RunContext
+from muster.engines.local import cgroups, ports
+from muster.engines.local.isolation import Isolation
+from muster.engines.local.machine import check_fit, shape_notes, this_machine
+from muster.engines.local.session import LocalSession
+from muster.errors import Problem
+from muster.plan.model import RunPlan
+
+#: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
+_SPARE = 16 << 20
+
+
+class LocalEngine:
+    """See `engines.base.Engine`. isolation: what `isolation.enclose` achieved for the run."""
+
+    name = "local"
+
+    def __init__(self, isolation: Isolation | None = None) -> None:
+        self._isolation = isolation or Isolation("plain", reason="not enclosed")
+
+    def check(self, plan: RunPlan, root: Path) -> list[Problem]:
+        """See `Engine.check`."""
+        problems = check_fit(plan, this_machine())
+        problems += _check_ports(plan)
+        problems += _check_disk(plan, root)
+        return problems
+
+    def notes(self, plan: RunPlan) -> list[str]:
+        """See `Engine.notes`."""
+        notes = shape_notes(plan, this_machine())
+        notes += [
+            f"group {g.name}: image {g.image} is not used by the local engine"
+            for g in plan.groups
+            if g.image is not None
+        ]
+        limited = [g.resources for g in plan.groups if g.resources.shape is None]
+        absent = cgroups.missing(
+            any(r.cpus is not None for r in limited), any(r.memory is not None for r in limited)
+        )
+        if absent:
+            notes.append(
+                f"{' and '.join(absent)} limits are not enforced: control groups are not writable "
+                "here (`muster doctor` says more)"
+            )
+        return notes
+
+    def open(self, context: RunContext) -> LocalSession:
+        """See `Engine.open`."""
+        return LocalSession(context, self._isolation)
+
+
+def _check_ports(plan: RunPlan) -> list[Problem]:
+    if plan.network == "isolated":
+        return []  # nobody else is there
+    problems = []
+    for port in plan.ports:
+        if not port.fixed:
+            continue
+        held = ports.hold(port.number)
+        if held is None:
+            problems.append(
+                Problem(
+                    f"env.{port.name.upper()}_PORT",
+                    f"port {port.number} is in use on this machine",
+                    "choose another, leave it out and a free one is found, or use "
+                    "network: isolated",
+                )
+            )
+        else:
+            held.close()
+    return problems
+
+
+def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
+    code = plan.artifact.size * len(plan.nodes) if plan.artifact else 0
+    free = shutil.disk_usage(root).free
+    if free >= code + _SPARE:
+        return []
+    need = f"{(code + _SPARE) / 2**20:.0f} MiB"
+    return [
+        Problem(
+            str(root),
+            f"the disk is full: {free / 2**20:.0f} MiB free, the run needs {need}",
+            "free some space, or set MUSTER_HOME to a folder on another disk",
+        )
+    ]

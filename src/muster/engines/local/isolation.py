@@ -1,0 +1,67 @@
+"""How far a run is kept apart from the rest of the machine.
+
+`namespaces`: the run's supervisor is PID 1 of a PID namespace of the run, so that its death, by
+whatever signal, is the kernel's death sentence for every process of the run; each node is PID 1 of
+a namespace of its own below it. The same with root and, through a user namespace, without.
+
+`plain`: processes, process groups and a subreaper; all there is on other systems and where the
+kernel forbids namespaces.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from muster.engines.local import linux
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What was achieved. user: the (uid, gid) hidden behind the user namespace's root, if any."""
+
+    level: Literal["namespaces", "plain"]
+    user: tuple[int, int] | None = None
+    reason: str = ""
+
+    @property
+    def namespaces(self) -> bool:
+        return self.level == "namespaces"
+
+
+def enclose() -> Isolation:
+    """Prepare a PID and mount namespace for the next child this process forks.
+
+    Called in the process that is about to fork a supervisor and then exit.
+    """
+    if os.environ.get("MUSTER_ISOLATION") == "plain":
+        return Isolation("plain", reason="MUSTER_ISOLATION=plain")
+    if not linux.AVAILABLE:
+        return Isolation("plain", reason="namespaces need Linux")
+    kinds = linux.CLONE_NEWPID | linux.CLONE_NEWNS
+    try:
+        if os.geteuid() == 0:
+            linux.unshare(kinds)
+            return Isolation("namespaces")
+        user = (os.geteuid(), os.getegid())
+        linux.unshare(kinds | linux.CLONE_NEWUSER)
+        linux.map_user((0, 0), user)
+    except OSError as error:
+        return Isolation("plain", reason=f"the kernel refuses namespaces: {error.strerror}")
+    return Isolation("namespaces", user)
+
+
+def settle() -> None:
+    """First thing as PID 1 of the namespace: keep our mounts to ourselves, see our own processes.
+
+    Raises OSError where /proc cannot be mounted (some containers): the run must then be plain.
+    """
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    mount_proc()
+
+
+def mount_proc() -> None:
+    """Show the processes of our own PID namespace in /proc."""
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    linux.mount("proc", "/proc", "proc", flags)

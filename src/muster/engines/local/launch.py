@@ -1,0 +1,120 @@
+"""What each process of a node runs, and in which environment. Pure but for looking up PATH."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.engines.base import RunContext
+from muster.plan.environment import node_environment
+from muster.plan.model import GroupPlan, NodePlan
+from muster.plan.template import Facts
+from muster.storage.artifacts import ArtifactRef, entry_command
+
+
+@dataclass(frozen=True, slots=True)
+class NodePaths:
+    """Where one node's things are. outputs: (stdout, stderr) of each process."""
+
+    folder: Path
+    work: Path
+    outputs: tuple[tuple[str, str], ...]
+
+    @property
+    def cluster_file(self) -> Path:
+        return self.folder / "cluster.json"
+
+    @property
+    def checkpoint_file(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+
+def launch_message(
+    context: RunContext,
+    node: NodePlan,
+    paths: NodePaths,
+    *,
+    ports: Mapping[str, int],
+    gpus: tuple[int, ...],
+    interface: str | None,
+    mounted: Mapping[str, str],
+    extra: Mapping[str, str],
+    contained: bool,
+) -> dict[str, Any]:
+    """What `node.agent` is told.
+
+    interface: the node's own network interface, None on a shared network. mounted: mount path ->
+    where it really is, if elsewhere. extra: the engine's own environment for the node.
+    """
+    plan, group = context.plan, context.plan.group(node.group)
+    shared = {
+        **_base_environment(context),
+        **group.env,
+        **node_environment(plan, node, str(paths.cluster_file)),
+        **{m.variable: mounted[m.path] for m in group.mounts if m.path in mounted},
+        **_interfaces(interface),
+        "MUSTER_ATTEMPT": str(context.attempt),
+        "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
+        "TMPDIR": str(paths.temporary),
+        **extra,
+    }
+    if gpus:
+        shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    argv = list(_command(context, group) + group.args)
+    processes = []
+    for local_rank, (stdout, stderr) in enumerate(paths.outputs):
+        facts = Facts(plan, node, local_rank, context.attempt, ports)
+        env = shared | {k: facts.fill(v) for k, v in group.framework_env.items()}
+        processes.append({"argv": argv, "env": env, "stdout": stdout, "stderr": stderr})
+    return {
+        "processes": processes,
+        "cwd": str(paths.work),
+        "address": node.address,
+        "grace_period": plan.grace_period,
+        "roster_file": str(paths.cluster_file),
+        "probe": _probe(group),
+        "contained": contained,
+    }
+
+
+def _base_environment(context: RunContext) -> dict[str, str]:
+    """The submitter's, with the interpreter that started Muster first on PATH."""
+    env = dict(context.environ)
+    bin_directory = os.path.dirname(context.python)
+    env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
+    # into a file, Python buffers its output by blocks; people watch it line by line
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    return env
+
+
+def _command(context: RunContext, group: GroupPlan) -> tuple[str, ...]:
+    if group.command is not None:
+        return group.command
+    artifact = context.plan.artifact
+    assert artifact is not None, "the spec was checked: a group without a command has an artifact"
+    ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+    return entry_command(ref, artifact.entrypoint, context.python)
+
+
+def _interfaces(interface: str | None) -> dict[str, str]:
+    """OCI: the cluster network's interface. Gloo is left to find its address by the host name
+    where nodes share an interface: naming that would bind every node to 127.0.0.1."""
+    if interface is None:
+        return {"JR_SOCKET_IFNAME": "lo"}
+    names = ("JR_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return dict.fromkeys(names, interface)
+
+
+def _probe(group: GroupPlan) -> dict[str, Any] | None:
+    if group.probe is None:
+        return None
+    from dataclasses import asdict
+
+    return asdict(group.probe)

@@ -1,0 +1,88 @@
+"""What this machine has, and whether a plan fits it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from muster.engines.local import gpus
+from muster.errors import Problem
+from muster.plan.model import GroupPlan, RunPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """cpus: those we may run on; memory in bytes; gpus: how many."""
+
+    cpus: int
+    memory: int
+    gpus: int
+
+
+def this_machine() -> Machine:
+    """Measured afresh."""
+    count = getattr(os, "sched_getaffinity", None)
+    cpus = len(count(0)) if count else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(cpus, memory, len(gpus.devices()))
+
+
+def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
+    """Demands no node here can meet. CPUs are shared out; GPUs never are, so those add up."""
+    problems = [p for group in plan.groups for p in _check_group(group, machine)]
+    wanted = sum(g.resources.gpus * g.size for g in plan.groups if g.resources.shape is None)
+    if wanted > machine.gpus and not problems:
+        problems.append(
+            Problem(
+                "resources.gpus",
+                f"all nodes together need {wanted} GPUs, this machine has {machine.gpus}",
+                "ask for fewer nodes or fewer GPUs a node",
+            )
+        )
+    return problems
+
+
+def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
+    """A shape describes the node meant elsewhere; where it is larger than this machine, say so."""
+    notes = []
+    for group in plan.groups:
+        asked = group.resources
+        if asked.shape is not None and _larger(group, machine):
+            notes.append(
+                f"group {group.name}: shape {asked.shape} is larger than this machine "
+                f"({machine.cpus} CPUs, {_gib(machine.memory)}, {machine.gpus} GPUs); "
+                "its nodes run with what there is"
+            )
+    return notes
+
+
+def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
+    asked = group.resources
+    if asked.shape is not None:
+        return []
+    path = f"node_groups[{group.name}].resources"
+    problems = []
+    if asked.cpus is not None and asked.cpus > machine.cpus:
+        text = f"a node needs {asked.cpus:g} CPUs, this machine has {machine.cpus}"
+        problems.append(Problem(f"{path}.cpus", text, f"ask for at most {machine.cpus}"))
+    if asked.memory is not None and asked.memory > machine.memory:
+        have = _gib(machine.memory)
+        text = f"a node needs {_gib(asked.memory)}, this machine has {have}"
+        problems.append(Problem(f"{path}.memory", text, f"ask for less than {have}"))
+    if asked.gpus > machine.gpus:
+        text = f"a node needs {asked.gpus} GPUs, this machine has {machine.gpus}"
+        problems.append(Problem(f"{path}.gpus", text, f"ask for at most {machine.gpus}"))
+    return problems
+
+
+def _larger(group: GroupPlan, machine: Machine) -> bool:
+    asked = group.resources
+    return (
+        (asked.cpus or 0) > machine.cpus
+        or (asked.memory or 0) > machine.memory
+        or asked.gpus > machine.gpus
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

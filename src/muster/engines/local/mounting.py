@@ -1,0 +1,174 @@
+"""Mounts of a run on this machine: where their bytes are, and how a node gets to see them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from muster.engines.local import linux
+from muster.errors import EngineError
+from muster.plan.model import MountPlan, RunPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A mount and the directory of this machine that holds its bytes."""
+
+    mount: MountPlan
+    directory: Path
+
+
+def place(plan: RunPlan, folder: Path) -> dict[str, Path]:
+    """Source -> directory, for every source of the run. URLs are copied below `folder`."""
+    placed: dict[str, Path] = {}
+    for group in plan.groups:
+        for mount in group.mounts:
+            if mount.source in placed:
+                continue
+            if mount.kind == "directory":
+                placed[mount.source] = Path(mount.source)
+            else:
+                placed[mount.source] = folder / str(len(placed))
+    return placed
+
+
+def mount_exports(plan: RunPlan, placed: dict[str, Path]) -> None:
+    """Mount the run's NFS exports, in our own mount namespace: they go when the run goes."""
+    for mount in _unique(plan, "nfs"):
+        target = placed[mount.source]
+        target.mkdir(parents=True, exist_ok=True)
+        source = mount.source.removeprefix("nfs://")
+        if ":" not in source:
+            host, _, path = source.partition("/")
+            source = f"{host}:/{path}"
+        argv = ["mount", "-t", "nfs", *(["-o", "ro"] if mount.read_only else []), source]
+        pid = os.posix_spawnp("mount", [*argv, str(target)], os.environ)
+        if os.waitpid(pid, 0)[1] != 0:
+            raise EngineError(
+                f"cannot mount {mount.source} (its error is in the run's supervisor.log); "
+                "mount it yourself and give the directory as the source"
+            )
+
+
+class Sync:
+    """Copies of fsspec URLs, made by processes of their own: the library is too heavy for us."""
+
+    def __init__(self, plan: RunPlan, placed: dict[str, Path]) -> None:
+        self._mounts = _unique(plan, "url")
+        self._writable = {
+            mount.source
+            for group in plan.groups
+            for mount in group.mounts
+            if mount.kind == "url" and not mount.read_only
+        }
+        self._placed = placed
+        self._running: dict[int, str] = {}  # pid -> source
+        self.errors: list[str] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def has_input(self) -> bool:
+        return bool(self._mounts)
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._writable)
+
+    def begin(self, direction: Literal["in", "out"]) -> None:
+        """Start copying from (in) or to (out) every URL."""
+        for mount in self._mounts:
+            if direction == "out" and mount.source not in self._writable:
+                continue
+            where = self._placed[mount.source]
+            where.mkdir(parents=True, exist_ok=True)
+            argv = [sys.executable, "-m", "muster.storage.sync", direction, mount.source]
+            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            pid = os.posix_spawn(sys.executable, [*argv, str(where)], environ)
+            self._running[pid] = mount.source
+
+    def reaped(self, pid: int, status: int) -> bool:
+        """Whether the process that ended was one of ours; its failure goes to `errors`."""
+        source = self._running.pop(pid, None)
+        if source is None:
+            return False
+        if status != 0:
+            self.errors.append(f"cannot synchronise {source}: see the run's supervisor.log")
+        return True
+
+    def pids(self) -> set[int]:
+        """The processes that copy."""
+        return set(self._running)
+
+    def abort(self) -> None:
+        """End copying now."""
+        for pid in self._running:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _unique(plan: RunPlan, kind: str) -> list[MountPlan]:
+    mounts = {m.source: m for g in plan.groups for m in g.mounts if m.kind == kind}
+    return list(mounts.values())
+
+
+def bind_mounts(mounts: Sequence[MountPlan], placed: dict[str, Path], scratch: Path) -> None:
+    """In the node's own mount namespace: show each mount at its path."""
+    for mount in mounts:
+        target = Path(mount.path)
+        _make_mountpoint(target, scratch)
+        linux.bind(str(placed[mount.source]), str(target), read_only=mount.read_only)
+
+
+def link_mounts(
+    mounts: Iterable[MountPlan], placed: dict[str, Path], folder: Path
+) -> dict[str, str]:
+    """Without a mount namespace: links in the node's folder. Returns mount path -> link."""
+    links: dict[str, str] = {}
+    for mount in mounts:
+        link = folder / "mnt" / mount.path.lstrip("/").replace("/", "-")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(placed[mount.source])
+        links[mount.path] = str(link)
+    return links
+
+
+def _make_mountpoint(target: Path, scratch: Path) -> None:
+    """Have a directory at `target` without touching the machine's own file system.
+
+    What is missing is made on an empty file system laid over the nearest folder that exists; what
+    that folder held is shown again inside it.
+    """
+    if target.is_dir():
+        return
+    parent = target.parent
+    while not parent.is_dir():
+        parent = parent.parent
+    if parent == Path("/"):
+        raise EngineError(
+            f"cannot mount at {target}: {Path(*target.parts[:2])} does not exist on this machine; "
+            "create it, or choose a path under /mnt"
+        )
+    kept = scratch / "kept"
+    kept.mkdir(parents=True, exist_ok=True)
+    linux.bind(str(parent), str(kept))
+    linux.mount("tmpfs", str(parent), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755")
+    for entry in kept.iterdir():
+        shown = parent / entry.name
+        if entry.is_symlink():
+            shown.symlink_to(entry.readlink())
+        elif entry.is_dir():
+            shown.mkdir()
+            linux.bind(str(entry), str(shown))
+        else:
+            shown.touch()
+            linux.bind(str(entry), str(shown))
+    linux.unmount(str(kept))
+    target.mkdir(parents=True)

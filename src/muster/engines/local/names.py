@@ -1,0 +1,48 @@
+"""Names of nodes: each resolves on every node of its run, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.plan.model import NodePlan
+
+HOSTS = Path("/etc/hosts")
+#: Gives names to any dynamically linked program where there is no mount namespace.
+_WRAPPER = "libnss_wrapper.so"
+
+
+def write_hosts(path: Path, nodes: Sequence[NodePlan]) -> None:
+    """The run's hosts file: this machine's, with the run's nodes before it."""
+    own = {node.fqdn for node in nodes}
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{node.address} {node.fqdn}" for node in nodes]
+    with contextlib.suppress(OSError):  # a machine may have none
+        for line in HOSTS.read_text().splitlines():
+            names = line.partition("#")[0].split()[1:]
+            if names and "localhost" not in names and not own & set(names):
+                lines.append(line)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def wrapper() -> str | None:
+    """Where libnss-wrapper is; None where it is not."""
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"):
+        library = f"{folder}/{_WRAPPER}"
+        if os.path.exists(library):
+            return library
+    return None
+
+
+def wrapper_environment(hosts: Path, node: NodePlan) -> dict[str, str]:
+    """Environment that makes names work without namespaces; empty where libnss-wrapper is not."""
+    library = wrapper()
+    if library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library,
+        "NSS_WRAPPER_HOSTS": str(hosts),
+        "NSS_WRAPPER_HOSTNAME": node.fqdn,
+    }

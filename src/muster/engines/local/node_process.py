@@ -1,0 +1,134 @@
+"""The child's side of launching a node: from a fork of the supervisor to the node agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.engines.local import fabric, linux, mounting, names
+from muster.engines.local.cgroups import NodeLimits
+from muster.engines.local.isolation import Isolation, mount_proc
+from muster.errors import MusterError
+from muster.node.agent import run_agent
+from muster.node.channel import Channel
+from muster.plan.model import MountPlan, NodePlan
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What the child does before it becomes the node's agent.
+
+    place_code: puts the artifact into the working directory. launch: the agent's message, without
+    the roster. private_shm: whether /dev/shm may be the node's own.
+    """
+
+    node: NodePlan
+    isolation: Isolation
+    isolated_network: bool
+    hosts: Path
+    folder: Path
+    mounts: tuple[MountPlan, ...]
+    placed: dict[str, Path]
+    limits: NodeLimits | None
+    place_code: Callable[[], None]
+    launch: dict[str, Any]
+    private_shm: bool
+
+
+def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
+    """Fork the node's process, which talks to us on `sock`; returns its pid as we see it."""
+    if setup.isolation.namespaces:
+        linux.unshare(linux.CLONE_NEWPID)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _become_node(setup, sock)
+        except BaseException:  # noqa: BLE001
+            sys.excepthook(*sys.exc_info())  # into supervisor.log
+            os._exit(70)
+        os._exit(0)
+    if setup.isolation.namespaces:
+        _children_here_again()
+    return pid
+
+
+def _children_here_again() -> None:
+    """Undo unshare(CLONE_NEWPID) for the children still to come."""
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        linux.setns(own, linux.CLONE_NEWPID)
+    finally:
+        os.close(own)
+
+
+def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
+    _let_go_of_the_rest(sock.fileno())
+    channel = Channel(sock)
+    try:
+        _settle(setup)
+        channel.send(event="joined")
+        members = channel.wait_for("begin")["members"]
+        _connect(setup)
+    except (OSError, MusterError) as error:
+        channel.send(
+            event="ended", exit_code=None, signal=0, reason="not_started", message=str(error)
+        )
+        return
+    except EOFError:
+        return  # the supervisor is gone, and so are we
+    run_agent(channel, {**setup.launch, "roster": members})
+
+
+def _let_go_of_the_rest(keep: int) -> None:
+    """Close what the supervisor has open: its lease, above all, must be its own."""
+    listing = Path("/proc/self/fd")
+    numbers = os.listdir(listing) if listing.is_dir() else map(str, range(3, 4096))
+    for number in map(int, numbers):
+        if number > 2 and number != keep:
+            with contextlib.suppress(OSError):  # the listing's own descriptor
+                os.close(number)
+    signal.set_wakeup_fd(-1)
+    os.setsid()
+
+
+def _settle(setup: NodeSetup) -> None:
+    """Everything that can be done before the others are known."""
+    if setup.limits is not None:
+        setup.limits.join()
+    if setup.isolation.namespaces:
+        linux.die_with_parent()
+        kinds = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
+        linux.unshare(kinds | (linux.CLONE_NEWNET if setup.isolated_network else 0))
+        mount_proc()
+        socket.sethostname(setup.node.fqdn)
+        if names.HOSTS.exists():
+            linux.bind(str(setup.hosts), str(names.HOSTS))
+        if setup.private_shm:
+            flags = linux.MS_NOSUID | linux.MS_NODEV
+            linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
+        mounting.bind_mounts(setup.mounts, setup.placed, setup.folder)
+    _prepare_code(setup)
+
+
+def _connect(setup: NodeSetup) -> None:
+    """The last steps: the network, now plugged in, and the submitter's own user again."""
+    if setup.isolated_network:
+        fabric.configure_node(setup.node.address)
+    if setup.isolation.user is not None:
+        linux.unshare(linux.CLONE_NEWUSER)
+        linux.map_user(setup.isolation.user, (0, 0))
+
+
+def _prepare_code(setup: NodeSetup) -> None:
+    work = Path(setup.launch["cwd"])
+    for folder in (work, setup.folder / "tmp"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (setup.folder / "checkpoint").touch()
+    setup.place_code()

@@ -1,0 +1,127 @@
+"""Where the nodes' output goes, and noting how it grows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster.plan.model import NodePlan, RunPlan
+from muster.storage.logs import LogWriter, StreamInfo
+from muster.storage.notify import Watcher
+
+_TAIL = 4096  # bytes of stderr looked at for the last words
+_WORDS = 5  # lines kept of them
+#: While output pours in, growth is noted this often at most (seconds): the first bytes after a
+#: silence at once, a flood every 20 ms, so that noting costs nothing beside writing.
+_FASTEST, _SLOWEST = 0.001, 0.020
+
+
+class Outputs:
+    """The output files of one attempt. Processes write to them directly."""
+
+    def __init__(self, plan: RunPlan, folder: Path, attempt: int) -> None:
+        self._plan = plan
+        self._writer: LogWriter | None = None
+        self._numbers: dict[Path, int] = {}
+        self._gap = _FASTEST
+        self._quiet_until = 0.0
+        if not plan.log_output:
+            return
+        streams = tuple(_streams(plan))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = LogWriter(folder, streams)
+        self._watcher = Watcher()
+        for stream in streams:
+            path = folder / stream.file
+            path.touch()
+            self._watcher.add(path)
+            self._numbers[path] = stream.number
+        self._folder = folder
+        del attempt
+
+    def of(self, rank: int) -> tuple[tuple[str, str], ...]:
+        """(stdout, stderr) of each process of a node."""
+        processes = range(self._plan.processes_per_node)
+        if self._writer is None:
+            return tuple((os.devnull, os.devnull) for _ in processes)
+        node = self._plan.nodes[rank]
+        names = [[_name(self._plan, node, p, s) for s in ("out", "err")] for p in processes]
+        return tuple((str(self._folder / out), str(self._folder / err)) for out, err in names)
+
+    def watched(self) -> int | None:
+        """The descriptor to wait on for growth; None while growth may wait."""
+        if self._writer is None or time.monotonic() < self._quiet_until:
+            return None
+        return self._watcher.fileno()
+
+    def patience(self) -> float | None:
+        """Seconds after which `note` wants to be called although nothing happened."""
+        if self._writer is None:
+            return None
+        left = self._quiet_until - time.monotonic()
+        return left if left > 0 else self._watcher.timeout()
+
+    def note(self) -> None:
+        """Note what has grown, unless that was done just now."""
+        now = time.monotonic()
+        if self._writer is None or now < self._quiet_until:
+            return
+        grown = self._watcher.drain()
+        if grown:
+            self._writer.note_growth(time.time_ns(), [self._numbers[path] for path in grown])
+            self._gap = min(self._gap * 2, _SLOWEST)
+            self._quiet_until = now + self._gap
+        elif now > self._quiet_until + 4 * self._gap:
+            self._gap = _FASTEST
+
+    def note_node(self, rank: int) -> None:
+        """Note all of a node that has ended."""
+        if self._writer is not None:
+            width = 2 * self._plan.processes_per_node
+            self._writer.note_growth(time.time_ns(), range(rank * width, (rank + 1) * width))
+
+    def last_words(self, rank: int) -> str:
+        """The last lines of the node's stderr; of the first process that left any."""
+        for _, stderr in self.of(rank):
+            with open(stderr, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _TAIL))
+                lines = file.read().decode(errors="replace").splitlines()
+            words = [line.rstrip() for line in lines if line.strip()]
+            if words:
+                return "\n".join(words[-_WORDS:])
+        return ""
+
+    def finish(self) -> None:
+        """Note the rest and say that nothing follows."""
+        if self._writer is not None:
+            self._writer.note_growth(time.time_ns(), self._numbers.values())
+            self._writer.finish(time.time_ns())
+            self._writer.close()
+            self._watcher.close()
+
+
+def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
+    number = 0
+    for node in plan.nodes:
+        for process in range(plan.processes_per_node):
+            for suffix, stream in (("out", "stdout"), ("err", "stderr")):
+                name = _name(plan, node, process, suffix)
+                yield StreamInfo(
+                    number=number,
+                    file=name,
+                    rank=node.rank,
+                    group=node.group,
+                    node_id=node.node_id,
+                    local_rank=process,
+                    stream=stream,
+                )
+                number += 1
+
+
+def _name(plan: RunPlan, node: NodePlan, process: int, suffix: str) -> str:
+    """workers-3.out; with several processes a node workers-3.0.out"""
+    which = f".{process}" if plan.processes_per_node > 1 else ""
+    return f"{node.group}-{node.rank}{which}.{suffix}"

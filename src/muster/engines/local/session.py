@@ -1,0 +1,340 @@
+"""One attempt of one run on this machine: forks its nodes, hears from them, notes their logs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster.engines.base import NodeEvent, RunContext
+from muster.engines.local import gpus, mounting, names
+from muster.engines.local.cgroups import NodeLimits
+from muster.engines.local.fabric import INTERFACE, Fabric
+from muster.engines.local.isolation import Isolation
+from muster.engines.local.launch import NodePaths, launch_message
+from muster.engines.local.node_process import NodeSetup, fork_node
+from muster.engines.local.outputs import Outputs
+from muster.engines.local.ports import Ports
+from muster.errors import MusterError
+from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
+from muster.lifecycle.model import Reason
+from muster.node.channel import Channel
+from muster.node.processes import become_subreaper, children, kill_everything
+from muster.node.roster import member
+from muster.plan.model import NodePlan
+from muster.storage.artifacts import ArtifactRef, place_artifact
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node whose agent has not ended. said: its last word."""
+
+    rank: int
+    pid: int
+    channel: Channel
+    limits: NodeLimits | None
+    gpus: tuple[int, ...]
+    begun: bool = False
+    stopped: bool = False
+    said: dict[str, Any] | None = None
+
+
+class LocalSession:
+    """See `engines.base.Session`. Lives in the run's supervisor, whose children the nodes are."""
+
+    def __init__(self, context: RunContext, isolation: Isolation) -> None:
+        plan = context.plan
+        self._context = context
+        self._isolation = isolation
+        self._run_dir = context.home.run_dir(plan.run_id)
+        self._nodes: dict[int, _Node] = {}  # by pid
+        self._members: list[dict[str, Any]] = []
+        self._events: list[NodeEvent] = []
+        self._waiting: list[int] = []  # ranks to start once mounts are filled
+        self._held: list[NodeEnded] = []  # ends to tell once mounts are written back
+        self._wake = _child_signals()
+        if not isolation.namespaces:
+            become_subreaper()
+        self._ports = Ports(plan.ports, isolated=plan.network == "isolated")
+        self._fabric = Fabric() if plan.network == "isolated" else None
+        self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices())
+        self._placed = mounting.place(plan, self._run_dir.mounts)
+        mounting.mount_exports(plan, self._placed)
+        self._sync = mounting.Sync(plan, self._placed)
+        if self._sync.has_input:
+            self._sync.begin("in")
+        names.write_hosts(self._hosts, plan.nodes)
+        self._outputs = Outputs(plan, self._run_dir.logs(context.attempt), context.attempt)
+
+    @property
+    def _hosts(self) -> Path:
+        return self._run_dir.path / "hosts"
+
+    # --- what the controller asks
+
+    def start(self, ranks: Sequence[int]) -> None:
+        """See `Session.start`."""
+        if self._sync.busy:
+            self._waiting += ranks
+            return
+        up = {node.rank for node in self._nodes.values()}
+        for rank in ranks:
+            if rank not in up:
+                self._start_node(self._context.plan.nodes[rank])
+
+    def stop(self, ranks: Sequence[int]) -> None:
+        """See `Session.stop`."""
+        for node in self._among(ranks):
+            node.stopped = True
+            node.channel.send(op="stop")
+        self._end_unstarted(ranks)
+
+    def kill(self, ranks: Sequence[int]) -> None:
+        """See `Session.kill`."""
+        for node in self._among(ranks):
+            if self._isolation.namespaces:
+                os.kill(node.pid, signal.SIGKILL)  # the kernel ends all below it
+            else:
+                node.channel.send(op="kill")
+        self._end_unstarted(ranks)
+        if any(event.rank in ranks for event in self._held):
+            self._sync.abort()
+
+    def _among(self, ranks: Sequence[int]) -> list[_Node]:
+        wanted = set(ranks)
+        return [node for node in self._nodes.values() if node.rank in wanted]
+
+    def _end_unstarted(self, ranks: Sequence[int]) -> None:
+        for rank in [rank for rank in self._waiting if rank in ranks]:
+            self._waiting.remove(rank)
+            self._events.append(NodeEnded(rank, None, reason=Reason.NOT_STARTED))
+        if self._sync.busy and not self._waiting and not self._nodes and not self._held:
+            self._sync.abort()
+
+    # --- launching
+
+    def _start_node(self, node: NodePlan) -> None:
+        group = self._context.plan.group(node.group)
+        folder = self._run_dir.node(node.rank)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = NodePaths(folder, self._run_dir.work(node.rank), self._outputs.of(node.rank))
+        mounted: dict[str, str] = {}
+        extra: dict[str, str] = {}
+        if not self._isolation.namespaces:
+            mounted = mounting.link_mounts(group.mounts, self._placed, folder)
+            extra = names.wrapper_environment(self._hosts, node)
+        try:
+            taken = self._gpus.take(group.resources.gpus) if group.resources.gpus else ()
+            limits = self._limits(node)
+        except (MusterError, OSError) as error:
+            reason = Reason.NOT_STARTED
+            self._events.append(NodeEnded(node.rank, None, reason=reason, message=str(error)))
+            return
+        launch = launch_message(
+            self._context,
+            node,
+            paths,
+            ports=self._ports.numbers,
+            gpus=taken,
+            interface=INTERFACE if self._fabric else None,
+            mounted=mounted,
+            extra=extra,
+            contained=self._isolation.namespaces,
+        )
+        setup = NodeSetup(
+            node=node,
+            isolation=self._isolation,
+            isolated_network=self._fabric is not None,
+            hosts=self._hosts,
+            folder=folder,
+            mounts=group.mounts,
+            placed=self._placed,
+            limits=limits,
+            place_code=lambda: self._place_code(paths.work),
+            launch=launch,
+            private_shm=not self._context.home.root.is_relative_to("/dev/shm"),
+        )
+        ours, theirs = socket.socketpair()
+        pid = fork_node(setup, theirs)
+        theirs.close()
+        self._nodes[pid] = _Node(node.rank, pid, Channel(ours), limits, taken)
+
+    def _place_code(self, work: Path) -> None:
+        artifact = self._context.plan.artifact
+        if artifact is not None:
+            ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+            place_artifact(self._context.home, ref, artifact.entrypoint, work)
+
+    def _limits(self, node: NodePlan) -> NodeLimits | None:
+        asked = self._context.plan.group(node.group).resources
+        if asked.shape is not None or (asked.cpus is None and asked.memory is None):
+            return None
+        return NodeLimits(node.node_id, asked.cpus, asked.memory)
+
+    # --- hearing
+
+    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+        """See `Session.events`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._events:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            woken = self._wait(left, wake)
+            if woken or left == 0.0:
+                break
+        events, self._events = self._events, []
+        return events
+
+    def _wait(self, timeout: float | None, wake: int) -> bool:
+        """Wait for one thing to happen and take it in. Whether `wake` was among it."""
+        poll = select.poll()
+        channels = {node.channel.fileno(): node for node in self._nodes.values()}
+        for descriptor in (wake, self._wake, *channels):
+            poll.register(descriptor, select.POLLIN)
+        watched = self._outputs.watched()
+        if watched is not None:
+            poll.register(watched, select.POLLIN)
+        patience = [t for t in (timeout, self._outputs.patience()) if t is not None]
+        ready = poll.poll(min(patience) * 1000 + 0.5 if patience else None)
+        for descriptor, _ in ready:
+            if descriptor in channels:
+                self._hear(channels[descriptor])
+        self._outputs.note()
+        if any(descriptor == self._wake for descriptor, _ in ready):
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+            self._reap()
+        return any(descriptor == wake for descriptor, _ in ready)
+
+    def _hear(self, node: _Node) -> None:
+        if node.channel.closed:
+            return
+        for message in node.channel.receive():
+            match message["event"]:
+                case "joined":
+                    self._welcome(node)
+                case "started":
+                    self._events.append(NodeStarted(node.rank))
+                case "ready":
+                    self._events.append(NodeReady(node.rank))
+                case "ended":
+                    node.said = message
+
+    def _welcome(self, joined: _Node) -> None:
+        """A node has joined: it may begin, and the others learn of it."""
+        plan = self._context.plan.nodes[joined.rank]
+        if self._fabric is not None:
+            self._fabric.connect(joined.rank, joined.pid)
+        entry = member(plan.rank, plan.address, plan.fqdn, plan.group, plan.node_id)
+        self._members.append(entry)
+        joined.begun = True
+        for node in self._nodes.values():
+            if node is joined:
+                node.channel.send(op="begin", members=self._members)
+                if node.stopped:
+                    node.channel.send(op="stop")
+            elif node.begun:
+                node.channel.send(op="roster", members=self._members)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._nodes:
+                self._ended(self._nodes[pid])
+            elif self._sync.reaped(pid, status):
+                self._synchronised()
+            elif not self._isolation.namespaces:
+                self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """End orphans of an agent that was killed: without namespaces they come to us."""
+        known = self._nodes.keys() | self._sync.pids()
+        for pid in children():
+            if pid not in known:
+                os.kill(pid, signal.SIGKILL)
+
+    def _ended(self, node: _Node) -> None:
+        """The node's agent is gone and, by its nature, every process of the node with it."""
+        while not node.channel.closed:
+            self._hear(node)
+        node.channel.close()
+        del self._nodes[node.pid]
+        self._gpus.release(node.gpus)
+        self._outputs.note_node(node.rank)
+        event = self._verdict(node)
+        if node.limits is not None:
+            if event.signal == signal.SIGKILL and node.limits.out_of_memory():
+                event = replace(event, reason=Reason.OUT_OF_MEMORY)
+            node.limits.remove()
+        if self._nodes or not self._sync.has_output:
+            self._events.append(event)
+        else:
+            self._held.append(event)
+            self._sync.begin("out")
+
+    def _verdict(self, node: _Node) -> NodeEnded:
+        said = node.said
+        if said is None:
+            if not self._isolation.namespaces:
+                self._kill_strays()
+            code = 128 + signal.SIGKILL
+            text = "its agent was killed"
+            return NodeEnded(node.rank, code, int(signal.SIGKILL), Reason.NODE_LOST, text)
+        message = said["message"]
+        if said["exit_code"] and not message:
+            message = self._outputs.last_words(node.rank)
+        reason = Reason(said["reason"])
+        return NodeEnded(node.rank, said["exit_code"], said["signal"], reason, message)
+
+    def _synchronised(self) -> None:
+        """All copying is done: what waited for it can go on."""
+        if self._sync.busy:
+            return
+        errors, self._sync.errors = self._sync.errors, []
+        text = "\n".join(errors)
+        waiting, self._waiting = self._waiting, []
+        if errors:
+            for rank in waiting:
+                failed = NodeEnded(rank, None, reason=Reason.NOT_STARTED, message=text)
+                self._events.append(failed)
+        else:
+            self.start(waiting)
+        for event in self._held:
+            self._events.append(replace(event, exit_code=1, message=text) if errors else event)
+        self._held = []
+
+    # --- the end
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self.kill([node.rank for node in self._nodes.values()])
+        self._sync.abort()
+        kill_everything(self._isolation.namespaces, [])
+        self._ports.close()
+        if self._fabric is not None:
+            self._fabric.close()
+
+    def seal(self) -> None:
+        """See `Session.seal`."""
+        self._outputs.finish()
+
+
+def _child_signals() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return ours.detach()

@@ -1,0 +1,63 @@
+"""PyTorch: what torchrun gives its workers, without torchrun (two seconds faster to start).
+
+`torch.distributed.init_process_group()` needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE;
+LOCAL_RANK and its companions are torchrun's contract with training scripts. Gloo binds to what
+the host name resolves to: on a Muster node that is the node's own address.
+"""
+
+from __future__ import annotations
+
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.base import Cluster, Port, Setup
+
+DEFAULT_PORT = 29500  # torchrun's
+
+
+class PyTorch:
+    name = "pytorch"
+    summary = "torch.distributed over all nodes, as under torchrun"
+
+    def setup(self, cluster: Cluster) -> Setup:
+        """torchrun's environment for every process.
+
+        Raises InvalidInput if MASTER_PORT is set to something that is no port.
+        """
+        return Setup(
+            env={
+                "MASTER_ADDR": "${roster.0.address}",
+                "MASTER_PORT": "${port.master}",
+                "RANK": "${process.rank}",
+                "WORLD_SIZE": str(cluster.world_size),
+                "LOCAL_RANK": "${process.local_rank}",
+                "LOCAL_WORLD_SIZE": str(cluster.processes_per_node),
+                "GROUP_RANK": "${node.rank}",
+                "GROUP_WORLD_SIZE": str(cluster.size),
+                "ROLE_RANK": "${process.rank}",
+                "ROLE_WORLD_SIZE": str(cluster.world_size),
+                "ROLE_NAME": "default",
+                "TORCHELASTIC_RUN_ID": "${run.id}",
+                "TORCHELASTIC_RESTART_COUNT": "${run.attempt}",
+                "TORCHELASTIC_MAX_RESTARTS": "0",
+            },
+            # torchrun sets one thread a process where the owner says nothing: more processes
+            # than cores otherwise each start a thread pool of their own
+            defaults={"OMP_NUM_THREADS": "1"},
+            ports=(_master_port(cluster),),
+        )
+
+
+def _master_port(cluster: Cluster) -> Port:
+    for role in cluster.roles:
+        text = role.env.get("MASTER_PORT")
+        if text is None:
+            continue
+        if not (text.isdigit() and 0 < int(text) < 65536):
+            raise InvalidInput(
+                Problem(
+                    f"node_groups[{role.name}].env.MASTER_PORT",
+                    f"{text!r} is not a port",
+                    "give a number from 1 to 65535, or leave it out and a free one is found",
+                )
+            )
+        return Port("master", int(text), fixed=True)
+    return Port("master", DEFAULT_PORT)

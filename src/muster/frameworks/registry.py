@@ -1,0 +1,53 @@
+"""Frameworks by name: those that ship, and those other packages bring.
+
+A package adds one with an entry point in the group `muster.frameworks`:
+
+    [project.entry-points."muster.frameworks"]
+    mine = "my_package.framework:Mine"
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.base import Framework
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+ENTRY_POINTS = "muster.frameworks"
+_BUILT_IN = {
+    "generic": "muster.frameworks.generic:Generic",
+    "pytorch": "muster.frameworks.pytorch:PyTorch",
+}
+
+
+def get_framework(name: str) -> Framework:
+    """The framework of that name. Raises InvalidInput (path `framework`) if there is none."""
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        return cast(Framework, getattr(import_module(module), attribute)())
+    for entry in _entry_points():
+        if entry.name == name:
+            return cast(Framework, entry.load()())
+    known = framework_names()
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    hint = f'did you mean "{close[0]}"? ' if close else ""
+    raise InvalidInput(
+        Problem("framework", f"no framework named {name!r}", f"{hint}there are: {', '.join(known)}")
+    )
+
+
+def framework_names() -> list[str]:
+    """Every name that `get_framework` knows, built-in ones first."""
+    return [*_BUILT_IN, *sorted({entry.name for entry in _entry_points()} - set(_BUILT_IN))]
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # 15 ms: only when the name is not our own
+
+    return entry_points(group=ENTRY_POINTS)

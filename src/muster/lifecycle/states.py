@@ -1,0 +1,47 @@
+"""The names of what a run and a node can be in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    """State of a JobRun (OCI: JobRun.lifecycleState; SUSPENDED is JobSet's)."""
+
+    ACCEPTED = "ACCEPTED"
+    IN_PROGRESS = "IN_PROGRESS"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELING = "CANCELING"
+    CANCELED = "CANCELED"
+    DELETED = "DELETED"
+    NEEDS_ATTENTION = "NEEDS_ATTENTION"
+    SUSPENDED = "SUSPENDED"
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing leaves a terminal state (DELETED aside)."""
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, RunState.DELETED})
+
+
+class NodeState(StrEnum):
+    """State of one node of a run, within its attempt."""
+
+    PENDING = "PENDING"  # its group's turn has not come
+    STARTING = "STARTING"  # handed to the engine
+    RUNNING = "RUNNING"  # its processes run
+    READY = "READY"  # and its startup probe has succeeded, or it has none
+    SUCCEEDED = "SUCCEEDED"  # every process exited 0
+    FAILED = "FAILED"  # a process failed, or the node could not start
+    STOPPED = "STOPPED"  # ended by Muster: cancel, deadline, another node's failure
+
+    @property
+    def ended(self) -> bool:
+        """No process of the node is left."""
+        return self in ENDED
+
+
+ENDED = frozenset({NodeState.SUCCEEDED, NodeState.FAILED, NodeState.STOPPED})

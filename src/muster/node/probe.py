@@ -1,0 +1,87 @@
+"""A startup probe: asks again and again until the node is up, or has failed too often."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any, Mapping  # noqa: UP035 (Python 3.9)
+
+from muster.node.processes import CannotStart, exit_of, signal_group, spawn
+
+
+class StartupProbe:
+    """One probe of one node, driven by its caller's clock (seconds, monotonic).
+
+    plan: `period`, `timeout`, `threshold`, `initial_delay`, and one of `command`, `port`, `file`.
+    """
+
+    def __init__(
+        self, plan: Mapping[str, Any], address: str, env: Mapping[str, str], now: float
+    ) -> None:
+        self._plan = plan
+        self._address = address
+        self._env = env
+        self._failures = 0
+        self._child: int | None = None
+        self.due: float | None = now + plan["initial_delay"]
+        self.ready = False
+        self.failed = ""
+
+    def step(self, now: float) -> None:
+        """Look once, if it is time to. Sets `ready` or, past the threshold, `failed`."""
+        if self.due is None or now < self.due:
+            return
+        if self._child is not None:
+            signal_group(self._child, signal.SIGKILL)  # `reaped` counts it as a failure
+            self.due = None
+            return
+        if self._plan["command"] is not None:
+            self._start_command(now)
+        elif self._plan["port"] is not None:
+            self._note(now, self._answers(self._plan["port"]))
+        else:
+            self._note(now, os.path.exists(self._plan["file"]))
+
+    def reaped(self, pid: int, status: int, now: float) -> bool:
+        """Whether the process that ended was ours."""
+        if pid != self._child:
+            return False
+        self._child = None
+        self._note(now, exit_of(status)[0] == 0)
+        return True
+
+    def _start_command(self, now: float) -> None:
+        try:
+            self._child = spawn(self._plan["command"], self._env, os.devnull, os.devnull)
+            self.due = now + self._plan["timeout"]
+        except CannotStart as error:
+            self.failed = "startup probe: %s" % error
+            self.due = None
+
+    def _answers(self, port: int) -> bool:
+        for host in (self._address, "127.0.0.1"):
+            try:
+                socket.create_connection((host, port), self._plan["timeout"]).close()
+                return True
+            except OSError:
+                continue
+        return False
+
+    def _note(self, now: float, success: bool) -> None:
+        self.due = now + self._plan["period"]
+        if success:
+            self.ready = True
+        else:
+            self._failures += 1
+            if self._failures >= self._plan["threshold"]:
+                self.failed = "startup probe failed %d times: %s" % (self._failures, self._what())
+        if self.ready or self.failed:
+            self.due = None
+
+    def _what(self) -> str:
+        if self._plan["command"] is not None:
+            return "command %s" % " ".join(self._plan["command"])
+        if self._plan["port"] is not None:
+            return "nothing listens on port %d of %s" % (self._plan["port"], self._address)
+        return "no file %s" % self._plan["file"]

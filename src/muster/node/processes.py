@@ -1,0 +1,138 @@
+"""Starting and surely ending the processes of one node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import Iterator, Mapping, Sequence, Tuple  # noqa: UP035 (Python 3.9)
+
+#: What a shell answers for a command that is not there, or is no program.
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+_RESET = tuple(
+    s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGTERM")) if s
+)
+
+
+class CannotStart(Exception):  # noqa: N818
+    """A process could not be started. code: what a shell would have exited with."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def find_program(name: str, env: Mapping[str, str]) -> str:
+    """Where `name` is on the PATH of `env` (not on ours). Raises CannotStart."""
+    if "/" in name:
+        if not os.path.exists(name):
+            raise CannotStart(NOT_FOUND, "no such program: %s" % name)
+        return name
+    path = env.get("PATH", os.defpath)
+    for folder in path.split(os.pathsep):
+        candidate = os.path.join(folder, name)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    raise CannotStart(NOT_FOUND, "%s: command not found (PATH is %s)" % (name, path))
+
+
+def spawn(argv: Sequence[str], env: Mapping[str, str], stdout: str, stderr: str) -> int:
+    """Start a process in a group of its own, its output appended to files. Returns its pid.
+
+    posix_spawn, never fork: the caller may be large. Raises CannotStart.
+    """
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+    actions.append((os.POSIX_SPAWN_OPEN, 1, stdout, append, 0o644))
+    actions.append((os.POSIX_SPAWN_OPEN, 2, stderr, append, 0o644))
+    program = find_program(argv[0], env)
+    try:
+        return os.posix_spawn(
+            program,
+            list(argv),
+            dict(env),
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=_RESET,
+        )
+    except OSError as error:
+        text = "cannot execute %s: %s" % (program, error.strerror)
+        if error.errno == 8:  # ENOEXEC
+            text += " (a script needs a first line such as #!/bin/sh)"
+        raise CannotStart(NOT_EXECUTABLE, text) from None
+
+
+def exit_of(status: int) -> Tuple[int, int]:  # noqa: UP006
+    """(exit code, signal) of a wait status. A signal counts as 128 + its number, as in a shell."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return 128 + number, number
+    return os.WEXITSTATUS(status), 0
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a process and all in its group; nothing if they are gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def kill_everything(contained: bool, groups: Sequence[int]) -> None:
+    """End every process of the node and wait until none is left.
+
+    contained: we are PID 1 of the node's namespace, so "everything" is what we can see. Otherwise
+    we must be a subreaper: orphans become our children, and we kill children until there are none.
+    """
+    if contained:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        while _reap(block=True) is not None:
+            pass
+        return
+    for pid in groups:
+        signal_group(pid, signal.SIGKILL)
+    while True:
+        for pid in children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # a child may fork between the look and the kill: its orphan comes to us, so look again
+        if _reap(block=True) is None:
+            return
+
+
+def _reap(block: bool) -> int | None:
+    try:
+        return os.waitpid(-1, 0 if block else os.WNOHANG)[0]
+    except ChildProcessError:
+        return None
+
+
+def children() -> Iterator[int]:
+    """Pids of our children, from /proc; none where there is no /proc."""
+    if not sys.platform.startswith("linux"):
+        return
+    me = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _parent_of(name) == me:
+            yield int(name)
+
+
+def _parent_of(pid: str) -> int:
+    try:
+        with open("/proc/%s/stat" % pid, "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0  # it ended while we looked
+
+
+def become_subreaper() -> bool:
+    """Make orphans of our descendants our own children. False where the kernel cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes
+
+    set_child_subreaper = 36
+    return ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0) == 0

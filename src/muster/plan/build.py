@@ -1,0 +1,183 @@
+"""From what a person asked for to concrete nodes: ranks, names, addresses, processes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from muster.frameworks.base import Cluster, Network, Role, Setup
+from muster.frameworks.registry import get_framework
+from muster.plan.model import (
+    ArtifactPlan,
+    GroupPlan,
+    MountPlan,
+    NodePlan,
+    PortPlan,
+    ProbePlan,
+    ResourcePlan,
+    RunPlan,
+)
+from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the run is. The same names appear in the store, the logs and the environment."""
+
+    run_id: str
+    run_name: str
+    job_id: str
+    job_name: str
+
+
+#: How an engine lays out a run: from the network and the number of nodes to an address a rank.
+Addressing = Callable[[Network, int], Sequence[str]]
+SourceKind = Callable[[str], Literal["directory", "nfs", "url"]]
+ShapeOf = Callable[[str], ResourcePlan]
+
+
+def build_plan(
+    spec: JobSpec,
+    identity: Identity,
+    *,
+    artifact: ArtifactPlan | None,
+    addresses: Addressing,
+    source_kind: SourceKind,
+    shape_of: ShapeOf,
+    notes: Sequence[str] = (),
+) -> RunPlan:
+    """The plan of a run of `spec`, which is in normal form (`spec.resolve`).
+
+    Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
+    Raises InvalidInput if the framework refuses the spec.
+    """
+    setup = get_framework(spec.framework).setup(_cluster(spec))
+    network: Network = spec.network or setup.network
+    groups = _groups(spec, setup, source_kind, shape_of)
+    return RunPlan(
+        run_id=identity.run_id,
+        run_name=identity.run_name,
+        job_id=identity.job_id,
+        job_name=identity.job_name,
+        framework=spec.framework,
+        processes_per_node=spec.processes_per_node,
+        in_order=spec.startup == "in_order",
+        network=network,
+        network_reason="the spec says so" if spec.network else setup.network_reason,
+        max_runtime=spec.max_runtime,
+        grace_period=spec.grace_period,
+        groups=groups,
+        nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
+        ports=tuple(PortPlan(p.name, p.number, p.fixed) for p in setup.ports),
+        artifact=artifact,
+        log_output=spec.logging.enabled,
+        log_directory=spec.logging.directory,
+        notes=tuple(notes),
+    )
+
+
+def _cluster(spec: JobSpec) -> Cluster:
+    roles, rank = [], 0
+    for group in spec.node_groups:
+        size = group.replicas * group.nodes
+        roles.append(Role(group.name, rank, size, group.env))
+        rank += size
+    return Cluster(tuple(roles), spec.processes_per_node)
+
+
+def _groups(
+    spec: JobSpec, setup: Setup, source_kind: SourceKind, shape_of: ShapeOf
+) -> tuple[GroupPlan, ...]:
+    plans, rank = [], 0
+    for group in spec.node_groups:
+        framework_env = {**setup.env}
+        framework_env |= {k: v for k, v in setup.defaults.items() if k not in group.env}
+        plan = GroupPlan(
+            name=group.name,
+            first_rank=rank,
+            replicas=group.replicas,
+            nodes=group.nodes,
+            min_success=group.replicas if group.min_success is None else group.min_success,
+            command=group.command,
+            args=group.args or (),
+            env=dict(group.env),
+            framework_env=framework_env,
+            resources=_resources(group, shape_of),
+            mounts=_mounts(group.mounts, source_kind),
+            probe=_probe(group.startup_probe),
+            image=group.image,
+        )
+        plans.append(plan)
+        rank += plan.size
+    return tuple(plans)
+
+
+def _nodes(
+    groups: Sequence[GroupPlan], run_id: str, addresses: Sequence[str]
+) -> tuple[NodePlan, ...]:
+    nodes: list[NodePlan] = []
+    for group in groups:
+        for replica in range(group.replicas):
+            for index in range(group.nodes):
+                rank = len(nodes)
+                nodes.append(
+                    NodePlan(
+                        rank=rank,
+                        group=group.name,
+                        replica=replica,
+                        index=index,
+                        node_id=f"{run_id}-{rank}",
+                        fqdn=f"node-{rank}",
+                        address=addresses[rank],
+                    )
+                )
+    return tuple(nodes)
+
+
+def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
+    if group.shape is not None:
+        return shape_of(group.shape)
+    if group.resources is None:
+        return ResourcePlan()
+    asked = group.resources
+    return ResourcePlan(cpus=asked.cpus, memory=asked.memory, gpus=asked.gpus)
+
+
+def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:
+    plans: list[MountPlan] = []
+    taken: dict[str, int] = {}
+    for mount in mounts:
+        variable = mount_variable(mount.destination)
+        count = taken.get(variable, 0)
+        taken[variable] = count + 1
+        plans.append(
+            MountPlan(
+                source=mount.source,
+                kind=source_kind(mount.source),
+                path=mount.destination,
+                variable=f"{variable}_{count + 1}" if count else variable,
+                read_only=mount.read_only,
+            )
+        )
+    return tuple(plans)
+
+
+def mount_variable(destination: str) -> str:
+    """The variable that holds where a mount is: /mnt/my-data -> MUSTER_MOUNT_MY_DATA."""
+    last = destination.rstrip("/").rsplit("/", 1)[-1]
+    return "MUSTER_MOUNT_" + "".join(c if c.isalnum() else "_" for c in last.upper())
+
+
+def _probe(probe: StartupProbe | None) -> ProbePlan | None:
+    if probe is None:
+        return None
+    return ProbePlan(
+        period=probe.period,
+        timeout=probe.timeout,
+        threshold=probe.threshold,
+        initial_delay=probe.initial_delay,
+        command=probe.exec_,
+        port=probe.tcp,
+        file=probe.file,
+    )

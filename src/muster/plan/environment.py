@@ -1,0 +1,53 @@
+"""The environment of a node, in OCI's words and in Muster's own.
+
+OCI: "Job Environment Variables" and the additions for distributed runs. What the service provides
+wins over what the owner set under the same name.
+"""
+
+from __future__ import annotations
+
+from muster.plan.model import NodePlan, RunPlan
+
+#: The one tenancy, compartment and project a machine of one's own has.
+LOCAL_TENANCY = "ocid1.tenancy.muster.local..this-machine"
+LOCAL_COMPARTMENT = "ocid1.compartment.muster.local..this-machine"
+LOCAL_PROJECT = "ocid1.datascienceproject.muster.local..this-machine"
+
+
+def ocid(kind: str, identifier: str) -> str:
+    """An identifier in the form OCI's clients look into (its second segment tells the kind)."""
+    return f"ocid1.{kind}.muster.local..{identifier}"
+
+
+def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[str, str]:
+    """What every process of `node` is told, whatever the framework."""
+    group = plan.group(node.group)
+    env = {
+        "TENANCY_OCID": LOCAL_TENANCY,
+        "PROJECT_OCID": LOCAL_PROJECT,
+        "PROJECT_COMPARTMENT_OCID": LOCAL_COMPARTMENT,
+        "JOB_OCID": ocid("datasciencejob", plan.job_id),
+        "JOB_COMPARTMENT_OCID": LOCAL_COMPARTMENT,
+        "JOB_RUN_OCID": ocid("datasciencejobrun", plan.run_id),
+        "JOB_RUN_COMPARTMENT_OCID": LOCAL_COMPARTMENT,
+        "FQDN": node.fqdn,
+        "NODE_RANK": str(node.rank),
+        "NODE_GROUP_NAME": node.group,
+        "INITIAL_CLUSTER_SIZE": str(len(plan.nodes)),
+        "NODE_COUNT": str(len(plan.nodes)),
+        "CLUSTER_NODES_METADATA_FILE": cluster_file,
+        "MUSTER_RUN_ID": plan.run_id,
+        "MUSTER_RUN_NAME": plan.run_name,
+        "MUSTER_JOB_NAME": plan.job_name,
+        "MUSTER_NODE_ID": node.node_id,
+        "MUSTER_NODE_ADDRESS": node.address,
+        "MUSTER_REPLICA": str(node.replica),
+        "MUSTER_INDEX": str(node.index),
+    }
+    if plan.artifact is not None:
+        env["JOB_ARTIFACT_FILE_NAME"] = plan.artifact.file_name
+        if plan.artifact.entrypoint is not None:
+            env["JOB_RUN_ENTRYPOINT"] = plan.artifact.entrypoint
+    for mount in group.mounts:
+        env[mount.variable] = mount.path
+    return env

@@ -1,0 +1,181 @@
+"""A run, made concrete: which nodes there are and what each does. Pure data, kept with the run.
+
+Loaded by the supervisor from JSON, so it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class MountPlan:
+    """A directory nodes see. path: inside the node; variable: the environment variable naming it.
+
+    kind: where `source` lies: a directory here, an NFS export, or an fsspec URL.
+    """
+
+    source: str
+    kind: Literal["directory", "nfs", "url"]
+    path: str
+    variable: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """When a node counts as ready. Exactly one of command, port, file. Times in seconds."""
+
+    period: float
+    timeout: float
+    threshold: int
+    initial_delay: float
+    command: tuple[str, ...] | None = None
+    port: int | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePlan:
+    """What one node may use; None = not limited. memory in bytes.
+
+    A demand must be there; what a shape says is advice where the machine has less.
+    """
+
+    cpus: float | None = None
+    memory: int | None = None
+    gpus: int = 0
+    shape: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlan:
+    """A port on the node of rank 0 (see `frameworks.base.Port`)."""
+
+    name: str
+    number: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactPlan:
+    """The code, by its content."""
+
+    sha256: str
+    file_name: str
+    kind: str
+    size: int
+    entrypoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One node group. env is literal; framework env holds placeholders (`frameworks.base`).
+
+    command: None = run the artifact's entry point.
+    """
+
+    name: str
+    first_rank: int
+    replicas: int
+    nodes: int
+    min_success: int
+    command: tuple[str, ...] | None
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    framework_env: Mapping[str, str]
+    resources: ResourcePlan
+    mounts: tuple[MountPlan, ...] = ()
+    probe: ProbePlan | None = None
+    image: str | None = None
+
+    @property
+    def size(self) -> int:
+        return self.replicas * self.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node. replica: within the group; index: within the replica."""
+
+    rank: int
+    group: str
+    replica: int
+    index: int
+    node_id: str
+    fqdn: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Everything an engine needs to run the run, and nothing it must not know. Times in seconds."""
+
+    run_id: str
+    run_name: str
+    job_id: str
+    job_name: str
+    framework: str
+    processes_per_node: int
+    in_order: bool
+    network: Literal["shared", "isolated"]
+    network_reason: str
+    max_runtime: float
+    grace_period: float
+    groups: tuple[GroupPlan, ...]
+    nodes: tuple[NodePlan, ...]
+    ports: tuple[PortPlan, ...] = ()
+    artifact: ArtifactPlan | None = None
+    log_output: bool = True
+    log_directory: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def world_size(self) -> int:
+        """Processes over all nodes."""
+        return len(self.nodes) * self.processes_per_node
+
+    def group(self, name: str) -> GroupPlan:
+        return next(group for group in self.groups if group.name == name)
+
+    def group_of(self, rank: int) -> GroupPlan:
+        return self.group(self.nodes[rank].group)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunPlan:
+        artifact = data["artifact"]
+        return cls(
+            **{
+                **data,
+                "groups": tuple(_group(group) for group in data["groups"]),
+                "nodes": tuple(NodePlan(**node) for node in data["nodes"]),
+                "ports": tuple(PortPlan(**port) for port in data["ports"]),
+                "artifact": ArtifactPlan(**artifact) if artifact else None,
+                "notes": tuple(data["notes"]),
+            }
+        )
+
+
+def _group(data: Mapping[str, Any]) -> GroupPlan:
+    command, probe = data["command"], data["probe"]
+    return GroupPlan(
+        **{
+            **data,
+            "command": None if command is None else tuple(command),
+            "args": tuple(data["args"]),
+            "resources": ResourcePlan(**data["resources"]),
+            "mounts": tuple(MountPlan(**mount) for mount in data["mounts"]),
+            "probe": _probe(probe) if probe else None,
+        }
+    )
+
+
+def _probe(data: Mapping[str, Any]) -> ProbePlan:
+    command = data["command"]
+    return ProbePlan(**{**data, "command": None if command is None else tuple(command)})

@@ -1,0 +1,45 @@
+"""Filling `${...}` placeholders (see `frameworks.base`) with what is known at start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from muster.plan.model import NodePlan, RunPlan
+
+_PLACEHOLDER = re.compile(r"\$\{([a-z0-9_.-]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What one process of one node can be told. ports: those given to the run, by name."""
+
+    plan: RunPlan
+    node: NodePlan
+    local_rank: int
+    attempt: int
+    ports: Mapping[str, int]
+
+    def fill(self, template: str) -> str:
+        """`template` with every placeholder replaced. Raises LookupError on an unknown one."""
+        return _PLACEHOLDER.sub(lambda match: str(self._value(match[1])), template)
+
+    def _value(self, name: str) -> str | int:
+        match name.split("."):
+            case ["run", "id"]:
+                return self.plan.run_id
+            case ["run", "attempt"]:
+                return self.attempt
+            case ["process", "local_rank"]:
+                return self.local_rank
+            case ["process", "rank"]:
+                return self.node.rank * self.plan.processes_per_node + self.local_rank
+            case ["port", port]:
+                return self.ports[port]
+            case ["node", ("rank" | "address" | "fqdn") as fact]:
+                return str(getattr(self.node, fact))
+            case ["roster", rank, ("address" | "fqdn") as fact]:
+                return str(getattr(self.plan.nodes[int(rank)], fact))
+            case _:
+                raise LookupError(f"no placeholder named ${{{name}}}")

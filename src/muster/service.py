@@ -1,0 +1,317 @@
+"""The use cases: one place that checks, plans, records and starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.control import bell, lease
+from muster.control.launcher import Launcher
+from muster.control.persist import node_record
+from muster.control.recover import recover
+from muster.engines.local import addresses
+from muster.engines.local.engine import LocalEngine
+from muster.errors import InvalidInput, Problem
+from muster.identity import new_id
+from muster.lifecycle.model import NodeStatus
+from muster.lifecycle.states import RunState
+from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
+from muster.storage.home import Home, default_home
+from muster.store import events, jobs, runs
+from muster.store.database import Database
+from muster.store.records import EventRecord, JobRecord, NodeRecord, RunRecord, RunSummary
+
+if TYPE_CHECKING:
+    from muster.engines.local.doctor import Finding
+    from muster.spec.models import JobSpec
+    from muster.spec.overrides import RunOverrides
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A run that passed every check and could be started. Nothing of it is recorded yet."""
+
+    job: JobRecord
+    new_job: bool
+    spec: JobSpec
+    overrides: RunOverrides
+    origins: Mapping[str, str]
+    plan: RunPlan
+    notes: tuple[str, ...]
+
+
+class Service:
+    """Muster on this machine, for one MUSTER_HOME."""
+
+    def __init__(self, home: Home | None = None, launcher: Launcher | None = None) -> None:
+        self.home = home or default_home()
+        self._launcher = launcher
+        self._database: Database | None = None
+
+    @property
+    def db(self) -> Database:
+        """The store, opened when first needed; runs that lost their supervisor are settled."""
+        if self._database is None:
+            self.home.prepare()
+            self._database = Database.open(self.home.database)
+            recover(self._database, self.home)
+        return self._database
+
+    # --- jobs
+
+    def job(self, text: str) -> JobRecord:
+        """The Job called `text` (name, name@version, id or id prefix). Raises NotFound."""
+        return jobs.find(self.db, text)
+
+    def jobs(self) -> list[JobRecord]:
+        """All Jobs, newest first."""
+        return jobs.listing(self.db)
+
+    def draft_job(self, spec: JobSpec) -> tuple[JobRecord, bool]:
+        """The Job of this content, and whether it is new. Only its artifact is stored yet.
+
+        Same content, same Job; other content under a known name is a new version of it.
+        """
+        artifact = _store_artifact(self.home, spec)
+        content = spec.model_dump(mode="json", by_alias=True)
+        name = spec.name or "job"
+        identity = {**content, "artifact": artifact.sha256 if artifact else None, "name": name}
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        known = jobs.by_content(self.db, digest)
+        if known is not None:
+            return known, False
+        now = time.time()
+        job = JobRecord(
+            id=new_id(),
+            name=name,
+            version=jobs.next_version(self.db, name),
+            content_hash=digest,
+            spec=content,
+            artifact_sha256=artifact.sha256 if artifact else None,
+            artifact_name=artifact.file_name if artifact else None,
+            description=spec.description,
+            tags=dict(spec.tags),
+            created_at=now,
+            updated_at=now,
+        )
+        return job, True
+
+    def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
+        """Change what may change of a Job: resources, mounts, description, tags (OCI:
+        UpdateJobDetails). changes: `PATH=VALUE`. Runs keep what they started with."""
+        from muster.spec.edit import edit
+
+        job = self.job(text)
+        spec = edit(_spec_of(job), changes)
+        content = spec.model_dump(mode="json", by_alias=True)
+        identity = {**content, "artifact": job.artifact_sha256, "name": job.name}
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        jobs.update(
+            self.db,
+            job.id,
+            spec=content,
+            content_hash=digest,
+            description=spec.description,
+            tags=dict(spec.tags),
+            now=time.time(),
+        )
+        return self.job(job.id)
+
+    # --- runs
+
+    def draft_run(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool = False) -> Draft:
+        """Resolve, check and plan a run. Raises InvalidInput with every problem found."""
+        from muster.plan.build import Identity, build_plan
+        from muster.spec.models import JobSpec
+        from muster.spec.resolve import resolve
+        from muster.storage.mounts import check_sources, classify_source
+
+        resolved = resolve(JobSpec.model_validate(job.spec), overrides)
+        spec = resolved.spec
+        shapes = _Shapes(self.home.root / "shapes.yaml", sum(_size(g) for g in spec.node_groups))
+        problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
+        run_id = new_id()
+        plan = build_plan(
+            spec,
+            Identity(run_id, f"{job.name}-?", job.id, job.name),
+            artifact=_artifact_plan(self.home, job, spec),
+            addresses=addresses.allot,
+            source_kind=classify_source,
+            shape_of=shapes.resources,
+        )
+        engine = LocalEngine()
+        problems += shapes.problems + engine.check(plan, self.home.root)
+        if problems:
+            raise InvalidInput(*problems)
+        notes = tuple(engine.notes(plan))
+        plan = replace(plan, notes=notes)
+        return Draft(job, new_job, spec, overrides, resolved.origins, plan, notes)
+
+    def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
+        """Accept the run and have a supervisor take it up.
+
+        From the moment it is in the store the run is in somebody's hands: its lease is taken
+        before, and passed on. environ: what its nodes' environment starts from (default: ours).
+        """
+        run_id = draft.plan.run_id
+        folder = self.home.run_dir(run_id)
+        folder.path.mkdir(parents=True, mode=0o700)
+        _place_logs(folder.path, draft.plan)
+        held = lease.acquire(folder.lease)
+        assert held is not None, "nobody else knows this run yet"
+        try:
+            bell.install(folder.bell)
+            record = self._accept(draft)
+            launcher = self._launcher = self._launcher or Launcher.spawn()
+            launcher.start(self.home.root, run_id, held, environ or os.environ)
+        finally:
+            os.close(held)
+        return record
+
+    def _accept(self, draft: Draft) -> RunRecord:
+        now = time.time()
+
+        def build(number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
+            plan = replace(draft.plan, run_name=name)
+            record = RunRecord(
+                id=plan.run_id,
+                name=name,
+                number=number,
+                job_id=draft.job.id,
+                job_name=draft.job.name,
+                state=RunState.ACCEPTED,
+                details="",
+                engine=LocalEngine.name,
+                attempt=0,
+                created_at=now,
+                started_at=None,
+                finished_at=None,
+                exit_code=None,
+                spec=draft.spec.model_dump(mode="json", by_alias=True),
+                origins=dict(draft.origins),
+                overrides=draft.overrides.model_dump(mode="json", exclude_none=True),
+                plan=plan.to_json(),
+                lifecycle={},
+                notes=list(draft.notes),
+                cancel_requested_at=None,
+                cancel_reason=None,
+            )
+            return record, [node_record(node, NodeStatus()) for node in plan.nodes]
+
+        return runs.insert(self.db, draft.job if draft.new_job else None, draft.job.name, build)
+
+    def run(self, text: str) -> RunRecord:
+        """The run called `text` (name, id or id prefix, `last`). Raises NotFound."""
+        return runs.find(self.db, text)
+
+    def runs(self, **filters: Any) -> list[RunSummary]:
+        """Runs, newest first; see `store.runs.listing`."""
+        return runs.listing(self.db, **filters)
+
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        return list(runs.nodes(self.db, run_id))
+
+    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
+        """The run's event log after entry number `after`."""
+        return events.since(self.db, run_id, after)
+
+    def cancel(self, run_id: str, why: str = "canceled by its owner") -> RunRecord:
+        """Ask for the run's end; it is CANCELED when no process of it is left. Final, and
+        without effect on a run that has ended."""
+        if runs.request_cancel(self.db, run_id, time.time(), why):
+            bell.ring(self.home.run_dir(run_id).bell)
+        return runs.get(self.db, run_id)
+
+    def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
+        """The run, once it has ended. Raises TimeoutError after `timeout` seconds."""
+        from muster.control.watch import wait_for_end
+
+        wait_for_end(self.db, self.home, run_id, timeout)
+        record = runs.get(self.db, run_id)
+        if not RunState(record.state).terminal:
+            recover(self.db, self.home)
+            record = runs.get(self.db, run_id)
+        return record
+
+    def close(self) -> None:
+        """Let go of the store and the launcher; runs go on."""
+        if self._launcher is not None:
+            self._launcher.close()
+        if self._database is not None:
+            self._database.close()
+
+
+def examine_machine() -> list[Finding]:
+    """What the local engine can do here."""
+    from muster.engines.local.doctor import examine
+
+    return examine()
+
+
+def _spec_of(job: JobRecord) -> JobSpec:
+    from muster.spec.models import JobSpec
+
+    return JobSpec.model_validate(job.spec)
+
+
+def _size(group: Any) -> int:
+    return int(group.nodes * group.replicas)
+
+
+def _store_artifact(home: Home, spec: JobSpec) -> Any:
+    if spec.artifact is None:
+        return None
+    from muster.storage.artifacts import store_artifact
+
+    home.prepare()
+    return store_artifact(home, Path(spec.artifact), spec.entrypoint)
+
+
+def _artifact_plan(home: Home, job: JobRecord, spec: JobSpec) -> ArtifactPlan | None:
+    if job.artifact_sha256 is None:
+        return None
+    from muster.storage.artifacts import load_ref
+
+    ref = load_ref(home, job.artifact_sha256, job.artifact_name or "")
+    return ArtifactPlan(ref.sha256, ref.file_name, ref.kind, ref.size, spec.entrypoint)
+
+
+def _place_logs(folder: Path, plan: RunPlan) -> None:
+    if plan.log_directory is None:
+        return
+    target = Path(plan.log_directory) / plan.run_id
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise InvalidInput(
+            Problem("logging.directory", f"cannot write to {plan.log_directory}: {error.strerror}")
+        ) from None
+    (folder / "logs").symlink_to(target)
+
+
+class _Shapes:
+    """Shape names into resources, collecting what is wrong with them."""
+
+    def __init__(self, catalogue: Path, nodes: int) -> None:
+        self._catalogue = catalogue
+        self._nodes = nodes
+        self.problems: list[Problem] = []
+
+    def resources(self, name: str) -> ResourcePlan:
+        from muster.spec.shapes import check_multinode, find_shape
+
+        try:
+            shape = find_shape(name, self._catalogue)
+        except InvalidInput as error:
+            self.problems += error.problems
+            return ResourcePlan(shape=name)
+        self.problems += check_multinode(shape, self._nodes)
+        if shape.local:
+            return ResourcePlan(shape=name)
+        return ResourcePlan(shape.cpus, shape.memory, shape.gpus, name)

@@ -1,0 +1,293 @@
+"""Whole lives of runs, told as events, with what must follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.lifecycle.decide import decide, wake_at
+from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes
+from muster.lifecycle.events import (
+    CancelRequested,
+    Event,
+    NodeEnded,
+    NodeReady,
+    NodeStarted,
+    RunBegan,
+    SupervisorLost,
+    Tick,
+)
+from muster.lifecycle.model import GroupPolicy, Policy, Reason, RunStatus, new_status
+from muster.lifecycle.states import NodeState, RunState
+
+DAY = 86400.0
+
+
+def policy(*groups: tuple[int, int, int | None], in_order: bool = False) -> Policy:
+    """Groups as (replicas, nodes, min_success or None for all)."""
+    made, rank = [], 0
+    for number, (replicas, nodes, least) in enumerate(groups):
+        minimum = replicas if least is None else least
+        made.append(GroupPolicy(f"g{number}", rank, replicas, nodes, minimum))
+        rank += replicas * nodes
+    return Policy(tuple(made), in_order=in_order, max_runtime=30 * DAY, grace_period=10)
+
+
+class Life:
+    """A run driven by hand."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.status = new_status(policy)
+        self.now = 1000.0
+        self.effects: tuple[Effect, ...] = ()
+
+    def tell(self, *events: Event, after: float = 1.0) -> Life:
+        self.now += after
+        self.status, self.effects = decide(self.policy, self.status, events, self.now)
+        return self
+
+    def up(self, *ranks: int) -> Life:
+        return self.tell(*(e for r in ranks for e in (NodeStarted(r), NodeReady(r))))
+
+    def end(self, rank: int, code: int | None = 0, **more: object) -> Life:
+        return self.tell(NodeEnded(rank, code, **more))  # type: ignore[arg-type]
+
+    def states(self) -> list[NodeState]:
+        return [node.state for node in self.status.nodes]
+
+
+def begun(policy: Policy) -> Life:
+    return Life(policy).tell(RunBegan())
+
+
+def test_all_groups_start_together_by_default() -> None:
+    life = begun(policy((1, 2, None), (1, 1, None)))
+    assert life.effects == (StartNodes(0, (0, 1, 2)),)
+    assert life.status.state is RunState.ACCEPTED
+
+
+def test_run_is_in_progress_with_its_first_node() -> None:
+    life = begun(policy((1, 2, None))).tell(NodeStarted(1))
+    assert life.status.state is RunState.IN_PROGRESS
+    assert life.status.started_at == life.now
+    assert life.states() == [NodeState.STARTING, NodeState.RUNNING]
+
+
+def test_in_order_waits_for_the_whole_group_to_be_ready() -> None:
+    life = begun(policy((1, 2, None), (1, 1, None), in_order=True))
+    assert life.effects == (StartNodes(0, (0, 1)),)
+    assert life.tell(NodeStarted(0), NodeStarted(1), NodeReady(0)).effects == ()
+    assert life.tell(NodeReady(1)).effects == (StartNodes(0, (2,)),)
+
+
+def test_in_order_goes_on_after_a_group_that_has_ended() -> None:
+    life = begun(policy((1, 1, None), (1, 1, None), in_order=True)).tell(NodeStarted(0))
+    assert life.end(0).effects == (StartNodes(0, (1,)),)
+
+
+def test_run_succeeds_when_every_node_has() -> None:
+    life = begun(policy((1, 2, None))).up(0, 1).end(0)
+    assert life.status.state is RunState.IN_PROGRESS
+    life.end(1)
+    assert life.status.state is RunState.SUCCEEDED
+    assert (life.status.exit_code, life.status.finished_at) == (0, life.now)
+
+
+def test_first_failure_ends_the_gang_and_names_the_cause() -> None:
+    life = begun(policy((1, 3, None), (1, 1, None))).up(0, 1, 2, 3)
+    life.end(2, 21, message="ValueError: boom")
+    assert life.effects == (StopNodes((0, 1, 3)),)
+    assert life.status.state is RunState.IN_PROGRESS
+    life.tell(*(NodeEnded(r, 143, signal=15) for r in (0, 1, 3)))
+    assert life.status.state is RunState.FAILED
+    assert life.status.exit_code == 21
+    expected = "node-2 (group g0, rank 2) failed with exit code 21:\nValueError: boom"
+    assert life.status.details == expected
+    assert life.states()[2] is NodeState.FAILED
+    assert life.states()[3] is NodeState.STOPPED
+
+
+def test_consequences_do_not_replace_the_cause() -> None:
+    life = begun(policy((1, 3, None))).up(0, 1, 2)
+    life.tell(NodeEnded(1, 21), NodeEnded(0, 1, message="connection reset"))
+    assert life.status.failure is not None
+    assert (life.status.failure.rank, life.status.failure.exit_code) == (1, 21)
+
+
+@pytest.mark.parametrize(
+    ("event", "details"),
+    [
+        (NodeEnded(0, 3), "node-0 (group g0, rank 0) failed with exit code 3"),
+        (
+            NodeEnded(0, 137, signal=9),
+            "node-0 (group g0, rank 0) failed with exit code 137 (signal 9)",
+        ),
+        (
+            NodeEnded(0, 137, signal=9, reason=Reason.OUT_OF_MEMORY),
+            "node-0 (group g0, rank 0) ran out of memory and was ended, exit code 137",
+        ),
+        (
+            NodeEnded(0, None, reason=Reason.NOT_STARTED, message="no such mount"),
+            "node-0 (group g0, rank 0) could not be started:\nno such mount",
+        ),
+        (
+            NodeEnded(0, 137, signal=9, reason=Reason.NODE_LOST),
+            "node-0 (group g0, rank 0) was lost",
+        ),
+        (
+            NodeEnded(0, None, reason=Reason.STARTUP_TIMEOUT, message="port 80"),
+            "node-0 (group g0, rank 0) did not become ready:\nport 80",
+        ),
+    ],
+)
+def test_details_say_what_happened(event: NodeEnded, details: str) -> None:
+    life = begun(policy((1, 1, None))).up(0).tell(event)
+    assert life.status.state is RunState.FAILED
+    assert life.status.details == details
+
+
+def test_minimum_of_successful_replicas_tolerates_the_rest() -> None:
+    life = begun(policy((3, 1, 2))).up(0, 1, 2).end(0, 1)
+    assert life.effects == ()
+    life.end(1).end(2)
+    assert life.status.state is RunState.SUCCEEDED
+    assert life.status.exit_code == 0
+
+
+def test_one_failure_too_many_fails_the_group() -> None:
+    life = begun(policy((3, 1, 2))).up(0, 1, 2).end(0, 1).end(1, 2)
+    assert life.effects == (StopNodes((2,)),)
+    life.end(2, 143, signal=15)
+    assert life.status.state is RunState.FAILED
+    assert life.status.exit_code == 1, "the first failure is the cause"
+
+
+def test_a_tolerated_replica_fails_as_one() -> None:
+    life = begun(policy((2, 2, 1))).up(0, 1, 2, 3).end(0, 1)
+    assert life.effects == (StopNodes((1,)),)
+    assert life.tell(Tick()).effects == (), "told once"
+    assert life.tell(Tick(), after=10).effects == (KillNodes((1,)),)
+    life.end(1, 137, signal=9).end(2).end(3)
+    assert life.status.state is RunState.SUCCEEDED
+
+
+def test_group_with_minimum_zero_serves_the_others() -> None:
+    life = begun(policy((2, 1, None), (1, 1, 0))).up(0, 1, 2).end(0).end(1)
+    assert life.effects == (StopNodes((2,)),)
+    life.end(2, 143, signal=15)
+    assert life.status.state is RunState.SUCCEEDED
+
+
+def test_run_of_minimum_zero_waits_for_all() -> None:
+    life = begun(policy((2, 1, 0))).up(0, 1).end(0, 1)
+    assert life.status.state is RunState.IN_PROGRESS
+    assert life.end(1).status.state is RunState.SUCCEEDED
+
+
+def test_cancel_stops_then_kills_and_is_final() -> None:
+    life = begun(policy((1, 2, None))).up(0, 1).tell(CancelRequested("enough"))
+    assert life.status.state is RunState.CANCELING
+    assert life.effects == (StopNodes((0, 1)),)
+    assert wake_at(life.policy, life.status) == life.now + 10
+    assert life.tell(Tick(), after=10).effects == (KillNodes((0, 1)),)
+    assert wake_at(life.policy, life.status) is None
+    assert life.tell(Tick(), after=10).effects == (), "killed once"
+    life.tell(NodeEnded(0, 137, signal=9), NodeEnded(1, 0))
+    assert (life.status.state, life.status.details) == (RunState.CANCELED, "enough")
+    assert life.status.exit_code is None
+    before = life.status
+    assert life.tell(NodeEnded(0, 1), CancelRequested("again")).status is before
+
+
+def test_cancel_before_anything_started_ends_at_once() -> None:
+    life = Life(policy((1, 2, None))).tell(RunBegan(), CancelRequested("never mind"))
+    assert life.status.state is RunState.CANCELED
+    assert life.effects == ()
+    assert life.states() == [NodeState.STOPPED] * 2
+
+
+def test_cancel_while_later_groups_wait() -> None:
+    life = begun(policy((1, 1, None), (1, 1, None), in_order=True)).tell(NodeStarted(0))
+    life.tell(CancelRequested("stop"))
+    assert life.effects == (StopNodes((0,)),)
+    assert life.end(0, 143, signal=15).status.state is RunState.CANCELED
+
+
+def test_cancel_of_a_failing_run_leaves_it_failed() -> None:
+    life = begun(policy((1, 2, None))).up(0, 1).end(0, 5).tell(CancelRequested("late"))
+    assert life.end(1, 143, signal=15).status.state is RunState.FAILED
+
+
+def test_maximum_runtime_cancels() -> None:
+    life = Life(replace(policy((1, 1, None)), max_runtime=60)).tell(RunBegan())
+    assert wake_at(life.policy, life.status) is None, "the clock starts with the first node"
+    life.up(0)
+    assert wake_at(life.policy, life.status) == life.now + 60
+    assert life.tell(Tick(), after=59.5).effects == ()
+    assert life.tell(Tick(), after=0.5).effects == (StopNodes((0,)),)
+    life.end(0, 143, signal=15)
+    assert life.status.state is RunState.CANCELED
+    assert life.status.details == "maximum runtime of 60 s exceeded"
+
+
+def test_lost_supervisor_fails_the_run() -> None:
+    life = begun(policy((1, 2, None))).up(0, 1).end(0).tell(SupervisorLost("killed"))
+    assert (life.status.state, life.status.details) == (RunState.FAILED, "killed")
+    assert life.states() == [NodeState.SUCCEEDED, NodeState.STOPPED]
+
+
+def test_lost_supervisor_of_a_canceling_run_leaves_it_canceled() -> None:
+    life = begun(policy((1, 1, None))).up(0).tell(CancelRequested("enough"))
+    life.tell(SupervisorLost("killed"))
+    assert (life.status.state, life.status.details) == (RunState.CANCELED, "enough")
+
+
+EVENTS = st.one_of(
+    st.builds(NodeStarted, st.integers(0, 5)),
+    st.builds(NodeReady, st.integers(0, 5)),
+    st.builds(NodeEnded, st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 143, None])),
+    st.just(CancelRequested("stop")),
+    st.just(Tick()),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([(1, 6, None), (6, 1, 3), (3, 2, 0), (2, 3, 1)]),
+    st.lists(st.tuples(EVENTS, st.floats(0, 20)), max_size=60),
+)
+def test_whatever_happens(
+    group: tuple[int, int, int | None], story: list[tuple[Event, float]]
+) -> None:
+    """No story breaks a rule; and every story can be brought to an end."""
+    life = begun(policy(group))
+    told: list[Effect] = [*life.effects]
+    for event, wait in story:
+        before = life.status
+        life.tell(event, after=wait)
+        told += life.effects
+        check_step(before, life.status)
+    life.tell(CancelRequested("end of story"))
+    for rank in range(6):
+        life.end(rank, 137, signal=9)
+    assert life.status.state.terminal
+    for kind in (StopNodes, KillNodes):
+        ranks = [rank for effect in told if isinstance(effect, kind) for rank in effect.ranks]
+        assert len(ranks) == len(set(ranks)), "each node is told once"
+
+
+def check_step(before: RunStatus, after: RunStatus) -> None:
+    if before.state.terminal:
+        assert after is before
+    for old, new in zip(before.nodes, after.nodes, strict=True):
+        if old.state.ended:
+            assert new == old, "a node that ended stays ended"
+    if after.state.terminal:
+        assert all(node.state.ended for node in after.nodes), "nothing outlives its run"
+        assert after.finished_at is not None
+    if after.state is RunState.FAILED:
+        assert after.failure is not None

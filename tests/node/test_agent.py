@@ -1,0 +1,193 @@
+"""A node agent driven over its channel, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.node.channel import Channel
+
+AGENT = """
+import json, socket, sys
+from muster.node.agent import run_agent
+from muster.node.channel import Channel
+run_agent(Channel(socket.socket(fileno=int(sys.argv[1]))), json.loads(sys.argv[2]))
+"""
+
+
+class Node:
+    """An agent in a process of its own, without namespaces."""
+
+    def __init__(self, folder: Path, *argv: str, **launch: Any) -> None:
+        self.folder = folder
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        processes = [
+            {
+                "argv": list(argv),
+                "env": {**os.environ, "LOCAL_RANK": str(i)},
+                "stdout": str(folder / f"{i}.out"),
+                "stderr": str(folder / f"{i}.err"),
+            }
+            for i in range(launch.pop("copies", 1))
+        ]
+        message = {
+            "processes": processes,
+            "cwd": str(folder),
+            "address": "127.0.0.1",
+            "grace_period": 0.2,
+            "roster_file": str(folder / "cluster.json"),
+            "roster": [],
+            "probe": None,
+            "contained": False,
+            **launch,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", AGENT, str(theirs.fileno()), json.dumps(message)],
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self._heard: list[dict[str, Any]] = []
+
+    def hear(self) -> dict[str, Any]:
+        while not self._heard:
+            assert select.select([self.channel], [], [], 30)[0], "the agent says nothing"
+            self._heard += self.channel.receive()
+            assert self._heard or not self.channel.closed, "the agent went away"
+        return self._heard.pop(0)
+
+    def expect(self, event: str) -> dict[str, Any]:
+        message = self.hear()
+        assert message["event"] == event
+        return message
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Any]:
+    made: list[Node] = []
+
+    def make(*argv: str, **launch: Any) -> Node:
+        made.append(Node(tmp_path, *argv, **launch))
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.channel.close()
+        node.process.wait(30)
+
+
+def probe(**what: Any) -> dict[str, Any]:
+    none = {"command": None, "port": None, "file": None}
+    return {"period": 0.01, "timeout": 5, "threshold": 3000, "initial_delay": 0, **none, **what}
+
+
+def test_life_of_a_node(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sh", "-c", "echo rank $LOCAL_RANK", copies=2)
+    node.expect("started")
+    node.expect("ready")
+    ended = node.expect("ended")
+    assert (ended["exit_code"], ended["signal"], ended["reason"]) == (0, 0, "exit")
+    assert (tmp_path / "1.out").read_text() == "rank 1\n"
+    assert json.loads((tmp_path / "cluster.json").read_text()) == []
+
+
+def test_first_failing_process_ends_the_node(nodes: Any) -> None:
+    script = "if [ $LOCAL_RANK = 1 ]; then exit 21; fi; exec sleep 1000"
+    node = nodes("sh", "-c", script, copies=3)
+    node.expect("started")
+    node.expect("ready")
+    assert node.expect("ended")["exit_code"] == 21
+
+
+def test_what_ignores_sigterm_is_killed_after_the_grace_period(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sh", "-c", "trap '' TERM; touch ready; while :; do sleep 1000; done")
+    node.expect("started")
+    node.expect("ready")
+    while not (tmp_path / "ready").exists():
+        assert node.process.poll() is None
+    node.channel.send(op="stop")
+    ended = node.expect("ended")
+    assert (ended["exit_code"], ended["signal"]) == (137, 9)
+
+
+def test_stop_lets_the_program_tidy_up(nodes: Any, tmp_path: Path) -> None:
+    script = "trap 'echo bye; exit 3' TERM; touch ready; while :; do sleep 0.01; done"
+    node = nodes("sh", "-c", script, grace_period=30)
+    node.expect("started")
+    node.expect("ready")
+    while not (tmp_path / "ready").exists():
+        assert node.process.poll() is None
+    node.channel.send(op="stop")
+    assert node.expect("ended")["exit_code"] == 3
+    assert (tmp_path / "0.out").read_text() == "bye\n"
+
+
+def test_nothing_is_left_when_the_driver_goes_away(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sh", "-c", "setsid sh -c 'echo $$ > pid; exec sleep 1000' & wait")
+    node.expect("started")
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert node.process.poll() is None
+    node.channel.close()
+    node.process.wait(30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_program_that_is_not_there(nodes: Any, tmp_path: Path) -> None:
+    ended = nodes("no-such-program").expect("ended")
+    assert ended["exit_code"] == 127
+    assert "no-such-program: command not found" in ended["message"]
+    assert "no-such-program: command not found" in (tmp_path / "0.err").read_text()
+
+
+@pytest.mark.parametrize("what", ["file", "port", "command"])
+def test_ready_when_the_probe_succeeds(nodes: Any, tmp_path: Path, what: str) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        value = {"file": str(tmp_path / "up"), "port": port, "command": ["test", "-e", "up"]}
+        node = nodes("sleep", "1000", probe=probe(**{what: value[what]}))
+        node.expect("started")
+        server.listen()
+        (tmp_path / "up").touch()
+        node.expect("ready")
+        node.channel.send(op="kill")
+        node.expect("ended")
+
+
+def test_probe_that_never_succeeds_fails_the_node(nodes: Any, tmp_path: Path) -> None:
+    missing = str(tmp_path / "never")
+    node = nodes("sleep", "1000", probe=probe(file=missing, threshold=3))
+    node.expect("started")
+    ended = node.expect("ended")
+    assert (ended["exit_code"], ended["reason"]) == (None, "startup_timeout")
+    assert ended["message"] == f"startup probe failed 3 times: no file {missing}"
+
+
+def test_probe_command_that_hangs_counts_as_failed(nodes: Any) -> None:
+    hanging = probe(command=["sleep", "1000"], timeout=0.02, threshold=2)
+    node = nodes("sleep", "1000", probe=hanging)
+    node.expect("started")
+    assert node.expect("ended")["reason"] == "startup_timeout"
+
+
+def test_roster_is_rewritten_whole(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sleep", "1000")
+    node.expect("started")
+    members = [{"Rank": "10", "FQDN": "b"}, {"Rank": "9", "FQDN": "a"}]
+    node.channel.send(op="roster", members=members)
+    node.channel.send(op="kill")
+    node.expect("ready")
+    ended = node.expect("ended")
+    assert json.loads((tmp_path / "cluster.json").read_text()) == members[::-1]
+    assert ended["signal"] == signal.SIGKILL

@@ -1,0 +1,131 @@
+"""Processes of a node, real ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from muster.node import processes
+from muster.node.processes import CannotStart
+
+
+def outputs(folder: Path) -> tuple[str, str]:
+    return str(folder / "out"), str(folder / "err")
+
+
+def wait_for(pid: int) -> tuple[int, int]:
+    return processes.exit_of(os.waitpid(pid, 0)[1])
+
+
+def test_spawn_appends_output_and_tells_the_exit_code(tmp_path: Path) -> None:
+    out, err = outputs(tmp_path)
+    (tmp_path / "out").write_text("before\n")
+    script = "echo hello; echo oops >&2; exit 7"
+    pid = processes.spawn(["sh", "-c", script], {"PATH": os.defpath}, out, err)
+    assert wait_for(pid) == (7, 0)
+    assert (tmp_path / "out").read_text() == "before\nhello\n"
+    assert (tmp_path / "err").read_text() == "oops\n"
+
+
+def test_signal_counts_as_in_a_shell(tmp_path: Path) -> None:
+    pid = processes.spawn(["sh", "-c", "kill -9 $$"], {"PATH": os.defpath}, *outputs(tmp_path))
+    assert wait_for(pid) == (137, 9)
+
+
+def test_program_is_looked_up_on_the_path_it_will_have(tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexit 5\n")
+    tool.chmod(0o755)
+    pid = processes.spawn(["tool"], {"PATH": f"{tool.parent}:/bin"}, *outputs(tmp_path))
+    assert wait_for(pid) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "text"),
+    [
+        (["no-such-tool"], 127, "no-such-tool: command not found (PATH is /bin)"),
+        (["/no/such/tool"], 127, "no such program: /no/such/tool"),
+        (["./plain"], 126, "cannot execute ./plain: Permission denied"),
+        (["./headless"], 126, "a script needs a first line such as #!/bin/sh"),
+    ],
+)
+def test_what_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], code: int, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain").write_text("no program")
+    (tmp_path / "headless").write_text("no program")
+    (tmp_path / "headless").chmod(0o755)
+    with pytest.raises(CannotStart) as caught:
+        processes.spawn(argv, {"PATH": "/bin"}, *outputs(tmp_path))
+    assert caught.value.code == code
+    assert text in str(caught.value)
+
+
+def test_children_start_with_default_signals(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE; a program that inherits that never ends when its reader does."""
+    pid = processes.spawn(
+        ["grep", "SigIgn", "/proc/self/status"], {"PATH": os.defpath}, *outputs(tmp_path)
+    )
+    wait_for(pid)
+    ignored = int((tmp_path / "out").read_text().split()[1], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1))
+
+
+ADVERSARY = """
+    import os, signal, sys, time
+    for n in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(n, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            with open(sys.argv[1], "w") as f:
+                f.write(str(os.getpid()))
+            while True:
+                if os.fork() == 0:
+                    time.sleep(0.001)
+                    os._exit(0)
+                os.wait()
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
+        pass
+"""
+
+CHECKER = """
+    import os, sys
+    from muster.node import processes
+    processes.become_subreaper()
+    pid = processes.spawn(
+        [sys.executable, "-c", sys.argv[1], sys.argv[2]], dict(os.environ), "/dev/null", "/dev/null"
+    )
+    os.waitpid(pid, 0)
+    escaped = int(open(sys.argv[2]).read())
+    os.kill(escaped, 0)
+    processes.kill_everything(False, [pid])
+    try:
+        os.kill(escaped, 0)
+    except ProcessLookupError:
+        sys.exit(0)
+    sys.exit("it lives")
+"""
+
+
+def test_subreaper_finds_what_double_forked_and_left_its_session(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", textwrap.dedent(CHECKER)]
+    done = subprocess.run(
+        [*argv, textwrap.dedent(ADVERSARY), str(tmp_path / "pid")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,64 @@
+"""Placeholders of framework environments."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
+from muster.plan.template import Facts
+
+
+def plan() -> RunPlan:
+    group = GroupPlan("workers", 0, 2, 1, 2, ("true",), (), {}, {}, ResourcePlan())
+    nodes = tuple(
+        NodePlan(r, "workers", r, 0, f"abc-{r}", f"node-{r}", f"127.1.0.{r + 1}") for r in (0, 1)
+    )
+    return RunPlan(
+        run_id="abc",
+        run_name="demo-1",
+        job_id="job",
+        job_name="demo",
+        framework="generic",
+        processes_per_node=4,
+        in_order=False,
+        network="shared",
+        network_reason="",
+        max_runtime=60,
+        grace_period=10,
+        groups=(group,),
+        nodes=nodes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("plain", "plain"),
+        ("${node.rank}", "1"),
+        ("${node.address}/${node.fqdn}", "127.1.0.2/node-1"),
+        ("${process.rank}:${process.local_rank}", "7:3"),
+        ("${roster.0.address}", "127.1.0.1"),
+        ("${roster.0.fqdn}:${port.master}", "node-0:29500"),
+        ("${run.id}.${run.attempt}", "abc.2"),
+        ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} $1"),
+    ],
+)
+def test_fill(template: str, value: str) -> None:
+    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports={"master": 29500})
+    assert facts.fill(template) == value
+
+
+@pytest.mark.parametrize(
+    "template", ["${node.color}", "${port.other}", "${roster.9.address}", "${x}"]
+)
+def test_unknown_placeholder_is_an_error(template: str) -> None:
+    facts = Facts(plan(), plan().nodes[0], local_rank=0, attempt=0, ports={})
+    with pytest.raises(LookupError):
+        facts.fill(template)
+
+
+def test_plan_survives_json() -> None:
+    import json
+
+    again = RunPlan.from_json(json.loads(json.dumps(plan().to_json())))
+    assert again == plan()
