@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         runs,
     )
     from muster.errors import InvalidInput, MusterError, NotFound, Problem
-    from muster.storage.logs import LogRecord
+    from muster.storage.log_reader import LogRecord
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ _HOME = {
     "MusterError": "muster.errors",
     "NotFound": "muster.errors",
     "Problem": "muster.errors",
-    "LogRecord": "muster.storage.logs",
+    "LogRecord": "muster.storage.log_reader",
 }
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from muster.control import bell, lease
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
@@ -29,8 +31,7 @@ from muster.store.records import EventRecord, JobRecord, NodeRecord, RunRecord, 
 
 if TYPE_CHECKING:
     from muster.engines.local.doctor import Finding
-    from muster.spec.models import JobSpec
-    from muster.spec.overrides import RunOverrides
+    from muster.spec.models import JobSpec, RunOverrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Service:
         Same content, same Job; other content under a known name is a new version of it.
         """
         artifact = _store_artifact(self.home, spec)
-        content = spec.model_dump(mode="json", by_alias=True)
+        content = to_builtins(spec)
         name = spec.name or "job"
         identity = {**content, "artifact": artifact.sha256 if artifact else None, "name": name}
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -90,7 +91,7 @@ class Service:
         job = JobRecord(
             id=new_id(),
             name=name,
-            version=jobs.next_version(self.db, name),
+            version=0,  # the store counts
             content_hash=digest,
             spec=content,
             artifact_sha256=artifact.sha256 if artifact else None,
@@ -109,7 +110,7 @@ class Service:
 
         job = self.job(text)
         spec = edit(_spec_of(job), changes)
-        content = spec.model_dump(mode="json", by_alias=True)
+        content = to_builtins(spec)
         identity = {**content, "artifact": job.artifact_sha256, "name": job.name}
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         jobs.update(
@@ -128,13 +129,12 @@ class Service:
     def draft_run(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool = False) -> Draft:
         """Resolve, check and plan a run. Raises InvalidInput with every problem found."""
         from muster.plan.build import Identity, build_plan
-        from muster.spec.models import JobSpec
-        from muster.spec.resolve import resolve
+        from muster.spec.resolve import resolve, spec_from_json
         from muster.storage.mounts import check_sources, classify_source
 
-        resolved = resolve(JobSpec.model_validate(job.spec), overrides)
+        resolved = resolve(spec_from_json(job.spec), overrides)
         spec = resolved.spec
-        shapes = _Shapes(self.home.root / "shapes.yaml", sum(_size(g) for g in spec.node_groups))
+        shapes = _Shapes(self.home.shapes, sum(_size(g) for g in spec.node_groups))
         problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
         run_id = new_id()
         plan = build_plan(
@@ -177,14 +177,14 @@ class Service:
     def _accept(self, draft: Draft) -> RunRecord:
         now = time.time()
 
-        def build(number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
-            plan = replace(draft.plan, run_name=name)
+        def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
+            plan = replace(draft.plan, run_name=name, job_id=job.id)
             record = RunRecord(
                 id=plan.run_id,
                 name=name,
                 number=number,
-                job_id=draft.job.id,
-                job_name=draft.job.name,
+                job_id=job.id,
+                job_name=job.name,
                 state=RunState.ACCEPTED,
                 details="",
                 engine=LocalEngine.name,
@@ -193,9 +193,10 @@ class Service:
                 started_at=None,
                 finished_at=None,
                 exit_code=None,
-                spec=draft.spec.model_dump(mode="json", by_alias=True),
+                node_count=len(plan.nodes),
+                spec=to_builtins(draft.spec),
                 origins=dict(draft.origins),
-                overrides=draft.overrides.model_dump(mode="json", exclude_none=True),
+                overrides=to_builtins(draft.overrides),
                 plan=plan.to_json(),
                 lifecycle={},
                 notes=list(draft.notes),
@@ -204,7 +205,7 @@ class Service:
             )
             return record, [node_record(node, NodeStatus()) for node in plan.nodes]
 
-        return runs.insert(self.db, draft.job if draft.new_job else None, draft.job.name, build)
+        return runs.insert(self.db, draft.job, build)
 
     def run(self, text: str) -> RunRecord:
         """The run called `text` (name, id or id prefix, `last`). Raises NotFound."""
@@ -255,9 +256,9 @@ def examine_machine() -> list[Finding]:
 
 
 def _spec_of(job: JobRecord) -> JobSpec:
-    from muster.spec.models import JobSpec
+    from muster.spec.resolve import spec_from_json
 
-    return JobSpec.model_validate(job.spec)
+    return spec_from_json(job.spec)
 
 
 def _size(group: Any) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 import click
 
 from muster.cli.output import GROUP_COLORS, use_color
-from muster.storage.logs import LogChunk, StreamInfo, prefixed
+from muster.storage.log_reader import LogChunk, prefixed
+from muster.storage.logs import StreamInfo
 
 
 class Printer:

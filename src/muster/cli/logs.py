@@ -43,7 +43,7 @@ def logs(
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
         return
     from muster.client.api import record_dict
-    from muster.storage.logs import records
+    from muster.storage.log_reader import records
 
     for chunk in chunks:
         for record in records(chunk):

@@ -14,13 +14,13 @@ from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.service import Draft, Service
 from muster.storage.home import Home
-from muster.storage.logs import LogChunk, LogRecord, records
+from muster.storage.log_reader import LogChunk, LogRecord, records
 from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
     from muster.plan.model import RunPlan
-    from muster.spec.overrides import RunOverrides
+    from muster.spec.models import RunOverrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class Job:
         return dict(self._record.spec)
 
     def run(self, **overrides: Any) -> JobRun:
-        """Start a run of it. overrides: fields of `muster.spec.overrides.RunOverrides`."""
+        """Start a run of it. overrides: fields of `muster.spec.models.RunOverrides`."""
         return self._client.start(self._client.draft(self._record, _overrides(overrides)))
 
     def runs(self) -> list[JobRun]:
@@ -388,15 +388,9 @@ def jobs(*, home: str | Path | None = None) -> list[Job]:
 
 
 def _overrides(fields: Mapping[str, Any]) -> RunOverrides:
-    from pydantic import ValidationError
+    from muster.spec.overrides import overrides_from_mapping
 
-    from muster.spec.overrides import RunOverrides
-
-    try:
-        return RunOverrides.model_validate(dict(fields))
-    except ValidationError as error:
-        problems = [Problem(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
-        raise InvalidInput(*problems) from None
+    return overrides_from_mapping({k: v for k, v in fields.items() if v is not None})
 
 
 def _node(record: NodeRecord) -> Node:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from muster.control.watch import supervisor_end
 from muster.service import Service
-from muster.storage.logs import LogChunk, LogCursor, StreamInfo
+from muster.storage.log_reader import LogChunk, LogCursor
+from muster.storage.logs import StreamInfo
 from muster.storage.notify import Watcher
 from muster.store.records import RunRecord
 

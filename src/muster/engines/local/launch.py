@@ -12,7 +12,7 @@ from muster.engines.base import RunContext
 from muster.plan.environment import node_environment
 from muster.plan.model import GroupPlan, NodePlan
 from muster.plan.template import Facts
-from muster.storage.artifacts import ArtifactRef, entry_command
+from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def launch_message(
     extra: Mapping[str, str],
     contained: bool,
 ) -> dict[str, Any]:
-    """What `node.agent` is told.
+    """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
     interface: the node's own network interface, None on a shared network. mounted: mount path ->
     where it really is, if elsewhere. extra: the engine's own environment for the node.
@@ -67,12 +67,11 @@ def launch_message(
     }
     if gpus:
         shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-    argv = list(_command(context, group) + group.args)
     processes = []
     for local_rank, (stdout, stderr) in enumerate(paths.outputs):
         facts = Facts(plan, node, local_rank, context.attempt, ports)
         env = shared | {k: facts.fill(v) for k, v in group.framework_env.items()}
-        processes.append({"argv": argv, "env": env, "stdout": stdout, "stderr": stderr})
+        processes.append({"env": env, "stdout": stdout, "stderr": stderr})
     return {
         "processes": processes,
         "cwd": str(paths.work),
@@ -87,20 +86,23 @@ def launch_message(
 def _base_environment(context: RunContext) -> dict[str, str]:
     """The submitter's, with the interpreter that started Muster first on PATH."""
     env = dict(context.environ)
-    bin_directory = os.path.dirname(context.python)
+    bin_directory = str(Path(context.python).parent)
     env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
     # into a file, Python buffers its output by blocks; people watch it line by line
     env.setdefault("PYTHONUNBUFFERED", "1")
     return env
 
 
-def _command(context: RunContext, group: GroupPlan) -> tuple[str, ...]:
-    if group.command is not None:
-        return group.command
+def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]:
+    """Put the code into the working directory; returns what to run there."""
     artifact = context.plan.artifact
-    assert artifact is not None, "the spec was checked: a group without a command has an artifact"
-    ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
-    return entry_command(ref, artifact.entrypoint, context.python)
+    command = group.command
+    if artifact is not None:
+        ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+        place_artifact(context.home, ref, work)
+        command = command or entry_command(ref, artifact.entrypoint, context.python, work)
+    assert command is not None, "the spec was checked: without an artifact there is a command"
+    return [*command, *group.args]
 
 
 def _interfaces(interface: str | None) -> dict[str, str]:

@@ -25,8 +25,8 @@ from muster.plan.model import MountPlan, NodePlan
 class NodeSetup:
     """What the child does before it becomes the node's agent.
 
-    place_code: puts the artifact into the working directory. launch: the agent's message, without
-    the roster. private_shm: whether /dev/shm may be the node's own.
+    prepare: puts the code into the working directory and says what to run there. launch: the
+    agent's message, without that and the roster. private_shm: whether /dev/shm may be the node's own.
     """
 
     node: NodePlan
@@ -37,7 +37,7 @@ class NodeSetup:
     mounts: tuple[MountPlan, ...]
     placed: dict[str, Path]
     limits: NodeLimits | None
-    place_code: Callable[[], None]
+    prepare: Callable[[Path], list[str]]
     launch: dict[str, Any]
     private_shm: bool
 
@@ -131,4 +131,6 @@ def _prepare_code(setup: NodeSetup) -> None:
     for folder in (work, setup.folder / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
     (setup.folder / "checkpoint").touch()
-    setup.place_code()
+    argv = setup.prepare(work)
+    for process in setup.launch["processes"]:
+        process["argv"] = argv

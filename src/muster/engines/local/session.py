@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from muster.engines.local import gpus, mounting, names
 from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.fabric import INTERFACE, Fabric
 from muster.engines.local.isolation import Isolation
-from muster.engines.local.launch import NodePaths, launch_message
+from muster.engines.local.launch import NodePaths, launch_message, prepare_code
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import Outputs
 from muster.engines.local.ports import Ports
@@ -29,7 +30,9 @@ from muster.node.channel import Channel
 from muster.node.processes import become_subreaper, children, kill_everything
 from muster.node.roster import member
 from muster.plan.model import NodePlan
-from muster.storage.artifacts import ArtifactRef, place_artifact
+
+
+_LONGEST_WAIT = 86400.0  # seconds
 
 
 @dataclass(slots=True)
@@ -157,7 +160,7 @@ class LocalSession:
             mounts=group.mounts,
             placed=self._placed,
             limits=limits,
-            place_code=lambda: self._place_code(paths.work),
+            prepare=partial(prepare_code, self._context, group),
             launch=launch,
             private_shm=not self._context.home.root.is_relative_to("/dev/shm"),
         )
@@ -165,12 +168,6 @@ class LocalSession:
         pid = fork_node(setup, theirs)
         theirs.close()
         self._nodes[pid] = _Node(node.rank, pid, Channel(ours), limits, taken)
-
-    def _place_code(self, work: Path) -> None:
-        artifact = self._context.plan.artifact
-        if artifact is not None:
-            ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
-            place_artifact(self._context.home, ref, artifact.entrypoint, work)
 
     def _limits(self, node: NodePlan) -> NodeLimits | None:
         asked = self._context.plan.group(node.group).resources
@@ -201,7 +198,8 @@ class LocalSession:
         if watched is not None:
             poll.register(watched, select.POLLIN)
         patience = [t for t in (timeout, self._outputs.patience()) if t is not None]
-        ready = poll.poll(min(patience) * 1000 + 0.5 if patience else None)
+        # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
+        ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)
         for descriptor, _ in ready:
             if descriptor in channels:
                 self._hear(channels[descriptor])

@@ -1,0 +1,66 @@
+"""Changing what may change of a Job that exists.
+
+OCI: UpdateJobDetails allows infrastructure, storage mounts, display name, description and tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from muster.errors import InvalidInput, Problem
+from muster.spec.models import JobSpec
+from muster.spec.reader import spec_from_mapping
+
+EDITABLE = ("resources", "shape", "mounts", "description", "tags")
+
+
+def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
+    """The spec with `PATH=VALUE` changes, the values in YAML. Raises InvalidInput."""
+    from muster.spec.yaml import load
+
+    data: dict[str, Any] = msgspec.to_builtins(spec)
+    problems = []
+    for change in changes:
+        path, given, text = change.partition("=")
+        steps = path.split(".")
+        if not given:
+            problems.append(Problem("--set", f"{change!r} is not PATH=VALUE", "resources.cpus=2"))
+            continue
+        where = _editable(data, steps)
+        if where is None:
+            known = ", ".join(EDITABLE)
+            hint = f"of a job, {known} can change, job-wide or as node_groups.NAME.resources; "
+            hint += "for anything else change the file and run it: that makes a new version"
+            problems.append(Problem("--set", f"{path} cannot change", hint))
+            continue
+        where[steps[-1]] = load(text, "--set")[0] if text else None
+        _drop_rival(where, steps[-1])
+    if problems:
+        raise InvalidInput(*problems)
+    return spec_from_mapping(data)
+
+
+def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
+    """The mapping that holds the last step; None if that may not change."""
+    where: Any = data
+    if steps[0] == "node_groups" and len(steps) > 2:
+        where = next((g for g in data["node_groups"] if g["name"] == steps[1]), None)
+        steps = steps[2:]
+    if where is None or steps[0] not in EDITABLE:
+        return None
+    for step in steps[:-1]:
+        if where.get(step) is None:
+            _drop_rival(where, step)
+            where[step] = {}
+        where = where[step]
+    return where if isinstance(where, dict) else None
+
+
+def _drop_rival(where: dict[str, Any], name: str) -> None:
+    """A shape takes the place of resources, and the other way round."""
+    rival = {"shape": "resources", "resources": "shape"}.get(name)
+    if rival in where:
+        where[rival] = None

@@ -1,0 +1,114 @@
+"""A spec file, or data as from one, into a checked `JobSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.errors import InvalidInput, NotFound, Problem
+from muster.spec.decode import decode
+from muster.spec.models import JobSpec
+from muster.spec.rules import check
+
+Lines = Mapping[str, int]
+
+
+def read_spec(path: Path) -> JobSpec:
+    """The spec in a YAML or JSON file. Relative paths in it are taken from its folder; without a
+    name it is called after the file.
+
+    Raises InvalidInput with every problem and its line.
+    """
+    from muster.spec.yaml import load
+
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        raise NotFound(Problem(str(path), "no such file", "check the path")) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
+    data, lines = load(text, str(path))
+    if isinstance(data, Mapping):
+        _refuse_other_kinds(data, str(path))
+        data = {"name": _default_name(path), **data}
+    return spec_from_mapping(data, source=str(path), lines=lines, folder=path.absolute().parent)
+
+
+def spec_from_mapping(
+    data: Any, *, source: str = "", lines: Lines | None = None, folder: Path | None = None
+) -> JobSpec:
+    """The spec that plain data describe.
+
+    source: where they are from, for messages; lines: path -> line there; folder: what relative
+    paths are relative to (default: the working directory). Raises InvalidInput.
+    """
+    problems: list[Problem] = []
+    spec = decode(JobSpec, _absolute(data, folder or Path.cwd()), problems)
+    if spec is not None:
+        problems = check(spec)
+    if spec is None or problems:
+        raise InvalidInput(*(_placed(problem, source, lines or {}) for problem in problems))
+    return spec
+
+
+def _refuse_other_kinds(data: Mapping[str, Any], source: str) -> None:
+    kind = data.get("kind")
+    if kind is not None and ("apiVersion" in data or "spec" in data):
+        text = f"this is a {kind} manifest, which this version cannot read"
+        raise InvalidInput(Problem("kind", text, "write a Muster spec (docs/spec.md)", source))
+
+
+def _default_name(path: Path) -> str:
+    name = path.stem if path.stem not in ("job", "muster") else path.absolute().parent.name
+    cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("._-")
+    return cleaned or "job"
+
+
+def _placed(problem: Problem, source: str, lines: Lines) -> Problem:
+    if not source:
+        return problem
+    path = problem.path
+    while path and path not in lines:
+        # an error inside a value is on the line of the nearest thing around it
+        path = path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
+    line = lines.get(path)
+    place = f"{source}:{line}" if line is not None else source
+    return Problem(problem.path, problem.message, problem.hint, place)
+
+
+def _absolute(data: Any, folder: Path) -> Any:
+    """Relative paths made absolute. What has the wrong shape is left for `decode` to refuse."""
+    if not isinstance(data, Mapping):
+        return data
+    made = dict(data)
+    if isinstance(made.get("artifact"), str):
+        made["artifact"] = str(folder / Path(made["artifact"]).expanduser())
+    logging = made.get("logging")
+    if isinstance(logging, Mapping) and isinstance(logging.get("directory"), str):
+        made["logging"] = {**logging, "directory": str(folder / logging["directory"])}
+    made = _absolute_mounts(made, folder)
+    groups = made.get("node_groups")
+    if isinstance(groups, list):
+        made["node_groups"] = [_absolute_mounts(group, folder) for group in groups]
+    return made
+
+
+def _absolute_mounts(data: Any, folder: Path) -> Any:
+    if not isinstance(data, Mapping) or not isinstance(data.get("mounts"), list):
+        return data
+    return {**data, "mounts": [_absolute_mount(mount, folder) for mount in data["mounts"]]}
+
+
+def _absolute_mount(mount: Any, folder: Path) -> Any:
+    if not isinstance(mount, Mapping) or not isinstance(mount.get("source"), str):
+        return mount
+    return {**mount, "source": absolute_source(mount["source"], folder)}
+
+
+def absolute_source(source: str, folder: Path) -> str:
+    """A mount's source with a relative directory made absolute; exports and URLs as they are."""
+    if "://" in source or ":/" in source or not source:
+        return source
+    return str(folder / Path(source).expanduser())

@@ -1,0 +1,99 @@
+"""Where everything lives: MUSTER_HOME and what is in it. Deleting it forgets everything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.errors import InvalidInput, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The folder of one run."""
+
+    path: Path
+
+    @property
+    def lease(self) -> Path:
+        """Locked by whoever drives the run."""
+        return self.path / "lease"
+
+    @property
+    def bell(self) -> Path:
+        """A FIFO: written to for the supervisor's attention."""
+        return self.path / "bell"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor itself had to say: nothing, when all is well."""
+        return self.path / "supervisor.log"
+
+    @property
+    def mounts(self) -> Path:
+        """Copies of what mounts by URL show."""
+        return self.path / "mounts"
+
+    def node(self, rank: int) -> Path:
+        """The folder of one node."""
+        return self.path / "nodes" / str(rank)
+
+    def work(self, rank: int) -> Path:
+        """The working directory of a node's processes: its own copy of the code."""
+        return self.node(rank) / "work"
+
+    def logs(self, attempt: int) -> Path:
+        """Plain files with the nodes' output."""
+        return self.path / "logs" / str(attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """MUSTER_HOME."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        return self.root / "muster.db"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def shapes(self) -> Path:
+        """The owner's own shapes, beside those that ship."""
+        return self.root / "shapes.yaml"
+
+    def run_dir(self, run_id: str) -> RunDir:
+        return RunDir(self.runs / run_id)
+
+    def prepare(self) -> None:
+        """Make what is missing, for its owner's eyes only. Raises InvalidInput if it cannot."""
+        try:
+            for folder in (self.root, self.artifacts, self.runs):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(error.strerror or str(error)) from None
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise self._unusable("not writable")
+
+    def _unusable(self, why: str) -> InvalidInput:
+        hint = "set MUSTER_HOME to a folder you can write to"
+        return InvalidInput(Problem("MUSTER_HOME", f"cannot use {self.root}: {why}", hint))
+
+
+def default_home() -> Home:
+    """$MUSTER_HOME, else `muster` in the XDG state directory."""
+    given = os.environ.get("MUSTER_HOME")
+    if given:
+        return Home(Path(given).expanduser().absolute())
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "state"
+    return Home(base / "muster")

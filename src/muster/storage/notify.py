@@ -1,0 +1,163 @@
+"""Being told that a file has changed.
+
+By the kernel where it can (inotify); elsewhere, and only there, by looking at growing intervals.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import struct
+import sys
+import time
+from pathlib import Path
+
+_IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
+_EVENT = struct.Struct("=iIII")
+_FIRST_LOOK, _LAST_LOOK = 0.020, 0.100  # seconds between looks, growing while nothing happens
+
+
+class Watcher:
+    """Watches files for growth and folders for new entries.
+
+    Wait for `fileno()` (where there is one) or `timeout()`, then `drain()`.
+    """
+
+    def __new__(cls) -> Watcher:
+        if cls is Watcher and sys.platform.startswith("linux"):
+            descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if descriptor >= 0:
+                watcher = super().__new__(_Inotify)
+                watcher._descriptor = descriptor
+                return watcher
+            # too many of its user's programs watch something: look, as elsewhere
+        return super().__new__(_Polling if cls is Watcher else cls)
+
+    @staticmethod
+    def polling() -> Watcher:
+        """The variant for systems that do not tell."""
+        return _Polling()
+
+    def add(self, path: Path) -> None:
+        """Watch a file or folder that exists. What changed before is not told."""
+        raise NotImplementedError
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable with a change; -1 where there is none."""
+        raise NotImplementedError
+
+    def timeout(self) -> float | None:
+        """Seconds after which to call `drain` although nothing became readable; None = never."""
+        raise NotImplementedError
+
+    def drain(self) -> set[Path]:
+        """What has changed since the last call."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Stop watching."""
+        raise NotImplementedError
+
+
+class _Inotify(Watcher):
+    _descriptor: int
+
+    def __init__(self) -> None:
+        self._paths: dict[int, Path] = {}
+
+    def add(self, path: Path) -> None:
+        mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
+        watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+        if watch < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+        self._paths[watch] = path
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def timeout(self) -> float | None:
+        return None
+
+    def drain(self) -> set[Path]:
+        changed: set[Path] = set()
+        while True:
+            try:
+                data = os.read(self._descriptor, 1 << 16)
+            except BlockingIOError:
+                return changed
+            at = 0
+            while at < len(data):
+                watch, _, _, length = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + length
+                if watch in self._paths:
+                    changed.add(self._paths[watch])
+                else:
+                    changed.update(self._paths.values())  # the queue overflowed: all may have
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Polling(Watcher):
+    def __init__(self) -> None:
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._interval = _FIRST_LOOK
+        self._next = 0.0
+
+    def add(self, path: Path) -> None:
+        self._seen[path] = self._look(path)
+
+    def fileno(self) -> int:
+        return -1
+
+    def timeout(self) -> float | None:
+        return max(0.0, self._next - time.monotonic())
+
+    def drain(self) -> set[Path]:
+        changed = set()
+        for path, seen in self._seen.items():
+            now = self._look(path)
+            if now != seen:
+                self._seen[path] = now
+                changed.add(path)
+        grown = min(self._interval * 1.5, _LAST_LOOK)
+        self._interval = _FIRST_LOOK if changed else grown
+        self._next = time.monotonic() + self._interval
+        return changed
+
+    def close(self) -> None:
+        self._seen.clear()
+
+    @staticmethod
+    def _look(path: Path) -> tuple[int, int]:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return (-1, -1)
+        return (status.st_size, status.st_mtime_ns)
+
+
+_library: ctypes.CDLL | None = None
+
+
+def _libc() -> ctypes.CDLL:
+    global _library  # noqa: PLW0603  loaded once, when first needed
+    if _library is None:
+        _library = ctypes.CDLL(None, use_errno=True)
+    return _library
+
+
+def wait_for(watcher: Watcher, *others: int, timeout: float | None = None) -> set[int]:
+    """Wait until the watcher has something to drain, or one of `others` is readable.
+
+    Returns those of `others` that are. timeout: seconds, None = for ever.
+    """
+    poll = select.poll()
+    for descriptor in (watcher.fileno(), *others):
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+    limits = [t for t in (watcher.timeout(), timeout) if t is not None]
+    ready = poll.poll(min(limits) * 1000 if limits else None)
+    return {descriptor for descriptor, _ in ready} & set(others)

@@ -1,0 +1,98 @@
+"""Rows, typed. Times are epoch seconds, UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A Job. content_hash: of what it was made from; the same content is the same Job."""
+
+    id: str
+    name: str
+    version: int
+    content_hash: str
+    spec: Mapping[str, Any]
+    artifact_sha256: str | None
+    artifact_name: str | None
+    description: str
+    tags: Mapping[str, str]
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A JobRun. spec: what it runs, effective; origins: where each setting came from."""
+
+    id: str
+    name: str
+    number: int
+    job_id: str
+    job_name: str
+    state: str
+    details: str
+    engine: str
+    attempt: int
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    exit_code: int | None
+    node_count: int
+    spec: Mapping[str, Any]
+    origins: Mapping[str, str]
+    overrides: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    lifecycle: Mapping[str, Any]
+    notes: list[str]
+    cancel_requested_at: float | None
+    cancel_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a list shows of a run."""
+
+    id: str
+    name: str
+    job_id: str
+    job_name: str
+    state: str
+    details: str
+    engine: str
+    created_at: float
+    started_at: float | None
+    finished_at: float | None
+    exit_code: int | None
+    node_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node of a run."""
+
+    rank: int
+    group: str
+    replica: int
+    index: int
+    node_id: str
+    fqdn: str
+    address: str
+    state: str
+    exit_code: int | None
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An entry of a run's event log; seq counts from 1 within the run."""
+
+    run_id: str
+    seq: int
+    time: float
+    kind: str
+    data: Mapping[str, Any]

@@ -1,0 +1,213 @@
+"""Runs and their nodes in the store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from muster.errors import InvalidInput, NotFound
+from muster.lifecycle.states import TERMINAL, RunState
+from muster.store import jobs
+from muster.store.database import Database
+from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
+
+_JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes")
+_SUMMARY = ", ".join(RunSummary.__dataclass_fields__)
+_COLUMNS = tuple(RunRecord.__dataclass_fields__)
+_ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+
+#: Makes the records of a run from its Job, its number and its name.
+Builder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
+
+
+def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
+    """Accept a run: it, its nodes and, if it is not there yet, its Job, in one durable step.
+
+    Runs are numbered within their Job's name; the run's own name is `<job>-<number>`.
+    """
+    with db.transaction(durable=True) as connection:
+        kept = jobs.insert_into(connection, job)
+        (number,) = connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM runs WHERE job_name = ?", (kept.name,)
+        ).fetchone()
+        # a job called `a-1` could lay claim to the names of a job called `a`
+        while connection.execute(
+            "SELECT 1 FROM runs WHERE name = ?", (f"{kept.name}-{number}",)
+        ).fetchone():
+            number += 1
+        run, nodes = build(kept, number, f"{kept.name}-{number}")
+        marks = ", ".join("?" * len(_COLUMNS))
+        connection.execute(
+            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608
+            [_column(name, getattr(run, name)) for name in _COLUMNS],
+        )
+        _write_nodes(connection, run.id, nodes)
+        _append_events(connection, run.id, [("run", {"state": run.state})], run.created_at)
+    return run
+
+
+def get(db: Database, run_id: str) -> RunRecord:
+    """By its whole id. Raises NotFound."""
+    rows = db.read("SELECT * FROM runs WHERE id = ?", (run_id,))
+    if not rows:
+        raise NotFound(f"no run with the id {run_id!r}")
+    return _run(rows[0])
+
+
+def nodes(db: Database, run_id: str) -> list[NodeRecord]:
+    """In rank order."""
+    rows = db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
+    return [_node(row) for row in rows]
+
+
+def find(db: Database, text: str) -> RunRecord:
+    """By name, id, beginning of an id, OCID that ends in the id, or `last`, the newest.
+
+    Raises NotFound, or InvalidInput if several ids begin so.
+    """
+    if text == "last":
+        rows = db.read("SELECT * FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
+        if not rows:
+            raise NotFound("there are no runs yet (`muster run` starts one)")
+        return _run(rows[0])
+    if text.startswith("ocid1."):
+        text = text.rpartition(".")[2]
+    rows = db.read("SELECT * FROM runs WHERE name = ? OR id = ?", (text, text)) or db.read(
+        "SELECT * FROM runs WHERE substr(id, 1, ?) = ? LIMIT 6", (len(text), text)
+    )
+    if not rows or not text:
+        newest = "SELECT name FROM runs ORDER BY created_at DESC LIMIT 200"
+        names = [row["name"] for row in db.read(newest)]
+        raise NotFound(jobs._missing("run", text, names, "muster runs list"))
+    if len(rows) > 1:
+        raise InvalidInput(jobs._ambiguous("runs", text, rows))
+    return _run(rows[0])
+
+
+def listing(
+    db: Database,
+    *,
+    states: Collection[RunState] | None = None,
+    job: str | None = None,
+    since: float | None = None,
+    limit: int | None = None,
+) -> list[RunSummary]:
+    """Newest first. job: a name (all its versions) or an id; since: epoch seconds."""
+    where, values = ["1"], []
+    if states is not None:
+        where.append(f"state IN ({', '.join('?' * len(states))})")
+        values += [str(state) for state in states]
+    if job is not None:
+        where.append("(job_name = ? OR job_id = ?)")
+        values += [job, job]
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE {' AND '.join(where)}"  # noqa: S608
+    parameters: list[Any] = [*values]
+    if since is not None:
+        sql += " AND created_at >= ?"
+        parameters.append(since)
+    sql += " ORDER BY created_at DESC, rowid DESC LIMIT ?"
+    parameters.append(-1 if limit is None else limit)
+    return [RunSummary(*row) for row in db.read(sql, parameters)]
+
+
+def live(db: Database) -> list[RunSummary]:
+    """Those that have not ended."""
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE state NOT IN ({_ENDED})"  # noqa: S608
+    return [RunSummary(*row) for row in db.read(sql)]
+
+
+def save(  # noqa: PLR0917
+    db: Database,
+    run_id: str,
+    changes: Mapping[str, Any],
+    changed: Iterable[NodeRecord],
+    entries: Sequence[tuple[str, Mapping[str, Any]]],
+    now: float,
+) -> None:
+    """Record a step of a run: its columns, its nodes, what happened. All or nothing."""
+    with db.transaction() as connection:
+        if changes:
+            assignments = ", ".join(f"{name} = ?" for name in changes)
+            connection.execute(
+                f"UPDATE runs SET {assignments} WHERE id = ?",  # noqa: S608
+                [*(_column(name, value) for name, value in changes.items()), run_id],
+            )
+        _write_nodes(connection, run_id, changed)
+        _append_events(connection, run_id, entries, now)
+
+
+def request_cancel(db: Database, run_id: str, now: float, why: str) -> bool:
+    """Record that somebody wants the run's end. False if it has ended, or was asked already."""
+    with db.transaction(durable=True) as connection:
+        cursor = connection.execute(
+            "UPDATE runs SET cancel_requested_at = ?, cancel_reason = ? WHERE id = ? "
+            f"AND cancel_requested_at IS NULL AND state NOT IN ({_ENDED})",  # noqa: S608
+            (now, why, run_id),
+        )
+        if cursor.rowcount:
+            _append_events(connection, run_id, [("cancel_requested", {"why": why})], now)
+        return cursor.rowcount > 0
+
+
+def cancel_reason(db: Database, run_id: str) -> str:
+    """Why the run's end was asked for; "" if it was not."""
+    rows = db.read("SELECT cancel_reason FROM runs WHERE id = ?", (run_id,))
+    return rows[0]["cancel_reason"] or "" if rows else ""
+
+
+def _write_nodes(
+    connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                run_id,
+                node.rank,
+                node.group,
+                node.replica,
+                node.index,
+                node.node_id,
+                node.fqdn,
+                node.address,
+                node.state,
+                node.exit_code,
+                node.started_at,
+                node.finished_at,
+            )
+            for node in records
+        ],
+    )
+
+
+def _append_events(
+    connection: sqlite3.Connection,
+    run_id: str,
+    entries: Sequence[tuple[str, Mapping[str, Any]]],
+    now: float,
+) -> None:
+    (last,) = connection.execute(
+        "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    connection.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+        [
+            (run_id, seq, now, kind, json.dumps(data))
+            for seq, (kind, data) in enumerate(entries, last + 1)
+        ],
+    )
+
+
+def _column(name: str, value: Any) -> Any:
+    return json.dumps(value) if name in _JSON else value
+
+
+def _run(row: sqlite3.Row) -> RunRecord:
+    return RunRecord(**{k: json.loads(row[k]) if k in _JSON else row[k] for k in _COLUMNS})
+
+
+def _node(row: sqlite3.Row) -> NodeRecord:
+    _, rank, group, replica, index, *rest = tuple(row)
+    return NodeRecord(rank, group, replica, index, *rest)

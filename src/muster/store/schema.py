@@ -1,0 +1,74 @@
+"""The tables, as a list of steps: a database at version N has had the first N."""
+
+from __future__ import annotations
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        content_hash TEXT NOT NULL,
+        spec TEXT NOT NULL,
+        artifact_sha256 TEXT,
+        artifact_name TEXT,
+        description TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        UNIQUE (name, version)
+    );
+    CREATE INDEX jobs_by_content ON jobs (content_hash);
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        number INTEGER NOT NULL,
+        job_id TEXT NOT NULL REFERENCES jobs (id),
+        job_name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        details TEXT NOT NULL,
+        engine TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        created_at REAL NOT NULL,
+        started_at REAL,
+        finished_at REAL,
+        exit_code INTEGER,
+        node_count INTEGER NOT NULL,
+        spec TEXT NOT NULL,
+        origins TEXT NOT NULL,
+        overrides TEXT NOT NULL,
+        plan TEXT NOT NULL,
+        lifecycle TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        cancel_requested_at REAL,
+        cancel_reason TEXT
+    );
+    CREATE INDEX runs_by_time ON runs (created_at);
+    CREATE INDEX runs_by_job ON runs (job_name, number);
+    CREATE INDEX runs_alive ON runs (state)
+        WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED');
+    CREATE TABLE nodes (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        rank INTEGER NOT NULL,
+        grp TEXT NOT NULL,
+        replica INTEGER NOT NULL,
+        idx INTEGER NOT NULL,
+        node_id TEXT NOT NULL,
+        fqdn TEXT NOT NULL,
+        address TEXT NOT NULL,
+        state TEXT NOT NULL,
+        exit_code INTEGER,
+        started_at REAL,
+        finished_at REAL,
+        PRIMARY KEY (run_id, rank)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time REAL NOT NULL,
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (run_id, seq)
+    ) WITHOUT ROWID;
+    """,
+)
