@@ -6,7 +6,7 @@ Muster and is shown with its traceback; a `MusterError` never is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 #: Documented exit codes of the `muster` command (docs/cli.md).
 EXIT_OK = 0
@@ -26,8 +26,7 @@ class MusterError(Exception):
     exit_code: int = EXIT_PLATFORM
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing wrong with what the user gave.
 
     path: where, as a path into the spec (`node_groups[1].env.PATH`), a flag (`--nodes`) or "".

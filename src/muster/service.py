@@ -7,11 +7,11 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from muster.control import bell, lease
 from muster.control.launcher import Launcher
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from muster.spec.models import JobSpec, RunOverrides
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A run that passed every check and could be started. Nothing of it is recorded yet."""
 
     job: JobRecord

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import click
+from msgspec.structs import asdict
 
 from muster.cli.arguments import json_option
 from muster.cli.output import print_json, use_color

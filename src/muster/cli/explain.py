@@ -20,7 +20,7 @@ _IGNORED = {"detach", "as_json"}
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.pass_context
-def explain(ctx: click.Context, as_json: bool, **options: Any) -> None:
+def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """What `muster run` with the same arguments would run. Starts nothing."""
     from muster.client.api import Client
 

@@ -43,7 +43,7 @@ class _Args(click.Command):
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")
 @click.pass_context
-def run(ctx: click.Context, **options: Any) -> None:
+def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
     TARGET is a spec file, a script, a folder or an archive. What follows -- are the program's

@@ -74,7 +74,7 @@ def _took(started: float, finished: float | None) -> str:
 def _summary_dict(run: RunSummary) -> dict[str, object]:
     from muster.client.api import time_text
 
-    data: dict[str, object] = {name: getattr(run, name) for name in run.__dataclass_fields__}
+    data: dict[str, object] = {name: getattr(run, name) for name in run.__struct_fields__}
     for name in ("created_at", "started_at", "finished_at"):
         data[name] = time_text(getattr(run, name))
     return data

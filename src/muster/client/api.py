@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from muster.client.logs import Selection, chunks
 from muster.errors import InvalidInput, Problem
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from muster.spec.models import RunOverrides
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One effective setting of a run. origin: `job`, `override` or `default`."""
 
     path: str
@@ -32,8 +32,7 @@ class Setting:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One node of a run. Times are timezone-aware; None = not yet."""
 
     rank: int
@@ -50,7 +49,7 @@ class Node:
 
     def to_dict(self) -> dict[str, Any]:
         """The node as JSON-ready data; times as RFC 3339 text."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        data = {name: getattr(self, name) for name in self.__struct_fields__}
         return data | {k: _text(data[k]) for k in ("started_at", "finished_at")}
 
 

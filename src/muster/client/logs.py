@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from muster.control.watch import supervisor_end
 from muster.service import Service
@@ -16,8 +17,7 @@ from muster.storage.notify import Watcher
 from muster.store.records import RunRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Which output is wanted; None = all. tail: only the last lines of it."""
 
     ranks: Collection[int] | None = None

@@ -93,7 +93,8 @@ def serve_on(descriptor: int) -> None:
 
 def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter goes away."""
-    from muster.control import supervisor  # noqa: F401  warm before the first request
+    import muster.control.supervisor
+    import muster.engines.local.session  # noqa: F401  warm before the first request
 
     gc.collect()
     gc.freeze()  # what is loaded now is never collected, so children share its pages

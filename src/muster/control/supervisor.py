@@ -12,8 +12,9 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from muster.control import bell
 from muster.control.controller import Controller
@@ -29,8 +30,7 @@ from muster.store import runs
 from muster.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """Which run to drive, and what its nodes start from (see `RunContext`)."""
 
     home: Home

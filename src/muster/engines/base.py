@@ -8,9 +8,10 @@ events. It decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from muster.errors import Problem
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
@@ -20,8 +21,7 @@ from muster.storage.home import Home
 NodeEvent = NodeStarted | NodeReady | NodeEnded
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
+class RunContext(Struct, frozen=True):
     """One attempt of one run, as its engine gets it.
 
     environ: the environment of whoever submitted the run; nodes on this machine start from it.

@@ -16,14 +16,14 @@ known:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 Network = Literal["shared", "isolated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Struct, frozen=True):
     """One node group as a framework sees it. env: what its owner set."""
 
     name: str
@@ -32,8 +32,7 @@ class Role:
     env: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """The nodes a framework is asked to join into one."""
 
     roles: tuple[Role, ...]
@@ -50,8 +49,7 @@ class Cluster:
         return self.size * self.processes_per_node
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(Struct, frozen=True):
     """A port the framework listens on, on the node of rank 0.
 
     number: the usual one, or the one the owner insists on (`fixed`). Where nodes share a network,
@@ -63,8 +61,7 @@ class Port:
     fixed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """What a framework asks for.
 
     env: templates for every process. defaults: the same, but what the owner set goes before.

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class StartNodes:
+class StartNodes(Struct, frozen=True):
     """Bring these nodes up for this attempt."""
 
     attempt: int
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StopNodes:
+class StopNodes(Struct, frozen=True):
     """Ask these nodes to end (SIGTERM)."""
 
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KillNodes:
+class KillNodes(Struct, frozen=True):
     """End these nodes now, every process of them (SIGKILL)."""
 
     ranks: tuple[int, ...]

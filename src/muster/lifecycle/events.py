@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from muster.lifecycle.model import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class RunBegan:
+class RunBegan(Struct, frozen=True):
     """A controller took the run up."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStarted:
+class NodeStarted(Struct, frozen=True):
     """The node's processes run."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReady:
+class NodeReady(Struct, frozen=True):
     """The node's startup probe succeeded (at once where it has none)."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEnded:
+class NodeEnded(Struct, frozen=True):
     """No process of the node is left. exit_code 0..255, None when there was none to see."""
 
     rank: int
@@ -37,22 +33,19 @@ class NodeEnded:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRequested:
+class CancelRequested(Struct, frozen=True):
     """Somebody wants the run to end. why: a sentence for `details`."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisorLost:
+class SupervisorLost(Struct, frozen=True):
     """The process that drove the run is gone, and with it every node."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed."""
 
 

@@ -5,14 +5,14 @@ Both are plain frozen data. A status holds facts and the intention they led to, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from muster.lifecycle.states import NodeState, RunState
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPolicy:
+class GroupPolicy(Struct, frozen=True):
     """One node group: `replicas` units of `nodes` nodes each, ranks `first_rank` onwards.
 
     min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all).
@@ -37,8 +37,7 @@ class GroupPolicy:
         return range(first, first + self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What the owner said about the run's life. Times in seconds."""
 
     groups: tuple[GroupPolicy, ...]
@@ -67,8 +66,7 @@ class Reason(StrEnum):
     STARTUP_TIMEOUT = "startup_timeout"  # its startup probe never succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True):
     """One node. exit_code: 0..255; signal: the number that ended it, 0 if none did.
 
     kill_at: it was told to end (SIGTERM) and has until then; killed: it was not heard.
@@ -83,8 +81,7 @@ class NodeStatus:
     killed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The first node to fail, which is the cause until something better is known."""
 
     rank: int
@@ -96,16 +93,14 @@ class Failure:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Struct, frozen=True):
     """Every node is to end; then the run takes `outcome`."""
 
     outcome: RunState
     details: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunStatus:
+class RunStatus(Struct, frozen=True):
     """Everything the heart remembers of one run."""
 
     nodes: tuple[NodeStatus, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.model import Failure, NodeStatus, Policy, RunStatus

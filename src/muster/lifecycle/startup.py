@@ -6,7 +6,7 @@ startup probe succeeded, or it has none and runs) or has already ended.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from muster.lifecycle.effects import Effect, StartNodes
 from muster.lifecycle.model import GroupPolicy, Policy, RunStatus

@@ -7,7 +7,8 @@ that reason in place, since what happened, happened.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from muster.lifecycle.effects import Effect, KillNodes, StopNodes
 from muster.lifecycle.model import NodeStatus, Policy, RunStatus, Stopping

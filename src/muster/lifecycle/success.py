@@ -6,7 +6,7 @@ OCI: a run succeeds when every group does. Nodes of a group whose minimum is 0 s
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from muster.lifecycle import stopping
 from muster.lifecycle.effects import Effect

@@ -135,4 +135,4 @@ def become_subreaper() -> bool:
     import ctypes
 
     set_child_subreaper = 36
-    return ctypes.CDLL(None, use_errno=True).prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+    return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)

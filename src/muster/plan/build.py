@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from muster.frameworks.base import Cluster, Network, Role, Setup
 from muster.frameworks.registry import get_framework
@@ -21,8 +22,7 @@ from muster.plan.model import (
 from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who the run is. The same names appear in the store, the logs and the environment."""
 
     run_id: str

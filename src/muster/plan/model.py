@@ -1,17 +1,17 @@
 """A run, made concrete: which nodes there are and what each does. Pure data, kept with the run.
 
-Loaded by the supervisor from JSON, so it needs nothing but the standard library.
+Loaded by the supervisor from JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from msgspec import Struct, convert, to_builtins
 
-@dataclass(frozen=True, slots=True)
-class MountPlan:
+
+class MountPlan(Struct, frozen=True):
     """A directory nodes see. path: inside the node; variable: the environment variable naming it.
 
     kind: where `source` lies: a directory here, an NFS export, or an fsspec URL.
@@ -24,8 +24,7 @@ class MountPlan:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProbePlan:
+class ProbePlan(Struct, frozen=True):
     """When a node counts as ready. Exactly one of command, port, file. Times in seconds."""
 
     period: float
@@ -37,8 +36,7 @@ class ProbePlan:
     file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePlan:
+class ResourcePlan(Struct, frozen=True):
     """What one node may use; None = not limited. memory in bytes.
 
     A demand must be there; what a shape says is advice where the machine has less.
@@ -50,8 +48,7 @@ class ResourcePlan:
     shape: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PortPlan:
+class PortPlan(Struct, frozen=True):
     """A port on the node of rank 0 (see `frameworks.base.Port`)."""
 
     name: str
@@ -59,8 +56,7 @@ class PortPlan:
     fixed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactPlan:
+class ArtifactPlan(Struct, frozen=True):
     """The code, by its content."""
 
     sha256: str
@@ -70,8 +66,7 @@ class ArtifactPlan:
     entrypoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+class GroupPlan(Struct, frozen=True):
     """One node group. env is literal; framework env holds placeholders (`frameworks.base`).
 
     command: None = run the artifact's entry point.
@@ -96,8 +91,7 @@ class GroupPlan:
         return self.replicas * self.nodes
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlan:
+class NodePlan(Struct, frozen=True):
     """One node. replica: within the group; index: within the replica."""
 
     rank: int
@@ -109,8 +103,7 @@ class NodePlan:
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
+class RunPlan(Struct, frozen=True):
     """Everything an engine needs to run the run, and nothing it must not know. Times in seconds."""
 
     run_id: str
@@ -145,37 +138,9 @@ class RunPlan:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data; `from_json` is its inverse."""
-        return asdict(self)
+        data: dict[str, Any] = to_builtins(self)
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunPlan:
-        artifact = data["artifact"]
-        return cls(
-            **{
-                **data,
-                "groups": tuple(_group(group) for group in data["groups"]),
-                "nodes": tuple(NodePlan(**node) for node in data["nodes"]),
-                "ports": tuple(PortPlan(**port) for port in data["ports"]),
-                "artifact": ArtifactPlan(**artifact) if artifact else None,
-                "notes": tuple(data["notes"]),
-            }
-        )
-
-
-def _group(data: Mapping[str, Any]) -> GroupPlan:
-    command, probe = data["command"], data["probe"]
-    return GroupPlan(
-        **{
-            **data,
-            "command": None if command is None else tuple(command),
-            "args": tuple(data["args"]),
-            "resources": ResourcePlan(**data["resources"]),
-            "mounts": tuple(MountPlan(**mount) for mount in data["mounts"]),
-            "probe": _probe(probe) if probe else None,
-        }
-    )
-
-
-def _probe(data: Mapping[str, Any]) -> ProbePlan:
-    command = data["command"]
-    return ProbePlan(**{**data, "command": None if command is None else tuple(command)})
+        return convert(data, cls)

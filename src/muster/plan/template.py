@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from muster.plan.model import NodePlan, RunPlan
 
 _PLACEHOLDER = re.compile(r"\$\{([a-z0-9_.-]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What one process of one node can be told. ports: those given to the run, by name."""
 
     plan: RunPlan

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.errors import InvalidInput, Problem
@@ -25,8 +25,7 @@ DEFAULT_GROUP = "workers"
 _INHERITED = ("command", "args", "image")
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """spec: in normal form. origins: path -> where the value is from."""
 
     spec: JobSpec

@@ -7,10 +7,11 @@ OCI: listJobShapes. A flexible shape may be given its size: `VM.Standard.E5.Flex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.quantities import parse_size
@@ -21,8 +22,7 @@ CATALOGUE = Path(__file__).with_name("shapes.yaml")
 MAX_CORES_SINGLE_NODE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """ocpus: cores; memory in bytes; local: whatever this machine has."""
 
     name: str

@@ -7,9 +7,10 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 
@@ -20,8 +21,7 @@ MAX_RATIO, RATIO_MATTERS_FROM = 200, 256 << 20
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """name: relative, clean. link: where a symbolic or hard link leads, "" for others."""
 
     name: str

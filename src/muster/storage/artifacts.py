@@ -7,9 +7,10 @@ JOB_RUN_ENTRYPOINT, a path from the archive's root.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.storage.home import Home
@@ -22,8 +23,7 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", "
 _KINDS = {".py": "python", ".sh": "shell", ".bash": "shell", ".jar": "jar", ".class": "class"}
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactRef:
+class ArtifactRef(Struct, frozen=True):
     """Stored code. kind: python, shell, jar, class, program or archive; size in bytes."""
 
     sha256: str

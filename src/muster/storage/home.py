@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class RunDir:
+class RunDir(Struct, frozen=True):
     """The folder of one run."""
 
     path: Path
@@ -48,8 +48,7 @@ class RunDir:
         return self.path / "logs" / str(attempt)
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """MUSTER_HOME."""
 
     root: Path

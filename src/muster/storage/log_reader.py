@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from muster.storage.logs import END, ENTRY, StreamInfo
 
@@ -16,8 +17,7 @@ _OPEN = 128  # files kept open
 _BLOCK = 4096 * ENTRY.size  # of the index, read at a time
 
 
-@dataclass(frozen=True, slots=True)
-class LogChunk:
+class LogChunk(Struct, frozen=True):
     """Some lines of one stream. data: ends with a newline; time_ns: when they were noted."""
 
     time_ns: int
@@ -25,8 +25,7 @@ class LogChunk:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(Struct, frozen=True):
     """One line. time: epoch seconds; message: without its newline."""
 
     time: float

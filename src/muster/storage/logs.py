@@ -15,16 +15,17 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 ENTRY = struct.Struct("<qIQ")
 END = 0xFFFFFFFF  # the stream number that says "nothing follows"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
+class StreamInfo(Struct, frozen=True):
     """One output file. local_rank: which of the node's processes writes it."""
 
     number: int

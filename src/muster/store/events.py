@@ -15,4 +15,7 @@ def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
         "ORDER BY seq",
         (run_id, seq),
     )
-    return [EventRecord(*row[:4], json.loads(row["data"])) for row in rows]
+    return [
+        EventRecord(row["run_id"], row["seq"], row["time"], row["kind"], json.loads(row["data"]))
+        for row in rows
+    ]

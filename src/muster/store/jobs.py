@@ -79,7 +79,7 @@ def listing(db: Database) -> list[JobRecord]:
     return [_job(row) for row in db.read("SELECT * FROM jobs ORDER BY created_at DESC, rowid DESC")]
 
 
-def update(  # noqa: PLR0913
+def update(
     db: Database,
     job_id: str,
     *,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+
+class JobRecord(Struct, frozen=True):
     """A Job. content_hash: of what it was made from; the same content is the same Job."""
 
     id: str
@@ -24,8 +24,7 @@ class JobRecord:
     updated_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True):
     """A JobRun. spec: what it runs, effective; origins: where each setting came from."""
 
     id: str
@@ -52,8 +51,7 @@ class RunRecord:
     cancel_reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True):
     """What a list shows of a run."""
 
     id: str
@@ -70,8 +68,7 @@ class RunSummary:
     node_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Struct, frozen=True):
     """A node of a run."""
 
     rank: int
@@ -87,8 +84,7 @@ class NodeRecord:
     finished_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class EventRecord:
+class EventRecord(Struct, frozen=True):
     """An entry of a run's event log; seq counts from 1 within the run."""
 
     run_id: str

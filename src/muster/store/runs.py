@@ -14,8 +14,8 @@ from muster.store.database import Database
 from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
 
 _JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes")
-_SUMMARY = ", ".join(RunSummary.__dataclass_fields__)
-_COLUMNS = tuple(RunRecord.__dataclass_fields__)
+_SUMMARY = ", ".join(RunSummary.__struct_fields__)
+_COLUMNS = tuple(RunRecord.__struct_fields__)
 _ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
 #: Makes the records of a run from its Job, its number and its name.
@@ -40,7 +40,7 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
         run, nodes = build(kept, number, f"{kept.name}-{number}")
         marks = ", ".join("?" * len(_COLUMNS))
         connection.execute(
-            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608
+            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
             [_column(name, getattr(run, name)) for name in _COLUMNS],
         )
         _write_nodes(connection, run.id, nodes)
@@ -102,7 +102,7 @@ def listing(
     if job is not None:
         where.append("(job_name = ? OR job_id = ?)")
         values += [job, job]
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE {' AND '.join(where)}"  # noqa: S608
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE {' AND '.join(where)}"
     parameters: list[Any] = [*values]
     if since is not None:
         sql += " AND created_at >= ?"
@@ -114,7 +114,7 @@ def listing(
 
 def live(db: Database) -> list[RunSummary]:
     """Those that have not ended."""
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE state NOT IN ({_ENDED})"  # noqa: S608
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE state NOT IN ({_ENDED})"
     return [RunSummary(*row) for row in db.read(sql)]
 
 
@@ -131,7 +131,7 @@ def save(  # noqa: PLR0917
         if changes:
             assignments = ", ".join(f"{name} = ?" for name in changes)
             connection.execute(
-                f"UPDATE runs SET {assignments} WHERE id = ?",  # noqa: S608
+                f"UPDATE runs SET {assignments} WHERE id = ?",
                 [*(_column(name, value) for name, value in changes.items()), run_id],
             )
         _write_nodes(connection, run_id, changed)
@@ -143,7 +143,7 @@ def request_cancel(db: Database, run_id: str, now: float, why: str) -> bool:
     with db.transaction(durable=True) as connection:
         cursor = connection.execute(
             "UPDATE runs SET cancel_requested_at = ?, cancel_reason = ? WHERE id = ? "
-            f"AND cancel_requested_at IS NULL AND state NOT IN ({_ENDED})",  # noqa: S608
+            f"AND cancel_requested_at IS NULL AND state NOT IN ({_ENDED})",
             (now, why, run_id),
         )
         if cursor.rowcount:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 _PERIOD = 100_000  # microseconds, the kernel's default
 _PREFIX = "muster-"
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(Struct, frozen=True):
     """Where the group of a controller goes. version: 1 or 2."""
 
     controller: str

@@ -7,14 +7,14 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from muster.engines.local import cgroups, fabric, isolation, linux, names
 from muster.engines.local.machine import this_machine
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One ability. advice: what to do for it, where it is missing."""
 
     name: str

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from muster.engines.base import RunContext
+from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.machine import check_fit, shape_notes, this_machine
-from muster.engines.local.session import LocalSession
 from muster.errors import Problem
 from muster.plan.model import RunPlan
 
@@ -51,8 +50,11 @@ class LocalEngine:
             )
         return notes
 
-    def open(self, context: RunContext) -> LocalSession:
+    def open(self, context: RunContext) -> Session:
         """See `Engine.open`."""
+        # only supervisors open sessions; whoever merely checks a plan is spared the import
+        from muster.engines.local.session import LocalSession
+
         return LocalSession(context, self._isolation)
 
 

@@ -11,14 +11,14 @@ kernel forbids namespaces.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from muster.engines.local import linux
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
+class Isolation(Struct, frozen=True):
     """What was achieved. user: the (uid, gid) hidden behind the user namespace's root, if any."""
 
     level: Literal["namespaces", "plain"]

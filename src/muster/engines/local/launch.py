@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from muster.engines.base import RunContext
 from muster.plan.environment import node_environment
@@ -15,8 +17,7 @@ from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
 
-@dataclass(frozen=True, slots=True)
-class NodePaths:
+class NodePaths(Struct, frozen=True):
     """Where one node's things are. outputs: (stdout, stderr) of each process."""
 
     folder: Path
@@ -115,8 +116,4 @@ def _interfaces(interface: str | None) -> dict[str, str]:
 
 
 def _probe(group: GroupPlan) -> dict[str, Any] | None:
-    if group.probe is None:
-        return None
-    from dataclasses import asdict
-
-    return asdict(group.probe)
+    return None if group.probe is None else asdict(group.probe)

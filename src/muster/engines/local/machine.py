@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from muster.engines.local import gpus
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, RunPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """cpus: those we may run on; memory in bytes; gpus: how many."""
 
     cpus: int

@@ -6,17 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from muster.engines.local import linux
 from muster.errors import EngineError
 from muster.plan.model import MountPlan, RunPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A mount and the directory of this machine that holds its bytes."""
 
     mount: MountPlan

@@ -8,9 +8,10 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from muster.engines.local import fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
@@ -21,8 +22,7 @@ from muster.node.channel import Channel
 from muster.plan.model import MountPlan, NodePlan
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSetup:
+class NodeSetup(Struct, frozen=True):
     """What the child does before it becomes the node's agent.
 
     prepare: puts the code into the working directory and says what to run there. launch: the

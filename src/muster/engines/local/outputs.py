@@ -6,11 +6,16 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.logs import LogWriter, StreamInfo
 from muster.storage.notify import Watcher
 
+_SUFFIXES: tuple[tuple[str, Literal["stdout", "stderr"]], ...] = (
+    ("out", "stdout"),
+    ("err", "stderr"),
+)
 _TAIL = 4096  # bytes of stderr looked at for the last words
 _WORDS = 5  # lines kept of them
 #: While output pours in, growth is noted this often at most (seconds): the first bytes after a
@@ -21,7 +26,7 @@ _FASTEST, _SLOWEST = 0.001, 0.020
 class Outputs:
     """The output files of one attempt. Processes write to them directly."""
 
-    def __init__(self, plan: RunPlan, folder: Path, attempt: int) -> None:
+    def __init__(self, plan: RunPlan, folder: Path) -> None:
         self._plan = plan
         self._writer: LogWriter | None = None
         self._numbers: dict[Path, int] = {}
@@ -39,7 +44,6 @@ class Outputs:
             self._watcher.add(path)
             self._numbers[path] = stream.number
         self._folder = folder
-        del attempt
 
     def of(self, rank: int) -> tuple[tuple[str, str], ...]:
         """(stdout, stderr) of each process of a node."""
@@ -107,7 +111,7 @@ def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
     number = 0
     for node in plan.nodes:
         for process in range(plan.processes_per_node):
-            for suffix, stream in (("out", "stdout"), ("err", "stderr")):
+            for suffix, stream in _SUFFIXES:
                 name = _name(plan, node, process, suffix)
                 yield StreamInfo(
                     number=number,

@@ -9,10 +9,12 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.base import NodeEvent, RunContext
 from muster.engines.local import gpus, mounting, names
@@ -31,12 +33,10 @@ from muster.node.processes import become_subreaper, children, kill_everything
 from muster.node.roster import member
 from muster.plan.model import NodePlan
 
-
 _LONGEST_WAIT = 86400.0  # seconds
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """A node whose agent has not ended. said: its last word."""
 
     rank: int
@@ -74,7 +74,7 @@ class LocalSession:
         if self._sync.has_input:
             self._sync.begin("in")
         names.write_hosts(self._hosts, plan.nodes)
-        self._outputs = Outputs(plan, self._run_dir.logs(context.attempt), context.attempt)
+        self._outputs = Outputs(plan, self._run_dir.logs(context.attempt))
 
     @property
     def _hosts(self) -> Path:
