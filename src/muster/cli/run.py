@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -117,6 +118,7 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     groups = {group.name: group.size for group in draft.plan.groups}
     for note in draft.notes:
         click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    gc.enable()  # from here on we may live for days
     try:
         printer = Printer(groups, processes=draft.plan.processes_per_node)
         printer.print(run.log_chunks(Selection(), follow=True))

@@ -174,6 +174,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, lease: int, writing: in
         os.write(writing, b"ready ")
         os.close(writing)
         _keep_only(lease)
+        gc.enable()  # the submitter may have switched it off; we may live for days
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         supervise(
             Assignment(home, request["run_id"], request["environ"], request["python"]), isolation

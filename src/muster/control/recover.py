@@ -6,14 +6,7 @@ import os
 import time
 
 from muster.control import lease
-from muster.control.narrate import narrate
-from muster.control.persist import changed_nodes, run_changes, status_of
-from muster.engines.local import cgroups
-from muster.lifecycle.decide import decide
-from muster.lifecycle.events import SupervisorLost
 from muster.lifecycle.states import RunState
-from muster.plan.model import RunPlan
-from muster.plan.policy import policy_of
 from muster.storage.home import Home
 from muster.store import runs
 from muster.store.database import Database
@@ -40,7 +33,6 @@ def _settle(db: Database, home: Home, run_id: str) -> bool:
     try:
         if RunState(runs.get(db, run_id).state).terminal:
             return False  # it ended between our two looks
-        cgroups.sweep(run_id)
         _record(db, run_id, WHY)
         return True
     finally:
@@ -48,6 +40,16 @@ def _settle(db: Database, home: Home, run_id: str) -> bool:
 
 
 def _record(db: Database, run_id: str, why: str) -> None:
+    # imported here: every command looks for such runs, hardly any finds one
+    from muster.control.narrate import narrate
+    from muster.control.persist import changed_nodes, run_changes, status_of
+    from muster.engines.local import cgroups
+    from muster.lifecycle.decide import decide
+    from muster.lifecycle.events import SupervisorLost
+    from muster.plan.model import RunPlan
+    from muster.plan.policy import policy_of
+
+    cgroups.sweep(run_id)
     record = runs.get(db, run_id)
     plan = RunPlan.from_json(record.plan)
     before = status_of(record, runs.nodes(db, run_id))

@@ -98,7 +98,7 @@ def _close(name: str, known: Sequence[str]) -> list[str]:
 
 
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
-    plain, optional, metas = _unwrap(kind)
+    plain, optional, metas = unwrap(kind)
     if data is None and optional:
         return None
     for meta in metas:
@@ -145,8 +145,8 @@ def _leaf(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
         return None
 
 
-def _unwrap(kind: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
-    """(the type itself, whether None is allowed, what is noted about it)."""
+def unwrap(kind: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
+    """A field's type: (the type itself, whether None is allowed, what is noted about it)."""
     metas: list[msgspec.Meta] = []
     optional = False
     while True:
@@ -208,5 +208,5 @@ def _join(path: str, name: str) -> str:
 
 def choices(kind: Any) -> Iterator[str]:
     """The values a Literal allows."""
-    plain, _, _ = _unwrap(kind)
+    plain, _, _ = unwrap(kind)
     yield from (str(value) for value in get_args(plain))

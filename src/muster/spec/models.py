@@ -96,26 +96,37 @@ def _tags(value: Any) -> Any:
     return {str(name): _scalar(text) for name, text in value.items()}
 
 
-Duration = Annotated[
-    float, Meta(extra={"parse": _duration}, extra_json_schema={"type": ["string", "number"]})
-]
-Runtime = Annotated[
-    float, Meta(extra={"parse": _runtime}, extra_json_schema={"type": ["string", "number"]})
-]
+_TEXT_OR_NUMBER = {"type": ["string", "number"]}
+_SCALARS = {"type": ["string", "number", "boolean"]}
+
+#: Types that accept more than they are: `parse` makes the one of the other, and
+#: `extra_json_schema` is the whole of what may be written.
+Duration = Annotated[float, Meta(extra={"parse": _duration}, extra_json_schema=_TEXT_OR_NUMBER)]
+Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=_TEXT_OR_NUMBER)]
 Size = Annotated[
     int, Meta(gt=0, extra={"parse": _size}, extra_json_schema={"type": ["string", "integer"]})
 ]
 Words = Annotated[
-    tuple[str, ...], Meta(extra={"parse": _words}, extra_json_schema={"type": ["string", "array"]})
+    tuple[str, ...],
+    Meta(
+        extra={"parse": _words},
+        extra_json_schema={"type": ["string", "array"], "items": _SCALARS},
+    ),
 ]
 Env = Annotated[
     dict[str, str],
     Meta(
         extra={"parse": _env},
-        extra_json_schema={"additionalProperties": {"type": ["string", "number", "boolean"]}},
+        extra_json_schema={"type": "object", "additionalProperties": _SCALARS},
     ),
 ]
-Tags = Annotated[dict[str, str], Meta(extra={"parse": _tags})]
+Tags = Annotated[
+    dict[str, str],
+    Meta(
+        extra={"parse": _tags},
+        extra_json_schema={"type": "object", "additionalProperties": _SCALARS},
+    ),
+]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]
 Count = Annotated[int, Meta(ge=1)]

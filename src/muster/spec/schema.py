@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from muster.spec import models
+from muster.spec.decode import unwrap
 from muster.spec.quantities import format_duration
 
 _MODELS = (
@@ -44,9 +45,22 @@ def json_schema() -> dict[str, Any]:
         summary, texts = field_texts(model)
         definition["description"] = summary
         definition["additionalProperties"] = False
-        for name, text in texts.items():
-            definition["properties"][name]["description"] = text
+        for info in fields(model):
+            property_ = _accepted(info) or definition["properties"][info.encode_name]
+            property_["description"] = texts[info.encode_name]
+            definition["properties"][info.encode_name] = property_
     return schema
+
+
+def _accepted(info: FieldInfo) -> dict[str, Any] | None:
+    """What may be written for a field that accepts more than its type; None for all others."""
+    _, optional, metas = unwrap(info.type)
+    for meta in metas:
+        if meta.extra_json_schema is not None:
+            kinds = meta.extra_json_schema["type"]
+            listed = kinds if isinstance(kinds, list) else [kinds]
+            return {**meta.extra_json_schema, "type": [*listed, "null"] if optional else kinds}
+    return None
 
 
 def field_texts(model: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:

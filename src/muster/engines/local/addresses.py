@@ -6,7 +6,7 @@ address; an isolated one is the run's alone, so every run may use the same.
 
 from __future__ import annotations
 
-import random
+import os
 import sys
 from collections.abc import Sequence
 
@@ -36,7 +36,8 @@ def allot(network: Network, nodes: int) -> Sequence[str]:
         return ["127.0.0.1"] * nodes  # other systems answer on this loopback address only
     # 16 million addresses and a random start: two live runs of different users, whose stores do
     # not know each other, meet about as often as lightning
-    start = random.randrange(_FIRST, _LAST - nodes) & ~0xFF
+    chosen = int.from_bytes(os.urandom(4)) % (_LAST - nodes - _FIRST)
+    start = (_FIRST + chosen) & ~0xFF
     return [_dotted(start + rank + 1) for rank in range(nodes)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 from muster.engines.base import RunContext, Session
@@ -82,7 +82,8 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
 
 def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
     code = plan.artifact.size * len(plan.nodes) if plan.artifact else 0
-    free = shutil.disk_usage(root).free
+    disk = os.statvfs(root)
+    free = disk.f_bavail * disk.f_frsize
     if free >= code + _SPARE:
         return []
     need = f"{(code + _SPARE) / 2**20:.0f} MiB"

@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine with Python 3.11 and pip:
+#   make demo    train a real model on two nodes
+#   make test    lint, type check and test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-all lint bench docs clean
+
+demo: $(VENV)/.pytorch
+	@rm -f examples/pytorch-digits/checkpoints/*.pt
+	$(BIN)/muster run examples/pytorch-digits/job.yaml
+
+test: lint
+	$(BIN)/pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest
+
+lint: $(VENV)/.dev $(VENV)/.pytorch
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python bench/run.py
+
+# the pages that are made from the code
+docs: $(VENV)/.dev
+	$(BIN)/python -m muster.spec.schema > docs/spec.md
+	$(BIN)/muster schema > docs/spec.schema.json
+	$(BIN)/python -m muster.cli.reference > docs/cli.md
+
+$(VENV)/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh .ci/install-venv $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base pyproject.toml
+	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet $$($(BIN)/python .ci/dev-packages)
+	@touch $@
+
+$(VENV)/.pytorch: $(VENV)/.base pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[pytorch]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

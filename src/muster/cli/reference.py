@@ -1,0 +1,44 @@
+"""docs/cli.md, from the commands themselves: `python -m muster.cli.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from muster.cli.main import cli
+
+
+def reference_markdown() -> str:
+    """One section a command, with what its --help says."""
+    intro = [
+        "# The command line\n",
+        "This page is made from the commands by `python -m muster.cli.reference`.\n",
+        "| exit code | |",
+        "| --- | --- |",
+        "| 0 | the run succeeded; the command did what it was asked |",
+        "| 1 | the run failed |",
+        "| 2 | bad input; nothing was started |",
+        "| 3 | the run was canceled, or its time was over |",
+        "| 4 | trouble of the platform or the engine |",
+        "| 130 | interrupted; the run goes on |",
+        "",
+    ]
+    return "\n".join([*intro, *_sections(cli, "muster", None)]).rstrip() + "\n"
+
+
+def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+    context = click.Context(
+        command, info_name=name, parent=parent, max_content_width=80, terminal_width=80
+    )
+    yield f"## {context.command_path}\n"
+    yield f"```\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None, "it was listed"
+            yield from _sections(found, inner, context)
+
+
+if __name__ == "__main__":
+    print(reference_markdown(), end="")  # noqa: T201
