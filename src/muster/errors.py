@@ -61,7 +61,10 @@ class NotFound(InvalidInput):
 
 
 class StoreError(MusterError):
-    """The database or MUSTER_HOME cannot be used (unwritable, full, corrupt)."""
+    """The database or MUSTER_HOME cannot be used (unwritable, full, corrupt): the user's to mend,
+    so it counts as bad input."""
+
+    exit_code = EXIT_BAD_INPUT
 
 
 class EngineError(MusterError):

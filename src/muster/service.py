@@ -19,7 +19,7 @@ from muster.control.persist import node_record
 from muster.control.recover import recover
 from muster.engines.local import addresses
 from muster.engines.local.engine import LocalEngine
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import new_id
 from muster.lifecycle.model import NodeStatus
 from muster.lifecycle.states import RunState
@@ -127,6 +127,21 @@ class Service:
 
     def draft_run(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool = False) -> Draft:
         """Resolve, check and plan a run. Raises InvalidInput with every problem found."""
+        try:
+            return self._draft(job, overrides, new_job=new_job)
+        except MusterError:
+            if new_job:
+                self.discard(job)
+            raise
+
+    def discard(self, job: JobRecord) -> None:
+        """Forget the code of a drafted Job that came to nothing."""
+        if job.artifact_sha256 is not None and not jobs.use(self.db, job.artifact_sha256):
+            from muster.storage.artifacts import stored_path
+
+            stored_path(self.home, job.artifact_sha256).unlink(missing_ok=True)
+
+    def _draft(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool) -> Draft:
         from muster.plan.build import Identity, build_plan
         from muster.spec.resolve import resolve, spec_from_json
         from muster.storage.mounts import check_sources, classify_source

@@ -24,7 +24,10 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """What `muster run` with the same arguments would run. Starts nothing."""
     from muster.client.api import Client
 
-    draft = draft_from(Client(), ctx.meta["after"], **options)
+    client = Client()
+    draft = draft_from(client, ctx.meta["after"], **options)
+    if draft.new_job:
+        client.service.discard(draft.job)
     plan = draft.plan
     if as_json:
         print_json(plan.to_json())

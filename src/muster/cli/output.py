@@ -25,6 +25,11 @@ _COLORS = {
     "RUNNING": "cyan",
     "READY": "cyan",
 }
+_UNITS = (
+    ((86400, "d"), (3600, "h")),
+    ((3600, "h"), (60, "m")),
+    ((60, "m"), (1, "s")),
+)
 #: One for each node group, in order, for the prefix of its lines.
 GROUP_COLORS = ("cyan", "magenta", "green", "blue", "yellow", "bright_black")
 
@@ -75,14 +80,12 @@ def ago(seconds: float | None) -> str:
 def span(seconds: float) -> str:
     """A length of time, as short as a table wants it."""
     if seconds < 60:
-        return f"{max(seconds, 0):.1f}s" if seconds < 10 else f"{seconds:.0f}s"
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            break
-    whole, rest = divmod(seconds, size)
-    smaller = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
-    part = int(rest // smaller[0])
-    return f"{int(whole)}{unit}{part}{smaller[1]}" if part else f"{int(whole)}{unit}"
+        return f"{max(seconds, 0):.1f}s" if seconds < 10 else f"{int(seconds)}s"
+    for (large, unit), (small, rest) in _UNITS:
+        if seconds >= large:
+            whole, left = int(seconds // large), int(seconds % large // small)
+            return f"{whole}{unit}{left}{rest}" if left else f"{whole}{unit}"
+    raise ValueError(seconds)
 
 
 def exit_code_of(run_state: str) -> int:

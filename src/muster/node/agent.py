@@ -12,7 +12,7 @@ import select
 import signal
 import socket
 import time
-from typing import Any, Dict, List, Mapping  # noqa: UP035 (Python 3.9)
+from typing import Any, Dict, List, Mapping
 
 from muster.node import processes
 from muster.node.channel import Channel, Message
@@ -31,11 +31,11 @@ class Agent:
     def __init__(self, channel: Channel, launch: Mapping[str, Any]) -> None:
         self._channel = channel
         self._launch = launch
-        self._running: Dict[int, int] = {}  # pid -> local rank  # noqa: UP006
-        self._groups: List[int] = []  # noqa: UP006
+        self._running: Dict[int, int] = {}  # pid -> local rank
+        self._groups: List[int] = []
         self._probe: StartupProbe | None = None
         self._kill_at: float | None = None
-        self._failure: Dict[str, Any] | None = None  # noqa: UP006
+        self._failure: Dict[str, Any] | None = None
         self._wake = self._catch_signals()
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class Agent:
         """Act on what was said. Whether the node must end at once."""
         return self._act(self._channel.receive()) or self._channel.closed
 
-    def _act(self, messages: List[Message]) -> bool:  # noqa: UP006
+    def _act(self, messages: List[Message]) -> bool:
         for message in messages:
             if message["op"] == "stop":
                 self._stop()

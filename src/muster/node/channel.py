@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any, Dict, List  # noqa: UP035 (Python 3.9)
+from typing import Any, Dict, List
 
-Message = Dict[str, Any]  # noqa: UP006
+Message = Dict[str, Any]
 
 
 class Channel:
@@ -15,7 +15,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._partial = b""
-        self._waiting: List[Message] = []  # noqa: UP006
+        self._waiting: List[Message] = []
         self.closed = False
 
     def fileno(self) -> int:
@@ -28,7 +28,7 @@ class Channel:
         except (BrokenPipeError, ConnectionResetError):
             self.closed = True
 
-    def receive(self) -> List[Message]:  # noqa: UP006
+    def receive(self) -> List[Message]:
         """What has arrived; call when readable. Sets `closed` at the end of the stream."""
         try:
             data = self._sock.recv(1 << 16)
@@ -54,7 +54,7 @@ class Channel:
                     return message
         raise EOFError(op)
 
-    def take_waiting(self) -> List[Message]:  # noqa: UP006
+    def take_waiting(self) -> List[Message]:
         """Messages `wait_for` has left."""
         waiting, self._waiting = self._waiting, []
         return waiting

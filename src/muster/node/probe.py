@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from typing import Any, Mapping  # noqa: UP035 (Python 3.9)
+from typing import Any, Mapping
 
 from muster.node.processes import CannotStart, exit_of, signal_group, spawn
 
@@ -63,9 +63,9 @@ class StartupProbe:
         for host in (self._address, "127.0.0.1"):
             try:
                 socket.create_connection((host, port), self._plan["timeout"]).close()
-                return True
             except OSError:
                 continue
+            return True
         return False
 
     def _note(self, now: float, success: bool) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Iterator, Mapping, Sequence, Tuple  # noqa: UP035 (Python 3.9)
+from typing import Iterator, Mapping, Sequence, Tuple
 
 #: What a shell answers for a command that is not there, or is no program.
 NOT_FOUND = 127
@@ -66,7 +66,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], stdout: str, stderr: str)
         raise CannotStart(NOT_EXECUTABLE, text) from None
 
 
-def exit_of(status: int) -> Tuple[int, int]:  # noqa: UP006
+def exit_of(status: int) -> Tuple[int, int]:
     """(exit code, signal) of a wait status. A signal counts as 128 + its number, as in a shell."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterable, List  # noqa: UP035 (Python 3.9)
+from typing import Any, Dict, Iterable, List
 
-Member = Dict[str, Any]  # noqa: UP006
+Member = Dict[str, Any]
 
 
 def member(rank: int, address: str, fqdn: str, group: str, node_id: str) -> Member:
@@ -28,7 +28,7 @@ def member(rank: int, address: str, fqdn: str, group: str, node_id: str) -> Memb
 
 def write_roster(path: str, members: Iterable[Member]) -> None:
     """Replace the file in one step, so that a reader never sees half of it."""
-    ordered: List[Member] = sorted(members, key=lambda m: int(m["Rank"]))  # noqa: UP006
+    ordered: List[Member] = sorted(members, key=lambda m: int(m["Rank"]))
     part = path + ".part"
     with open(part, "w") as file:
         json.dump(ordered, file, indent=1)

@@ -70,9 +70,7 @@ def _struct(model: type[T], data: Any, path: str, problems: list[Problem]) -> T 
         problems.append(Problem(path, f"must be a mapping, not {_say(data)}"))
         return None
     known = {info.encode_name: info for info in _fields(model)}
-    for name in data:
-        if name not in known:
-            problems.append(unknown_field(path, name, list(known)))
+    problems += [unknown_field(path, name, list(known)) for name in data if name not in known]
     given = {}
     for name, info in known.items():
         if name in data:

@@ -2,7 +2,8 @@
 
 Rules between fields are in `spec.rules`. How input becomes these classes, with every error at
 once, is in `spec.decode`; what a field accepts besides its own type stands here, beside it, in
-`Meta(extra={"parse": ...})`. The docstrings' field texts end up in docs/spec.md and in the JSON Schema.
+`Meta(extra={"parse": ...})`. The docstrings' field texts end up in docs/spec.md and in the JSON
+Schema.
 """
 
 from __future__ import annotations
@@ -42,22 +43,23 @@ def _scalar(value: Any) -> Any:
 
 
 def _words(value: Any) -> Any:
-    if isinstance(value, str):
-        return shlex.split(value)
+    if isinstance(value, (str, int, float)):
+        return shlex.split(_scalar(value))
     return [_scalar(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _env(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    for name in value:
-        if not _ENV_NAME.fullmatch(str(name)):
-            raise ValueError(
-                f"{name!r} is not a name for an environment variable; use letters, digits and _, "
-                "not starting with a digit"
-            )
-        if "\0" in str(value[name]):
-            raise ValueError(f"the value of {name} holds a NUL character")
+    wrong = [repr(name) for name in value if not _ENV_NAME.fullmatch(str(name))]
+    if wrong:
+        raise ValueError(
+            f"{', '.join(wrong)} cannot name an environment variable; use letters, digits and _, "
+            "not starting with a digit"
+        )
+    nul = [name for name, text in value.items() if "\0" in str(text)]
+    if nul:
+        raise ValueError(f"the value of {', '.join(nul)} holds a NUL character")
     return {str(name): _scalar(text) for name, text in value.items()}
 
 

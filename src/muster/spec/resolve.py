@@ -154,10 +154,7 @@ def setting_value(spec: Mapping[str, Any], path: str) -> Any:
     """The value at a path of `origins`, in a spec in normal form as plain data."""
     found: Any = spec
     for name, key in re.findall(r"([A-Za-z_]\w*)|\[([^\]]+)\]", path):
-        if key:
-            found = next(group for group in found if group["name"] == key)
-        else:
-            found = found[name]
+        found = next(group for group in found if group["name"] == key) if key else found[name]
     return found
 
 

@@ -98,6 +98,11 @@ def update(
         )
 
 
+def use(db: Database, sha256: str) -> bool:
+    """Whether any Job has this code."""
+    return bool(db.read("SELECT 1 FROM jobs WHERE artifact_sha256 = ? LIMIT 1", (sha256,)))
+
+
 def _missing(kind: str, text: str, names: list[str], command: str) -> str:
     from difflib import get_close_matches
 

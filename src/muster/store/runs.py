@@ -118,7 +118,7 @@ def live(db: Database) -> list[RunSummary]:
     return [RunSummary(*row) for row in db.read(sql)]
 
 
-def save(  # noqa: PLR0917
+def save(
     db: Database,
     run_id: str,
     changes: Mapping[str, Any],

@@ -26,7 +26,7 @@ class NodeSetup(Struct, frozen=True):
     """What the child does before it becomes the node's agent.
 
     prepare: puts the code into the working directory and says what to run there. launch: the
-    agent's message, without that and the roster. private_shm: whether /dev/shm may be the node's own.
+    agent's message, without that and the roster. private_shm: whether /dev/shm may be its own.
     """
 
     node: NodePlan
