@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -19,6 +21,16 @@ MAX_UNPACKED = 20 << 30  # bytes
 #: An archive that grows by more than this, and beyond the size below, was made to.
 MAX_RATIO, RATIO_MATTERS_FROM = 200, 256 << 20
 _BLOCK = 1 << 20
+#: What reading an archive raises that is not one, or not whole.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,
+)
 
 
 class _Entry(Struct, frozen=True):
@@ -53,7 +65,7 @@ def unpack(path: Path, name: str, target: Path) -> None:
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
             if entry.kind == "file":
-                written = _write(reader.open(entry.name), place, written)
+                written = reader.extract(entry.name, place, written)
                 place.chmod(0o755 if entry.mode & 0o111 else 0o644)
             else:
                 links.append((entry, place))
@@ -82,17 +94,6 @@ def pack(folder: Path, files: Sequence[str], to: IO[bytes]) -> None:
                 archive.addfile(info, file)
 
 
-def _write(source: IO[bytes], place: Path, written: int) -> int:
-    """Copy one file; `written` so far counts all, whatever the archive says of its sizes."""
-    with source, open(place, "xb") as file:
-        while block := source.read(_BLOCK):
-            written += len(block)
-            if written > MAX_UNPACKED:
-                raise _refusal(place.name, "unpacks to more than 20 GiB")
-            file.write(block)
-    return written
-
-
 class _Reader:
     """A zip or tar under one roof."""
 
@@ -109,7 +110,7 @@ class _Reader:
                 self._zip = zipfile.ZipFile(self._path)
             else:
                 self._tar = tarfile.open(self._path)
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError) as error:
+        except _DAMAGE as error:
             raise self._damaged(error) from None
         return self
 
@@ -129,12 +130,33 @@ class _Reader:
                 entries[entry.name] = entry
                 total += entry.size
                 self._bound(len(entries), total)
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, ValueError) as error:
+            self._read_to_the_end()
+        except _DAMAGE as error:
             raise self._damaged(error) from None
         _check_links(self._name, entries)
         return list(entries.values())
 
-    def open(self, name: str) -> IO[bytes]:
+    def _read_to_the_end(self) -> None:
+        """Compressed tars are proven whole by what follows the last entry."""
+        if self._tar is not None and self._tar.fileobj is not None:
+            while self._tar.fileobj.read(_BLOCK):
+                pass
+
+    def extract(self, name: str, place: Path, written: int) -> int:
+        """Write one file; returns `written`, the bytes of all files so far, whatever the archive
+        says of their sizes."""
+        try:
+            with self._open(name) as source, open(place, "xb") as file:
+                while block := source.read(_BLOCK):
+                    written += len(block)
+                    if written > MAX_UNPACKED:
+                        raise _refusal(self._name, "unpacks to more than 20 GiB")
+                    file.write(block)
+        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+            raise self._damaged(error) from None
+        return written
+
+    def _open(self, name: str) -> IO[bytes]:
         if self._zip is not None:
             return self._zip.open(self._names[name])
         assert self._tar is not None, "opened in __enter__"

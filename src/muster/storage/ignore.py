@@ -43,7 +43,9 @@ def _walk(
     if own.is_file():
         lines = own.read_text(errors="replace").splitlines()
         specs = [*specs, (below, GitIgnoreSpec.from_lines(lines))]
-    for entry in os.scandir(here):
+    with os.scandir(here) as scan:
+        entries = list(scan)
+    for entry in entries:
         path = f"{below}{entry.name}"
         is_folder = entry.is_dir(follow_symlinks=False)
         if _ignored(f"{path}/" if is_folder else path, specs):

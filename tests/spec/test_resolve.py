@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+
+from muster.errors import InvalidInput
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import Resolved, resolve, setting_value, spec_from_json
+
+JOB: dict[str, Any] = {
+    "command": "run",
+    "args": "job",
+    "env": {"A": "job", "B": "job", "C": "job"},
+    "resources": {"cpus": 1},
+    "mounts": [{"source": "/m0"}],
+    "node_groups": [
+        {"name": "plain"},
+        {
+            "name": "own",
+            "args": "group",
+            "env": {"B": "group", "D": "group"},
+            "shape": "local",
+            "mounts": [{"source": "/m1"}],
+        },
+    ],
+}
+
+
+def resolved(overrides: dict[str, Any], job: dict[str, Any] | None = None) -> Resolved:
+    return resolve(spec_from_mapping(job or JOB), overrides_from_mapping(overrides))
+
+
+def test_groups_inherit_what_they_do_not_say() -> None:
+    plain, own = resolved({}).spec.node_groups
+    assert (plain.command, plain.args) == (("run",), ("job",))
+    assert (own.command, own.args) == (("run",), ("group",))
+    assert plain.env == {"A": "job", "B": "job", "C": "job"}
+    assert own.env == {"A": "job", "B": "group", "C": "job", "D": "group"}
+    assert plain.resources is not None
+    assert (own.resources, own.shape) == (None, "local")
+    assert [m.source for m in own.mounts] == ["/m0", "/m1"]
+
+
+def test_an_override_for_the_run_beats_all_the_job_says() -> None:
+    given = {"args": "run", "env": {"B": "run"}, "resources": {"cpus": 2}, "mounts": []}
+    plain, own = resolved(given).spec.node_groups
+    for group in (plain, own):
+        assert group.args == ("run",)
+        assert group.env["B"] == "run"
+        assert group.shape is None
+        assert group.resources is not None
+        assert group.resources.cpus == 2
+        assert group.mounts == ()
+
+
+def test_an_override_for_a_group_beats_that() -> None:
+    given = {
+        "args": "run",
+        "env": {"B": "run", "A": "run"},
+        "node_groups": {"own": {"args": "mine", "env": {"B": "mine"}, "replicas": 3}},
+    }
+    plain, own = resolved(given).spec.node_groups
+    assert (plain.args, own.args) == (("run",), ("mine",))
+    assert (own.env["A"], own.env["B"]) == ("run", "mine")
+    assert (plain.replicas, own.replicas) == (1, 3)
+
+
+def test_shorthand_is_one_group() -> None:
+    job = {"command": "x", "nodes": 3, "startup_probe": {"tcp": 80}, "min_success": 0}
+    (group,) = resolved({"nodes": 5}, job).spec.node_groups
+    assert (group.name, group.nodes, group.min_success) == ("workers", 5, 0)
+    assert group.startup_probe is not None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"node_groups": {"plan": {"nodes": 2}}},
+            "node_groups[plan]: no group named 'plan' (did you mean \"plain\"?)",
+        ),
+        (
+            {"nodes": 3},
+            "nodes: the job has the groups plain, own (say for which: --nodes plain=3)",
+        ),
+        (
+            {"env": {"X": "x" * 30000}},
+            "node_groups[0].env: 30,013 characters in names and values, 20,000 are allowed",
+        ),
+    ],
+)
+def test_overrides_that_cannot_be(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        resolved(overrides)
+    assert message in str(caught.value)
+
+
+def test_every_setting_knows_where_it_is_from() -> None:
+    given = {"max_runtime": 60, "env": {"B": "run"}, "node_groups": {"own": {"nodes": 2}}}
+    origins = resolved(given).origins
+    assert origins["framework"] == "default"
+    assert origins["max_runtime"] == "override"
+    assert origins["node_groups[plain].nodes"] == "default"
+    assert origins["node_groups[own].nodes"] == "override"
+    assert origins["node_groups[own].args"] == "job"
+    assert origins["node_groups[own].env.A"] == "job"
+    assert origins["node_groups[own].env.B"] == "override"
+
+
+def test_settings_can_be_looked_up() -> None:
+    result = resolved({"node_groups": {"own": {"nodes": 2}}})
+    data = to_builtins(result.spec)
+    assert setting_value(data, "node_groups[own].nodes") == 2
+    assert setting_value(data, "node_groups[own].env.D") == "group"
+    for path in result.origins:
+        setting_value(data, path)
+
+
+def test_normal_form_is_stable() -> None:
+    once = resolved({}).spec
+    again = resolve(spec_from_json(to_builtins(once)), overrides_from_mapping({})).spec
+    assert again == once

@@ -1,0 +1,178 @@
+"""Jobs, runs and events: names, numbers, prefixes, filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from muster.errors import InvalidInput, NotFound
+from muster.identity import new_id
+from muster.lifecycle.states import RunState
+from muster.store import events, jobs, runs
+from muster.store.database import Database
+from muster.store.records import JobRecord, NodeRecord, RunRecord
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    database = Database.open(tmp_path / "m.db")
+    yield database
+    database.close()
+
+
+def job(name: str = "train", content: str = "") -> JobRecord:
+    return JobRecord(
+        id=new_id(),
+        name=name,
+        version=0,
+        content_hash=content or new_id(),
+        spec={"command": ["x"]},
+        artifact_sha256=None,
+        artifact_name=None,
+        description="",
+        tags={},
+        created_at=1.0,
+        updated_at=1.0,
+    )
+
+
+def node(rank: int, state: str = "PENDING") -> NodeRecord:
+    return NodeRecord(
+        rank, "g", 0, rank, f"n-{rank}", f"node-{rank}", "127.0.0.9", state, *[None] * 3
+    )
+
+
+def add(db: Database, of: JobRecord, **more: Any) -> RunRecord:
+    def build(kept: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
+        record = RunRecord(
+            id=new_id(),
+            name=name,
+            number=number,
+            job_id=kept.id,
+            job_name=kept.name,
+            state="ACCEPTED",
+            details="",
+            engine="local",
+            attempt=0,
+            created_at=1.0,
+            started_at=None,
+            finished_at=None,
+            exit_code=None,
+            node_count=2,
+            spec={},
+            origins={},
+            overrides={},
+            plan={"nodes": [1, 2]},
+            lifecycle={},
+            notes=["a"],
+            cancel_requested_at=None,
+            cancel_reason=None,
+        )
+        return replace(record, **more), [node(0), node(1)]
+
+    return runs.insert(db, of, build)
+
+
+def test_versions_count_within_a_name(db: Database) -> None:
+    first, second, other = (jobs.insert(db, job(name)) for name in ("a", "a", "b"))
+    assert [j.version for j in (first, second, other)] == [1, 2, 1]
+    assert jobs.find(db, "a").id == second.id
+    assert jobs.find(db, "a@1").id == first.id
+    assert jobs.find(db, first.id[:6]).id == first.id
+
+
+def test_same_content_is_the_same_job(db: Database) -> None:
+    first = jobs.insert(db, job("a", content="c"))
+    assert jobs.insert(db, job("a", content="c")).id == first.id
+    assert jobs.by_content(db, "c") == first
+
+
+def test_run_survives_the_store(db: Database) -> None:
+    run = add(db, job())
+    assert runs.get(db, run.id) == run
+    assert runs.nodes(db, run.id) == [node(0), node(1)]
+
+
+def test_runs_are_numbered_within_their_job_s_name(db: Database) -> None:
+    a = job("a")
+    names = [add(db, of).name for of in (a, a, job("b"), job("a"))]
+    assert names == ["a-1", "a-2", "b-1", "a-3"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(names=st.lists(st.sampled_from(["a", "a-1", "a-1-1", "b"]), max_size=12))
+def test_run_names_are_unique_whatever_jobs_are_called(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    db = Database.open(tmp_path_factory.mktemp("s") / "m.db")
+    made = [add(db, job(name)) for name in names]
+    assert len({run.name for run in made}) == len(made)
+    for run in made:
+        assert runs.find(db, run.name).id == run.id
+    db.close()
+
+
+def test_finding_runs(db: Database) -> None:
+    first = add(db, job(), id="abc1000000", created_at=1.0)
+    second = add(db, job(), id="abc2000000", created_at=2.0)
+    assert runs.find(db, "last").id == second.id
+    assert runs.find(db, "abc1").id == first.id
+    assert runs.find(db, f"ocid1.datasciencejobrun.muster.local..{first.id}").id == first.id
+    with pytest.raises(InvalidInput, match=r"several runs .* 'abc': abc1000000 \(train-1\)"):
+        runs.find(db, "abc")
+    with pytest.raises(NotFound, match=r"no run called 'train-9' \(did you mean train-"):
+        runs.find(db, "train-9")
+    with pytest.raises(NotFound):
+        runs.find(db, "")
+
+
+def test_last_of_nothing(db: Database) -> None:
+    with pytest.raises(NotFound, match="there are no runs yet"):
+        runs.find(db, "last")
+
+
+def test_filters(db: Database) -> None:
+    a, b = job("a"), job("b")
+    add(db, a, state="FAILED", created_at=1.0)
+    add(db, a, state="SUCCEEDED", created_at=2.0)
+    add(db, b, state="IN_PROGRESS", created_at=3.0)
+
+    def names(**filters: Any) -> list[str]:
+        return [run.name for run in runs.listing(db, **filters)]
+
+    assert names() == ["b-1", "a-2", "a-1"]
+    assert names(states=[RunState.FAILED, RunState.SUCCEEDED]) == ["a-2", "a-1"]
+    assert names(job="a", since=1.5) == ["a-2"]
+    assert names(job=jobs.find(db, "b").id) == ["b-1"]
+    assert names(limit=1) == ["b-1"]
+    assert [run.name for run in runs.live(db)] == ["b-1"]
+
+
+def test_a_step_is_recorded_whole(db: Database) -> None:
+    run = add(db, job())
+    changes = {"state": "IN_PROGRESS", "started_at": 5.0, "lifecycle": {"a": [1]}}
+    runs.save(db, run.id, changes, [node(1, "RUNNING")], [("node", {"rank": 1})], 5.0)
+    again = runs.get(db, run.id)
+    assert (again.state, again.started_at, again.lifecycle) == ("IN_PROGRESS", 5.0, {"a": [1]})
+    assert [n.state for n in runs.nodes(db, run.id)] == ["PENDING", "RUNNING"]
+    assert [(e.seq, e.kind, e.time) for e in events.since(db, run.id)] == [
+        (1, "run", 1.0),
+        (2, "node", 5.0),
+    ]
+    assert [e.seq for e in events.since(db, run.id, 1)] == [2]
+
+
+def test_cancel_is_asked_once_and_not_of_the_dead(db: Database) -> None:
+    run = add(db, job())
+    assert runs.cancel_reason(db, run.id) == ""
+    assert runs.request_cancel(db, run.id, 1.0, "enough")
+    assert not runs.request_cancel(db, run.id, 2.0, "again")
+    assert runs.cancel_reason(db, run.id) == "enough"
+    ended = add(db, job(), state="FAILED")
+    assert not runs.request_cancel(db, ended.id, 1.0, "late")
