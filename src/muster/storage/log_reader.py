@@ -9,12 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from muster.storage.logs import END, ENTRY, StreamInfo
-
-_CHUNK = 256 << 10  # bytes read at a time
-_LONGEST = 1 << 20  # a line longer than this is cut
-_OPEN = 128  # files kept open
-_BLOCK = 4096 * ENTRY.size  # of the index, read at a time
+from muster.storage.log_stream import OpenFiles, StreamReader
+from muster.storage.logs import END, ENTRY, StreamInfo, index_block
 
 
 class LogChunk(Struct, frozen=True):
@@ -39,7 +35,10 @@ class LogRecord(Struct, frozen=True):
 
 
 def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
-    """The lines of a chunk, one by one. What is not UTF-8 is replaced."""
+    """The lines of a chunk, one by one. What is not UTF-8 is replaced.
+
+    A carriage return stays in the message: what a progress bar rewrites is one line.
+    """
     stream = chunk.stream
     for line in chunk.data[:-1].split(b"\n"):
         yield LogRecord(
@@ -62,132 +61,98 @@ def prefixed(chunk: LogChunk, prefix: bytes) -> bytes:
 class LogCursor:
     """A place in a run's output; reading moves it on.
 
-    folder: that of one attempt. select: which streams; None = all.
+    folder: that of one attempt. select: which streams; None = all. `finished`: the index has said
+    that nothing follows. Times of chunks never decrease. Memory: a chunk and
+    some numbers a stream, however much was written.
     """
 
     def __init__(self, folder: Path, select: Callable[[StreamInfo], bool] | None = None) -> None:
-        self._folder = folder
         listed = json.loads((folder / "streams.json").read_text())
         streams = [StreamInfo(**stream) for stream in listed]
         self._streams = {s.number: s for s in streams if select is None or select(s)}
-        self._at = dict.fromkeys(self._streams, 0)
+        self._paths = {number: folder / s.file for number, s in self._streams.items()}
+        self._files = OpenFiles()
+        self._places = {n: StreamReader(path, self._files) for n, path in self._paths.items()}
         self._index = os.open(folder / "index", os.O_RDONLY | os.O_CLOEXEC)
         self._offset = 0
+        self._emptied = self._last_emptied()
+        self._old: dict[int, int] = {}  # lines to come that were there when `tail` was called
         self._skip = 0
-        self._files: dict[int, int] = {}
+        self._time = 0
         self.finished = False
 
     def read(self) -> Iterator[LogChunk]:
         """What was noted since the last time."""
-        while not self.finished:
-            block = os.pread(self._index, _BLOCK, self._offset)
-            block = block[: len(block) - len(block) % ENTRY.size]
-            if not block:
-                return
+        while block := index_block(self._index, self._offset):
             for time_ns, number, end in ENTRY.iter_unpack(block):
+                at = self._offset
                 self._offset += ENTRY.size
-                if number == END:
-                    self.finished = True
-                elif number in self._streams:
-                    yield from self._lines(time_ns, number, end)
+                self.finished = number == END  # unless a successor of the writer goes on
+                place = self._places.get(number)
+                if place is not None and at >= self._emptied.get(number, 0):
+                    for data in place.upto(end):
+                        yield from self._give(time_ns, number, data)
 
     def drain(self) -> Iterator[LogChunk]:
-        """What nobody noted, because the writer was killed, and last lines without a newline."""
-        for number, stream in self._streams.items():
+        """What nobody noted, because the writer was killed, and last lines without a newline.
+
+        For the end: called earlier, it gives half lines.
+        """
+        found = []
+        for number, path in self._paths.items():
             try:
-                status = os.stat(self._folder / stream.file)
+                status = path.stat()
             except FileNotFoundError:
                 continue
-            yield from self._lines(status.st_mtime_ns, number, status.st_size)
-            rest = self._pread(number, self._at[number], _LONGEST)
-            if rest:
-                self._at[number] += len(rest)
-                yield from self._emit(status.st_mtime_ns, number, rest + b"\n")
-
-    def close(self) -> None:
-        os.close(self._index)
-        self._close_files()
-
-    def _lines(self, time_ns: int, number: int, end: int) -> Iterator[LogChunk]:
-        """Whole lines up to offset `end`; what follows the last newline waits."""
-        room = _CHUNK
-        while self._at[number] < end:
-            start = self._at[number]
-            data = self._pread(number, start, min(room, end - start))
-            if not data:
-                return  # the file was cut short under us
-            cut = data.rfind(b"\n") + 1
-            if cut == 0 and len(data) < _LONGEST:
-                if start + len(data) >= end:
-                    return
-                room = min(room * 2, _LONGEST)
-                continue
-            room = _CHUNK
-            self._at[number] += cut or len(data)
-            yield from self._emit(time_ns, number, data[:cut] if cut else data + b"\n")
-
-    def _emit(self, time_ns: int, number: int, data: bytes) -> Iterator[LogChunk]:
-        if self._skip:
-            lines = data.count(b"\n")
-            dropped = min(self._skip, lines)
-            self._skip -= dropped
-            data = b"\n".join(data.split(b"\n")[dropped:])
-        if data:
-            yield LogChunk(time_ns, self._streams[number], data)
+            found.append((status.st_mtime_ns, number, status.st_size))
+        for time_ns, number, size in sorted(found):
+            place = self._places[number]
+            for data in place.upto(size):
+                yield from self._give(time_ns, number, data)
+            if rest := place.rest():
+                yield from self._give(time_ns, number, rest + b"\n")
 
     def tail(self, lines: int) -> None:
-        """Leave out all but the last `lines` lines noted so far. Call before reading.
+        """Leave out all but the last `lines` lines there are by now. Call before reading.
 
-        A line among the last of all is among the last of its stream; so each stream starts at its
-        own last lines, and what those are too many is skipped as it comes.
+        A line among the last of all is among the last of its stream: so each stream starts at its
+        own last lines, and what those are too many is dropped as it comes.
         """
-        candidates = 0
-        for number, noted in self._noted().items():
-            start, found = self._last_lines(number, noted, lines)
-            self._at[number] = start
-            candidates += found
-        self._skip = max(0, candidates - lines)
+        self._old = {number: place.keep_last(lines) for number, place in self._places.items()}
+        self._skip = max(0, sum(self._old.values()) - lines)
 
-    def _noted(self) -> dict[int, int]:
-        """How far the index has followed each stream."""
-        noted: dict[int, int] = {}
+    def close(self) -> None:
+        """Close the files."""
+        os.close(self._index)
+        self._files.close()
+
+    def _give(self, time_ns: int, number: int, data: bytes) -> Iterator[LogChunk]:
+        if self._skip:
+            data = self._without_skipped(number, data)
+        if data:
+            self._time = max(self._time, time_ns)
+            yield LogChunk(self._time, self._streams[number], data)
+
+    def _without_skipped(self, number: int, data: bytes) -> bytes:
+        """Lines written after `tail` was called are never dropped."""
+        old = min(self._old[number], data.count(b"\n"))
+        dropped = min(old, self._skip)
+        self._old[number] -= old
+        self._skip -= dropped
+        return data.split(b"\n", dropped)[-1]
+
+    def _last_emptied(self) -> dict[int, int]:
+        """Where in the index each stream that was emptied by its program begins anew.
+
+        What was noted of it before is no more; reading by it would give its new content twice.
+        """
+        ends: dict[int, int] = {}
+        emptied: dict[int, int] = {}
         offset = 0
-        while block := os.pread(self._index, _BLOCK, offset):
-            block = block[: len(block) - len(block) % ENTRY.size]
-            if not block:
-                break
-            offset += len(block)
-            noted.update((n, end) for _, n, end in ENTRY.iter_unpack(block) if n in self._streams)
-        return noted
-
-    def _last_lines(self, number: int, end: int, lines: int) -> tuple[int, int]:
-        """Where the last whole lines before `end` begin, and how many there are (<= lines)."""
-        found = -1  # the newline that ends the last line begins no other
-        while end > 0:
-            start = max(0, end - _CHUNK)
-            data = self._pread(number, start, end - start)
-            at = len(data)
-            while (at := data.rfind(b"\n", 0, at)) >= 0:
-                found += 1
-                if found == lines:
-                    return start + at + 1, lines
-            end = start
-        return 0, max(found + 1, 0)
-
-    def _pread(self, number: int, offset: int, length: int) -> bytes:
-        descriptor = self._files.get(number)
-        if descriptor is None:
-            if len(self._files) >= _OPEN:
-                self._close_files()
-            path = self._folder / self._streams[number].file
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return b""
-            self._files[number] = descriptor
-        return os.pread(descriptor, length, offset)
-
-    def _close_files(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
-        self._files.clear()
+        while block := index_block(self._index, offset):
+            for _, number, end in ENTRY.iter_unpack(block):
+                if end < ends.get(number, 0):
+                    emptied[number] = offset
+                ends[number] = end
+                offset += ENTRY.size
+        return emptied

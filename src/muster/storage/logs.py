@@ -2,7 +2,7 @@
 
 The index says when each file had grown how far. It is written by one process in the order of
 time, so reading it from the start gives the lines of all nodes merged, and following it is
-following one file.
+following one file. An end lower than the one before: the program has emptied its output.
 
     logs/0/streams.json     which files there are, and whose
     logs/0/index            records of (time in ns, stream number, end offset)
@@ -11,10 +11,11 @@ following one file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ from msgspec.structs import asdict
 
 ENTRY = struct.Struct("<qIQ")
 END = 0xFFFFFFFF  # the stream number that says "nothing follows"
+_BLOCK = 4096 * ENTRY.size  # of the index, read at a time
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StreamInfo(Struct, frozen=True):
@@ -37,13 +40,27 @@ class StreamInfo(Struct, frozen=True):
     stream: Literal["stdout", "stderr"]
 
 
+def index_block(descriptor: int, offset: int) -> bytes:
+    """Some whole entries of the index from `offset` on; empty at its end.
+
+    Half an entry at the end is not there yet, or was left by a writer that was killed.
+    """
+    block = os.pread(descriptor, _BLOCK, offset)
+    return block[: len(block) - len(block) % ENTRY.size]
+
+
 class LogWriter:
     """Keeps the index of one attempt. There is one writer at a time; it may take over from one
-    that was killed."""
+    that was killed.
+
+    A full disk stops no run: what cannot be noted now is noted with the next growth, and readers
+    find what never was. Times never decrease, whatever the clock does.
+    """
 
     def __init__(self, folder: Path, streams: Sequence[StreamInfo]) -> None:
-        self._paths = [folder / stream.file for stream in streams]
-        self._noted = [0] * len(streams)
+        self._paths = {stream.number: folder / stream.file for stream in streams}
+        self._noted = dict.fromkeys(self._paths, 0)
+        self._time = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._index = os.open(folder / "index", flags, 0o600)
         self._resume()
@@ -52,32 +69,47 @@ class LogWriter:
         part.replace(folder / "streams.json")
 
     def _resume(self) -> None:
-        """Know what a predecessor has noted; forget the half of a record it may have left."""
-        size = os.fstat(self._index).st_size
-        whole = size - size % ENTRY.size
-        if whole != size:
-            os.ftruncate(self._index, whole)
-        for _, number, end in ENTRY.iter_unpack(os.pread(self._index, whole, 0)):
-            if number != END:
-                self._noted[number] = end
+        """Know what a predecessor has noted; forget the half of an entry it may have left."""
+        offset = 0
+        while block := index_block(self._index, offset):
+            for self._time, number, end in ENTRY.iter_unpack(block):
+                if number in self._noted:
+                    self._noted[number] = end
+            offset += len(block)
+        os.ftruncate(self._index, offset)
 
     def note_growth(self, now_ns: int, numbers: Iterable[int]) -> None:
         """Note how far these streams have grown by now."""
-        entries = b""
+        grown: dict[int, int] = {}
         for number in numbers:
             try:
-                size = os.stat(self._paths[number]).st_size
+                size = self._paths[number].stat().st_size
             except FileNotFoundError:
                 continue  # a program may remove its own output
-            if size > self._noted[number]:
-                self._noted[number] = size
-                entries += ENTRY.pack(now_ns, number, size)
-        if entries:
-            os.write(self._index, entries)
+            if size != self._noted[number]:
+                grown[number] = size
+        if grown and self._append(now_ns, grown):
+            self._noted.update(grown)
 
     def finish(self, now_ns: int) -> None:
         """Say that nothing follows."""
-        os.write(self._index, ENTRY.pack(now_ns, END, 0))
+        self._append(now_ns, {END: 0})
 
     def close(self) -> None:
+        """Close the index; the run's output may still grow."""
         os.close(self._index)
+
+    def _append(self, now_ns: int, ends: Mapping[int, int]) -> bool:
+        """Whether there was room."""
+        self._time = max(self._time, now_ns)
+        entries = b"".join(ENTRY.pack(self._time, number, end) for number, end in ends.items())
+        try:
+            written = os.write(self._index, entries)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            return False
+        if written < len(entries):  # half an entry here would garble all that follow
+            os.ftruncate(self._index, os.fstat(self._index).st_size - written)
+            return False
+        return True

@@ -6,6 +6,7 @@ By the kernel where it can (inotify); elsewhere, and only there, by looking at g
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import struct
@@ -14,6 +15,10 @@ import time
 from pathlib import Path
 
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
+#: Told once, then watched anew by `drain`: a watch that tells of every write slows a program that
+#: writes line by line by a third, this one does not.
+_IN_ONESHOT = 0x80000000
+_QUEUE = 1 << 18  # bytes; holds all a queue of the kernel's default length can
 _EVENT = struct.Struct("=iIII")
 _FIRST_LOOK, _LAST_LOOK = 0.020, 0.100  # seconds between looks, growing while nothing happens
 
@@ -21,7 +26,8 @@ _FIRST_LOOK, _LAST_LOOK = 0.020, 0.100  # seconds between looks, growing while n
 class Watcher:
     """Watches files for growth and folders for new entries.
 
-    Wait for `fileno()` (where there is one) or `timeout()`, then `drain()`.
+    Wait for `fileno()` (where there is one) or `timeout()`, then `drain()`. Nothing is missed by
+    who looks at a file after `add`, and again after each `drain` that names it.
     """
 
     def __new__(cls) -> Watcher:
@@ -43,8 +49,8 @@ class Watcher:
         """Watch a file or folder that exists. What changed before is not told."""
         raise NotImplementedError
 
-    def fileno(self) -> int:
-        """A descriptor that becomes readable with a change; -1 where there is none."""
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable with a change; None where there is none."""
         raise NotImplementedError
 
     def timeout(self) -> float | None:
@@ -52,7 +58,7 @@ class Watcher:
         raise NotImplementedError
 
     def drain(self) -> set[Path]:
-        """What has changed since the last call."""
+        """What has changed since the last call. A file that was removed is named a last time."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -65,36 +71,54 @@ class _Inotify(Watcher):
 
     def __init__(self) -> None:
         self._paths: dict[int, Path] = {}
+        self._others: _Polling | None = None  # those the kernel has no room to watch
 
     def add(self, path: Path) -> None:
-        mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE
+        mask = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE | _IN_ONESHOT
         watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
-        if watch < 0:
-            code = ctypes.get_errno()
+        if watch >= 0:
+            self._paths[watch] = path
+            return
+        code = ctypes.get_errno()
+        if code != errno.ENOSPC:
             raise OSError(code, os.strerror(code), str(path))
-        self._paths[watch] = path
+        # the limit is shared by all programs of the user: editors have taken it before
+        self._others = self._others or _Polling()
+        self._others.add(path)
 
     def fileno(self) -> int:
         return self._descriptor
 
     def timeout(self) -> float | None:
-        return None
+        return self._others.timeout() if self._others else None
 
     def drain(self) -> set[Path]:
-        changed: set[Path] = set()
-        while True:
+        changed = self._others.drain() if self._others else set()
+        for path in self._told():
+            changed.add(path)
             try:
-                data = os.read(self._descriptor, 1 << 16)
-            except BlockingIOError:
-                return changed
-            at = 0
-            while at < len(data):
-                watch, _, _, length = _EVENT.unpack_from(data, at)
-                at += _EVENT.size + length
-                if watch in self._paths:
-                    changed.add(self._paths[watch])
-                else:
-                    changed.update(self._paths.values())  # the queue overflowed: all may have
+                self.add(path)
+            except FileNotFoundError:
+                continue  # removed: nothing of it is to come
+        return changed
+
+    def _told(self) -> list[Path]:
+        """What the kernel names; it is no longer watched."""
+        try:
+            data = os.read(self._descriptor, _QUEUE)
+        except BlockingIOError:
+            return []
+        told: list[Path] = []
+        at = 0
+        while at < len(data):
+            watch, _, _, length = _EVENT.unpack_from(data, at)
+            at += _EVENT.size + length
+            if watch < 0:  # the queue overflowed: all may have changed
+                told += self._paths.values()
+                self._paths.clear()
+            elif watch in self._paths:  # else it is the end of a watch that has told
+                told.append(self._paths.pop(watch))
+        return told
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -109,8 +133,8 @@ class _Polling(Watcher):
     def add(self, path: Path) -> None:
         self._seen[path] = self._look(path)
 
-    def fileno(self) -> int:
-        return -1
+    def fileno(self) -> None:
+        return None
 
     def timeout(self) -> float | None:
         return max(0.0, self._next - time.monotonic())
@@ -156,7 +180,7 @@ def wait_for(watcher: Watcher, *others: int, timeout: float | None = None) -> se
     """
     poll = select.poll()
     for descriptor in (watcher.fileno(), *others):
-        if descriptor >= 0:
+        if descriptor is not None:
             poll.register(descriptor, select.POLLIN)
     limits = [t for t in (watcher.timeout(), timeout) if t is not None]
     ready = poll.poll(min(limits) * 1000 if limits else None)

@@ -1,0 +1,124 @@
+"""One output file, read as whole lines from where the last reading ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CHUNK = 256 << 10  # bytes read and given at a time, unless one line is longer
+LONGEST = 1 << 20  # a line longer than this is cut
+_CARRY = CHUNK // 4  # a longer unfinished line is not read again for every note of its growth
+_OPEN = 128  # files kept open
+
+
+class OpenFiles:
+    """Reads any number of files with a bounded number of descriptors."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[Path, int] = {}
+
+    def read(self, path: Path, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset`; none of a file that is not there."""
+        descriptor = self._open(path)
+        return b"" if descriptor is None else os.pread(descriptor, length, offset)
+
+    def size(self, path: Path) -> int:
+        """In bytes; 0 of a file that is not there."""
+        descriptor = self._open(path)
+        return 0 if descriptor is None else os.fstat(descriptor).st_size
+
+    def close(self) -> None:
+        """Close all; the next reading opens again."""
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _open(self, path: Path) -> int | None:
+        descriptor = self._descriptors.get(path)
+        if descriptor is None:
+            if len(self._descriptors) >= _OPEN:
+                self.close()
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None  # a program may remove its own output
+            self._descriptors[path] = descriptor
+        return descriptor
+
+
+class StreamReader:
+    """A place in one output file.
+
+    A program may empty its own output (`echo x > /dev/stdout` does). An `end` lower than the one
+    before says so, and what is in the file now is given from its start, once.
+    """
+
+    def __init__(self, path: Path, files: OpenFiles) -> None:
+        self._path = path
+        self._files = files
+        self._at = 0  # the first byte not given yet
+        self._searched = 0  # no newline between _at and here
+        self._end = 0  # how far the file was said to reach
+        self._short = False  # it was found shorter than said, before the index told
+
+    def upto(self, end: int) -> Iterator[bytes]:
+        """Whole lines up to offset `end`, in chunks; what follows the last newline waits."""
+        if end < self._end:
+            if not self._short:
+                self._at = self._searched = 0
+            self._short = False
+        self._end = end
+        while self._searched < end:
+            carried = self._searched - self._at
+            start = self._at if carried < _CARRY else self._searched
+            wanted = min(CHUNK, end - start, self._at + LONGEST + 1 - start)
+            data = self._files.read(self._path, start, wanted)
+            if len(data) < wanted:
+                self._short = True
+                size = start + len(data) if data else self._files.size(self._path)
+                end = min(end, size)
+                if size < self._searched:
+                    self._at = self._searched = 0
+                    continue
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                yield self._take(start + cut, data[:cut] if start == self._at else None)
+            else:
+                self._searched = start + len(data)
+                if self._searched - self._at > LONGEST:
+                    yield self._take(self._at + LONGEST, None) + b"\n"
+
+    def _take(self, to: int, data: bytes | None) -> bytes:
+        """Give what is before offset `to`, and be there."""
+        if data is None:
+            data = self._files.read(self._path, self._at, to - self._at)
+        self._at = self._searched = to
+        return data
+
+    def rest(self) -> bytes:
+        """The last line, which nothing will end any more; empty if there is none."""
+        data = self._files.read(self._path, self._at, self._searched - self._at)
+        self._at = self._searched
+        return data
+
+    def keep_last(self, lines: int) -> int:
+        """Go to where the last `lines` lines of the file begin; how many lines follow.
+
+        An unfinished last line counts, and is kept even if no line is wanted: whoever counts what
+        comes drops it whole.
+        """
+        size = self._files.size(self._path)
+        ended = size == 0 or self._files.read(self._path, size - 1, 1) == b"\n"
+        lines = max(lines, not ended)
+        wanted = missing = lines + ended  # newlines: the one that ends the last line begins none
+        begin = block = size
+        while block > 0 and missing > 0:
+            previous, block = block, max(0, block - CHUNK)
+            data = self._files.read(self._path, block, previous - block)
+            at = len(data)
+            while missing > 0 and (at := data.rfind(b"\n", 0, at)) >= 0:
+                missing -= 1
+            begin = block + at + 1
+        self._at = self._searched = begin
+        return wanted - missing + (not ended) if missing else lines
