@@ -46,7 +46,7 @@ class Agent:
         if self._start():
             self._watch()
             if self._running:
-                self._fail(128 + signal.SIGKILL, int(signal.SIGKILL), "exit", "")
+                self._note_failure(128 + signal.SIGKILL, int(signal.SIGKILL), "exit", "")
         processes.kill_everything(self._launch["contained"], self._groups)
         ended = self._failure or {"exit_code": 0, "signal": 0, "reason": "exit", "message": ""}
         self._channel.send(event="ended", **ended)
@@ -148,8 +148,12 @@ class Agent:
             self._fail(None, 0, "startup_timeout", self._probe.failed)
             self._probe = None
 
-    def _fail(self, code: int | None, number: int, reason: str, message: str) -> None:
+    def _fail(self, code: Optional[int], number: int, reason: str, message: str) -> None:
         """The first failure of the node is its failure; its other processes are told to end."""
+        self._note_failure(code, number, reason, message)
+        self._stop()
+
+    def _note_failure(self, code: Optional[int], number: int, reason: str, message: str) -> None:
         if self._failure is None:
             self._failure = {
                 "exit_code": code,
@@ -157,7 +161,6 @@ class Agent:
                 "reason": reason,
                 "message": message,
             }
-        self._stop()
 
     def _stop(self) -> None:
         if self._kill_at is None:

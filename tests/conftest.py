@@ -1,0 +1,52 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.client.api import Client
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test sees the person's own runs, or another test's."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("MUSTER_HOME", str(home))
+    monkeypatch.delenv("MUSTER_ISOLATION", raising=False)
+    return home
+
+
+@pytest.fixture
+def client(own_home: Path) -> Iterator[Client]:
+    """A client of the test's own MUSTER_HOME, and nothing left of its runs afterwards."""
+    client = Client(own_home)
+    yield client
+    for run in client.runs():
+        if not run.done:
+            run.cancel("the test is over").wait(60)
+    client.service.close()
+
+
+@pytest.fixture
+def alive() -> Callable[[str], list[str]]:
+    """Processes, zombies aside, whose command line or environment holds a text."""
+
+    def look(text: str) -> list[str]:
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit() or int(folder.name) == os.getpid():
+                continue
+            try:
+                data = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue  # it ended while we looked
+            if state != "Z" and text.encode() in data:
+                found.append(folder.name)
+        return found
+
+    return look
