@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -46,8 +45,6 @@ class Node:
             "cwd": str(folder),
             "address": "127.0.0.1",
             "grace_period": 0.2,
-            "roster_file": str(folder / "cluster.json"),
-            "roster": [],
             "probe": None,
             "contained": False,
             **launch,
@@ -98,7 +95,6 @@ def test_life_of_a_node(nodes: Any, tmp_path: Path) -> None:
     ended = node.expect("ended")
     assert (ended["exit_code"], ended["signal"], ended["reason"]) == (0, 0, "exit")
     assert (tmp_path / "1.out").read_text() == "rank 1\n"
-    assert json.loads((tmp_path / "cluster.json").read_text()) == []
 
 
 def test_first_failing_process_ends_the_node(nodes: Any) -> None:
@@ -181,13 +177,30 @@ def test_probe_command_that_hangs_counts_as_failed(nodes: Any) -> None:
     assert node.expect("ended")["reason"] == "startup_timeout"
 
 
-def test_roster_is_rewritten_whole(nodes: Any, tmp_path: Path) -> None:
-    node = nodes("sleep", "1000")
-    node.expect("started")
-    members = [{"Rank": "10", "FQDN": "b"}, {"Rank": "9", "FQDN": "a"}]
-    node.channel.send(op="roster", members=members)
-    node.channel.send(op="kill")
-    node.expect("ready")
-    ended = node.expect("ended")
-    assert json.loads((tmp_path / "cluster.json").read_text()) == members[::-1]
-    assert ended["signal"] == signal.SIGKILL
+def test_what_was_said_together_is_all_heard(nodes: Any) -> None:
+    """A stop can arrive right behind the word to begin."""
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours), Channel(theirs)
+    one.send(op="begin")
+    one.send(op="stop")
+    one.close()
+    other.wait_for("begin")
+    assert [m["op"] for m in other.take_waiting()] == ["stop"]
+    assert other.receive() == []
+    assert other.closed
+    with pytest.raises(EOFError):
+        other.wait_for("more")
+    other.close()
+
+
+def test_last_words_are_heard_after_a_send_that_fails() -> None:
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours), Channel(theirs)
+    other.send(event="ended")
+    other.close()
+    one.send(op="stop")
+    assert not one.closed
+    assert one.receive() == [{"event": "ended"}]
+    assert one.receive() == []
+    assert one.closed
+    one.close()

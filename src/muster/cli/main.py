@@ -78,7 +78,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        code: Any = cli.main(standalone_mode=False)
+        code: Any = cli.main(prog_name="muster", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:

@@ -131,12 +131,12 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
 
 def _interrupted(run: JobRun) -> int:
     """The first Ctrl-C lets go of the run; a second one, while we say so, cancels it."""
-    click.echo(
-        f"\nlet go of {run.name}; it goes on. `muster logs {run.name} --follow` shows it, "
-        f"`muster runs cancel {run.name}` ends it (so does another Ctrl-C now)",
-        err=True,
-    )
     try:
+        click.echo(
+            f"\nlet go of {run.name}; it goes on. `muster logs {run.name} --follow` shows it, "
+            f"`muster runs cancel {run.name}` ends it (so does another Ctrl-C now)",
+            err=True,
+        )
         signal.sigtimedwait([], 1.0) if hasattr(signal, "sigtimedwait") else None
     except KeyboardInterrupt:
         click.echo(f"canceling {run.name}", err=True)

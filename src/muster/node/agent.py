@@ -1,7 +1,7 @@
 """The node agent: starts the node's processes, watches them, and leaves nothing behind.
 
 It ends when they have ended, when it is told to, or when whoever drives the run is gone. It says
-`started`, `ready` and `ended` on its channel and hears `stop`, `kill` and `roster`.
+`started`, `ready` and `ended` on its channel and hears `stop` and `kill`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from typing import Any, Dict, List, Mapping
 from muster.node import processes
 from muster.node.channel import Channel, Message
 from muster.node.probe import StartupProbe
-from muster.node.roster import write_roster
 
 
 class Agent:
     """One node.
 
     launch: `processes` (each `argv`, `env`, `stdout`, `stderr`), `cwd`, `address`,
-    `grace_period` (seconds), `roster_file`, `roster`, `probe` (or None), `contained` (we are PID 1
-    of the node's own namespace).
+    `grace_period` (seconds), `probe` (or None), `contained` (we are PID 1 of the node's own
+    namespace).
     """
 
     def __init__(self, channel: Channel, launch: Mapping[str, Any]) -> None:
@@ -42,7 +41,6 @@ class Agent:
         """Live the node's whole life."""
         if not self._launch["contained"]:
             processes.become_subreaper()
-        write_roster(self._launch["roster_file"], self._launch["roster"])
         if self._start():
             self._watch()
             if self._running:
@@ -118,8 +116,6 @@ class Agent:
                 self._stop()
             elif message["op"] == "kill":
                 return True
-            elif message["op"] == "roster":
-                write_roster(self._launch["roster_file"], message["members"])
         return False
 
     def _reap(self) -> None:
@@ -148,12 +144,12 @@ class Agent:
             self._fail(None, 0, "startup_timeout", self._probe.failed)
             self._probe = None
 
-    def _fail(self, code: Optional[int], number: int, reason: str, message: str) -> None:
+    def _fail(self, code: int | None, number: int, reason: str, message: str) -> None:
         """The first failure of the node is its failure; its other processes are told to end."""
         self._note_failure(code, number, reason, message)
         self._stop()
 
-    def _note_failure(self, code: Optional[int], number: int, reason: str, message: str) -> None:
+    def _note_failure(self, code: int | None, number: int, reason: str, message: str) -> None:
         if self._failure is None:
             self._failure = {
                 "exit_code": code,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from typing import Any, Dict, List
@@ -22,11 +23,10 @@ class Channel:
         return self._sock.fileno()
 
     def send(self, **message: Any) -> None:
-        """Send one message; nothing if the other end is gone (its absence is seen on receive)."""
-        try:
+        """Send one message; nothing if the other end is gone. That is seen on receive, once all
+        it had to say before has been heard."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._sock.sendall(json.dumps(message).encode() + b"\n")
-        except (BrokenPipeError, ConnectionResetError):
-            self.closed = True
 
     def receive(self) -> List[Message]:
         """What has arrived; call when readable. Sets `closed` at the end of the stream."""

@@ -18,15 +18,13 @@ from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
 
 class NodePaths(Struct, frozen=True):
-    """Where one node's things are. outputs: (stdout, stderr) of each process."""
+    """Where one node's things are. outputs: (stdout, stderr) of each process; cluster_file: who
+    is in the run, one file for all nodes."""
 
     folder: Path
+    cluster_file: Path
     work: Path
     outputs: tuple[tuple[str, str], ...]
-
-    @property
-    def cluster_file(self) -> Path:
-        return self.folder / "cluster.json"
 
     @property
     def checkpoint_file(self) -> Path:
@@ -78,7 +76,6 @@ def launch_message(
         "cwd": str(paths.work),
         "address": node.address,
         "grace_period": plan.grace_period,
-        "roster_file": str(paths.cluster_file),
         "probe": _probe(group),
         "contained": contained,
     }

@@ -26,7 +26,7 @@ class NodeSetup(Struct, frozen=True):
     """What the child does before it becomes the node's agent.
 
     prepare: puts the code into the working directory and says what to run there. launch: the
-    agent's message, without that and the roster. private_shm: whether /dev/shm may be its own.
+    agent's message, without that. private_shm: whether /dev/shm may be its own.
     """
 
     node: NodePlan
@@ -74,7 +74,7 @@ def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
     try:
         _settle(setup)
         channel.send(event="joined")
-        members = channel.wait_for("begin")["members"]
+        channel.wait_for("begin")
         _connect(setup)
     except (OSError, MusterError) as error:
         channel.send(
@@ -83,7 +83,7 @@ def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
         return
     except EOFError:
         return  # the supervisor is gone, and so are we
-    run_agent(channel, {**setup.launch, "roster": members})
+    run_agent(channel, setup.launch)
 
 
 def _let_go_of_the_rest(keep: int) -> None:

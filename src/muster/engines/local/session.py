@@ -25,12 +25,12 @@ from muster.engines.local.launch import NodePaths, launch_message, prepare_code
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import Outputs
 from muster.engines.local.ports import Ports
-from muster.errors import MusterError
+from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.model import Reason
 from muster.node.channel import Channel
 from muster.node.processes import become_subreaper, children, kill_everything
-from muster.node.roster import member
+from muster.node.roster import member, write_roster
 from muster.plan.model import NodePlan
 
 _LONGEST_WAIT = 86400.0  # seconds
@@ -44,8 +44,6 @@ class _Node(Struct):
     channel: Channel
     limits: NodeLimits | None
     gpus: tuple[int, ...]
-    begun: bool = False
-    stopped: bool = False
     said: dict[str, Any] | None = None
 
 
@@ -58,6 +56,7 @@ class LocalSession:
         self._isolation = isolation
         self._run_dir = context.home.run_dir(plan.run_id)
         self._nodes: dict[int, _Node] = {}  # by pid
+        self._joined: list[_Node] = []  # ready, and not yet told to begin
         self._members: list[dict[str, Any]] = []
         self._events: list[NodeEvent] = []
         self._waiting: list[int] = []  # ranks to start once mounts are filled
@@ -80,6 +79,11 @@ class LocalSession:
     def _hosts(self) -> Path:
         return self._run_dir.path / "hosts"
 
+    @property
+    def _cluster_file(self) -> Path:
+        """Who is in the run. All nodes are on this machine, so one file serves them all."""
+        return self._run_dir.path / "cluster.json"
+
     # --- what the controller asks
 
     def start(self, ranks: Sequence[int]) -> None:
@@ -95,7 +99,6 @@ class LocalSession:
     def stop(self, ranks: Sequence[int]) -> None:
         """See `Session.stop`."""
         for node in self._among(ranks):
-            node.stopped = True
             node.channel.send(op="stop")
         self._end_unstarted(ranks)
 
@@ -127,7 +130,12 @@ class LocalSession:
         group = self._context.plan.group(node.group)
         folder = self._run_dir.node(node.rank)
         folder.mkdir(parents=True, exist_ok=True)
-        paths = NodePaths(folder, self._run_dir.work(node.rank), self._outputs.of(node.rank))
+        paths = NodePaths(
+            folder=folder,
+            cluster_file=self._cluster_file,
+            work=self._run_dir.work(node.rank),
+            outputs=self._outputs.of(node.rank),
+        )
         mounted: dict[str, str] = {}
         extra: dict[str, str] = {}
         if not self._isolation.namespaces:
@@ -203,6 +211,7 @@ class LocalSession:
         for descriptor, _ in ready:
             if descriptor in channels:
                 self._hear(channels[descriptor])
+        self._welcome()
         self._outputs.note()
         if any(descriptor == self._wake for descriptor, _ in ready):
             with contextlib.suppress(BlockingIOError):
@@ -216,7 +225,7 @@ class LocalSession:
         for message in node.channel.receive():
             match message["event"]:
                 case "joined":
-                    self._welcome(node)
+                    self._joined.append(node)
                 case "started":
                     self._events.append(NodeStarted(node.rank))
                 case "ready":
@@ -224,21 +233,33 @@ class LocalSession:
                 case "ended":
                     node.said = message
 
-    def _welcome(self, joined: _Node) -> None:
-        """A node has joined: it may begin, and the others learn of it."""
-        plan = self._context.plan.nodes[joined.rank]
-        if self._fabric is not None:
-            self._fabric.connect(joined.rank, joined.pid)
-        entry = member(plan.rank, plan.address, plan.fqdn, plan.group, plan.node_id)
-        self._members.append(entry)
-        joined.begun = True
-        for node in self._nodes.values():
-            if node is joined:
-                node.channel.send(op="begin", members=self._members)
-                if node.stopped:
-                    node.channel.send(op="stop")
-            elif node.begun:
-                node.channel.send(op="roster", members=self._members)
+    def _welcome(self) -> None:
+        """Nodes have joined: now that all can know of them, they may begin."""
+        if not self._joined:
+            return
+        for node in self._joined:
+            plan = self._context.plan.nodes[node.rank]
+            entry = member(plan.rank, plan.address, plan.fqdn, plan.group, plan.node_id)
+            self._members.append(entry)
+        write_roster(str(self._cluster_file), self._members)
+        for node in self._joined:
+            if self._fabric is None or self._connect(self._fabric, node):
+                node.channel.send(op="begin")
+        self._joined = []
+
+    def _connect(self, fabric: Fabric, node: _Node) -> bool:
+        try:
+            fabric.connect(node.rank, node.pid)
+        except EngineError as error:
+            node.said = {
+                "exit_code": None,
+                "signal": 0,
+                "reason": Reason.NOT_STARTED,
+                "message": str(error),
+            }
+            os.kill(node.pid, signal.SIGKILL)
+            return False
+        return True
 
     def _reap(self) -> None:
         while True:
@@ -268,6 +289,7 @@ class LocalSession:
             self._hear(node)
         node.channel.close()
         del self._nodes[node.pid]
+        self._joined = [other for other in self._joined if other is not node]
         self._gpus.release(node.gpus)
         self._outputs.note_node(node.rank)
         event = self._verdict(node)

@@ -1,0 +1,407 @@
+"""The command line as a person uses it: real processes, real runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.api import Client
+
+MUSTER = [sys.executable, "-m", "muster"]
+
+
+def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120, **more}
+    return subprocess.run([*MUSTER, *args], check=False, **options)
+
+
+def ok(*args: str, **more: Any) -> str:
+    done = muster(*args, **more)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def data(*args: str) -> Any:
+    return json.loads(ok(*args))
+
+
+# --- running
+
+
+def test_output_is_prefixed_by_group_and_rank() -> None:
+    done = muster("run", "--nodes", "2", "--", "sh", "-c", "echo $NODE_RANK; echo oops >&2")
+    assert sorted(done.stdout.splitlines()) == [
+        "workers/0 | 0",
+        "workers/0 | oops",
+        "workers/1 | 1",
+        "workers/1 | oops",
+    ]
+    assert re.fullmatch(r"sh-1 SUCCEEDED in \d\.\ds, 2 nodes\n", done.stderr)
+    assert done.returncode == 0
+
+
+def test_failure_is_explained_by_its_cause() -> None:
+    script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
+    done = muster("run", "--nodes", "4", "--", "sh", "-c", script)
+    assert done.returncode == 1
+    cause = "  node-2 (group workers, rank 2) failed with exit code 21:\n  ValueError: boom\n"
+    assert done.stderr.endswith(cause)
+    shown = ok("runs", "show", "last")
+    assert shown.splitlines()[0].startswith("sh-1  FAILED after")
+    assert cause in shown
+    run = data("runs", "show", "last", "--json")
+    assert run["exit_code"] == 21
+    assert [node["state"] for node in run["nodes"]] == ["STOPPED", "STOPPED", "FAILED", "STOPPED"]
+
+
+def test_run_object() -> None:
+    run = data("run", "--json", "--nodes", "2", "--", "true")
+    assert run["state"] == "SUCCEEDED"
+    wanted = {
+        "id", "job_id", "job_name", "state", "details", "engine", "attempt", "created_at",
+        "started_at", "finished_at", "exit_code", "nodes",
+    }  # fmt: skip
+    assert wanted <= set(run)
+    wanted = {
+        "rank", "group", "replica", "index", "node_id", "fqdn", "address", "state", "exit_code",
+        "started_at", "finished_at",
+    }  # fmt: skip
+    assert all(set(node) == wanted for node in run["nodes"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", run["started_at"])
+    assert run == {k: v for k, v in data("runs", "show", run["id"], "--json").items() if k in run}
+
+
+def test_log_records() -> None:
+    ok("run", "--", "sh", "-c", "echo hello; echo oops >&2")
+    records = [json.loads(line) for line in ok("logs", "last", "--json").splitlines()]
+    assert {(r["stream"], r["message"]) for r in records} == {
+        ("stdout", "hello"),
+        ("stderr", "oops"),
+    }
+    wanted = {"time", "rank", "group", "node_id", "attempt", "stream", "message"}
+    assert all(wanted <= set(record) for record in records)
+
+
+def test_logs_can_be_narrowed() -> None:
+    script = "echo out $NODE_RANK; echo err $NODE_RANK >&2"
+    ok("run", "--nodes", "3", "--", "sh", "-c", script)
+    only = ok("logs", "sh-1", "--rank", "1", "--stream", "stderr")
+    assert only == "workers/1 | err 1\n"
+    assert len(ok("logs", "sh-1", "--tail", "4").splitlines()) == 4
+    wrong = muster("logs", "sh-1", "--rank", "7")
+    assert wrong.returncode == 2
+    assert "--rank: sh-1 has no rank 7 (ranks are 0 to 2)" in wrong.stderr
+
+
+def test_script_with_arguments(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import os, sys\nprint(sys.argv[1:], os.environ['X'])\n")
+    out = ok("run", str(tmp_path / "a.py"), "--env", "X=1 2", "--", "--epochs", "3", "a b")
+    assert out == "workers/0 | ['--epochs', '3', 'a b'] 1 2\n"
+
+
+def test_jobs_run_with_the_interpreter_that_started_muster() -> None:
+    out = ok("run", "--", "python", "-c", "import sys; print(sys.executable)")
+    assert Path(out.split()[-1]).parent == Path(sys.executable).parent
+
+
+def test_same_content_is_the_same_job_and_a_change_is_a_new_version(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("command: true\n")
+    first = data("run", str(path), "--json")
+    again = data("run", str(path), "--json", "--env", "X=1")
+    path.write_text("command: 'false'\n")
+    changed = data("run", str(path), "--json", "--detach")
+    assert first["job_id"] == again["job_id"] != changed["job_id"]
+    assert [r["name"] for r in (first, again, changed)] == ["a-1", "a-2", "a-3"]
+    assert [f"{j['name']}@{j['version']}" for j in data("jobs", "list", "--json")] == ["a@2", "a@1"]
+
+
+def test_overrides_reach_the_nodes_and_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "command: [sh, -c, 'echo $A $B']\nenv: {A: job, B: job}\n"
+        "node_groups: [{name: a}, {name: b}]\n"
+    )
+    out = ok("run", str(path), "--nodes", "b=2", "--env", "A=run", "--env", "b:B=mine")
+    assert sorted(out.splitlines()) == ["a/0 | run job", "b/1 | run mine", "b/2 | run mine"]
+    settings = {s["path"]: s for s in data("runs", "show", "last", "--json")["settings"]}
+    assert settings["node_groups[b].nodes"] == {
+        "path": "node_groups[b].nodes",
+        "value": 2,
+        "origin": "override",
+    }
+    assert settings["node_groups[a].env.B"]["origin"] == "job"
+    assert settings["max_runtime"]["origin"] == "default"
+
+
+def test_editing_a_job_leaves_its_runs_alone() -> None:
+    first = data("run", "--json", "--", "true")
+    ok("jobs", "edit", "true", "--set", "description=changed", "--set", "resources.cpus=1")
+    job = data("jobs", "show", "true", "--json")
+    assert (job["description"], job["spec"]["resources"]["cpus"]) == ("changed", 1.0)
+    run = data("runs", "show", first["id"], "--json")
+    assert not [s for s in run["settings"] if "resources" in s["path"]]
+    refused = muster("jobs", "edit", "true", "--set", "command=x")
+    assert refused.returncode == 2
+    assert "command cannot change" in refused.stderr
+
+
+def test_maximum_runtime_cancels() -> None:
+    done = muster("run", "--max-runtime", "0.2s", "--", "sleep", "1000")
+    assert done.returncode == 3
+    assert "CANCELED" in done.stderr
+    assert "maximum runtime of 0.2 s exceeded" in done.stderr
+
+
+def test_startup_in_order_with_probes(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "startup: in_order\nnode_groups:\n"
+        "  - name: first\n    command: [sh, -c, 'sleep 0.2; touch up; echo up; sleep 0.2']\n"
+        "    startup_probe: {file: up, period: 10ms}\n"
+        "  - {name: second, command: echo second}\n"
+    )
+    assert ok("run", str(path)).splitlines() == [
+        "first/0  | up",
+        "second/1 | second",
+    ]
+
+
+# --- watching
+
+
+def started(*args: str) -> str:
+    return ok("run", "--detach", *args).strip()
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+    return found
+
+
+def test_detached_run_can_be_followed_and_canceled() -> None:
+    run_id = started("--", "sh", "-c", "echo hello; exec sleep 1000")
+    follower = subprocess.Popen(
+        [*MUSTER, "logs", run_id[:5], "--follow"], stdout=subprocess.PIPE, text=True
+    )
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "workers/0 | hello\n"
+    assert ok("runs", "cancel", "last") == "sh-1 is CANCELED\n"
+    assert follower.wait(30) == 0
+    follower.stdout.close()
+    assert muster("runs", "wait", "last").returncode == 3
+    assert ok("runs", "cancel", "last") == "sh-1 is already CANCELED\n"
+
+
+def test_run_survives_the_command_that_started_it(client: Client) -> None:
+    args = [*MUSTER, "run", "--", "sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.01; done"]
+    process = subprocess.Popen([*args[:-1], args[-1] + "; echo two"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"workers/0 | one\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    run = client.run("last")
+    assert run.state == "IN_PROGRESS"
+    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    assert ok("logs", "last", "--follow") == "workers/0 | one\nworkers/0 | two\n"
+    assert run.wait(30).state == "SUCCEEDED"
+
+
+def test_killed_supervisor(client: Client, alive: Callable[[str], list[str]]) -> None:
+    mark = f"MARK={os.urandom(8).hex()}"
+    started("--nodes", "2", "--env", mark, "--", "sh", "-c", "setsid sleep 1000 & sleep 1000")
+    wait_for(lambda: client.run("last").state == "IN_PROGRESS")
+    run = client.run("last")
+    pid = int(client.service.home.run_dir(run.id).lease.read_text())
+    os.kill(pid, signal.SIGKILL)
+    run.wait(30)
+    assert alive(mark) == []
+    shown = data("runs", "show", "last", "--json")
+    assert shown["state"] == "FAILED"
+    assert shown["details"].startswith("the run's supervisor was killed")
+    assert muster("runs", "wait", "last").returncode == 1
+
+
+def interrupted(times: int) -> tuple[int, str]:
+    process = subprocess.Popen(
+        [*MUSTER, "run", "--", "sh", "-c", "echo up; exec sleep 1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "workers/0 | up\n"
+    process.send_signal(signal.SIGINT)
+    told = process.stderr.readline() + process.stderr.readline()
+    if times == 2:
+        process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    return process.returncode, told + rest
+
+
+def test_ctrl_c_lets_go(client: Client) -> None:
+    code, told = interrupted(1)
+    assert code == 130
+    assert "let go of sh-1; it goes on" in told
+    assert "`muster runs cancel sh-1` ends it" in told
+    assert client.run("last").state == "IN_PROGRESS"
+
+
+def test_ctrl_c_twice_cancels(client: Client) -> None:
+    code, told = interrupted(2)
+    assert code == 130
+    assert "canceling sh-1" in told
+    assert client.run("last").state == "CANCELED"
+
+
+# --- listing
+
+
+def test_lists_and_filters() -> None:
+    ok("run", "--", "true")
+    muster("run", "--", "false")
+    assert [r["name"] for r in data("runs", "list", "--json")] == ["false-1", "true-1"]
+    assert [r["name"] for r in data("runs", "list", "--json", "--state", "failed")] == ["false-1"]
+    assert data("runs", "list", "--json", "--state", "succeeded", "--job", "false") == []
+    assert len(data("runs", "list", "--json", "--since", "1h", "--limit", "1")) == 1
+    text = ok("runs", "list")
+    assert text.splitlines()[0].split()[:4] == ["RUN", "ID", "STATE", "NODES"]
+    wrong = muster("runs", "list", "--state", "happy")
+    assert wrong.returncode == 2
+    assert "--state: no state 'HAPPY'" in wrong.stderr
+
+
+def test_events_tell_the_story() -> None:
+    ok("run", "--", "true")
+    story = [(e["kind"], e.get("state")) for e in data("events", "last", "--json")]
+    assert story[0] == ("run", "ACCEPTED")
+    assert ("run", "IN_PROGRESS") in story
+    assert ("run", "SUCCEEDED") in story
+    assert [e["seq"] for e in data("events", "last", "--json")] == list(range(1, len(story) + 1))
+
+
+def test_explain_starts_nothing(own_home: Path) -> None:
+    text = ok("explain", "--nodes", "2", "--framework", "pytorch", "--", "true")
+    assert "network shared" in text
+    assert "WORLD_SIZE=2" in text
+    assert data("runs", "list", "--json") == []
+    assert data("explain", "--json", "--", "true")["groups"][0]["command"] == ["true"]
+    assert list((own_home / "runs").iterdir()) == []
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run"], "error: nothing to run (name a spec file, a script or a folder, or give"),
+        (["run", "nope.yaml"], "error: nope.yaml: no such file"),
+        (["run", "nope.py"], "error: artifact: there is no"),
+        (["run", "--nodes", "0", "--", "x"], "error: nodes: must be at least 1, not 0"),
+        (["run", "--framework", "tf", "--", "x"], "error: framework: no framework named 'tf'"),
+        (
+            ["run", "--set", "resources.gpus=99", "--", "x"],
+            "a node needs 99 GPUs, this machine has",
+        ),
+        (["runs", "show", "nope"], "error: no run called 'nope'"),
+        (["runs", "show", "last"], "error: there are no runs yet"),
+        (["jobs", "show", "nope"], "error: no job called 'nope'"),
+        (["rum"], "No command 'rum'. Did you mean 'run'?"),
+        (["run", "--nodse", "2"], "No such option"),
+    ],
+)
+def test_bad_input(args: list[str], message: str, own_home: Path) -> None:
+    done = muster(*args)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    for name in ("runs", "artifacts"):
+        assert not (own_home / name).exists() or list((own_home / name).iterdir()) == []
+
+
+def test_program_that_is_not_there() -> None:
+    done = muster("run", "--", "no-such-program")
+    assert done.returncode == 1
+    assert "failed with exit code 127:\n  no-such-program: command not found" in done.stderr
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+        args = ["--framework", "pytorch", "--env", f"MASTER_PORT={port}", "--", "true"]
+        done = muster("run", *args)
+        assert done.returncode == 2
+        assert f"env.MASTER_PORT: port {port} is in use on this machine" in done.stderr
+    assert muster("run", *args).returncode == 0
+
+
+def test_home_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = muster("runs", "list", env={**os.environ, "MUSTER_HOME": str(tmp_path / "file" / "x")})
+    assert done.returncode == 2
+    assert "error: MUSTER_HOME: cannot use" in done.stderr
+
+
+def test_corrupt_database(own_home: Path) -> None:
+    (own_home / "muster.db").write_bytes(b"not a database at all" * 100)
+    done = muster("runs", "list")
+    assert done.returncode == 2
+    assert "is corrupt (file is not a database); nothing was changed" in done.stderr
+
+
+def test_reader_that_goes_away() -> None:
+    ok("run", "--", "seq", "100000")
+    piped = f"{sys.executable} -m muster logs last | head -1"
+    done = subprocess.run(["sh", "-c", piped], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("workers/0 | 1\n", "")
+
+
+# --- the rest
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    assert "_MUSTER_COMPLETE" in ok("completion", shell)
+
+
+def test_completion_knows_the_runs() -> None:
+    ok("run", "--", "true")
+    env = {**os.environ, "_MUSTER_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    out = ok(env={**env, "COMP_WORDS": "muster runs show tr"})
+    assert "true-1" in out
+
+
+def test_doctor() -> None:
+    findings = {f["name"]: f for f in data("doctor", "--json")}
+    assert findings["machine"]["works"]
+    assert all(f["works"] or f["advice"] for f in findings.values())
+    assert "guaranteed kill" in ok("doctor")
+
+
+def test_schema() -> None:
+    assert data("schema")["$ref"] == "#/$defs/JobSpec"
+
+
+def test_reference_page_is_current() -> None:
+    from muster.cli.reference import reference_markdown
+
+    page = Path(__file__).parent.parent.parent / "docs" / "cli.md"
+    assert page.read_text() == reference_markdown(), "run `make docs`"

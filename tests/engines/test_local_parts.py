@@ -1,0 +1,306 @@
+"""Parts of the local engine that can be asked alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.engines.local import addresses, cgroups, gpus, names, ports
+from muster.engines.local.machine import Machine, check_fit, shape_notes
+from muster.errors import EngineError, InvalidInput
+from muster.plan.model import GroupPlan, NodePlan, PortPlan, ResourcePlan, RunPlan
+
+GIB = 1 << 30
+
+
+def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
+    group = GroupPlan("g", 0, 1, nodes, 1, ("x",), (), {}, {}, resources)
+    return RunPlan(
+        run_id="r",
+        run_name="n",
+        job_id="j",
+        job_name="n",
+        framework="generic",
+        processes_per_node=1,
+        in_order=False,
+        network="shared",
+        network_reason="",
+        max_runtime=1,
+        grace_period=1,
+        groups=(group,),
+        nodes=(),
+    )
+
+
+# --- addresses and ports
+
+
+def test_addresses_are_a_run_s_own() -> None:
+    one, two = addresses.allot("shared", 300), addresses.allot("shared", 300)
+    assert len(set(one)) == 300
+    assert all(a.startswith("127.") and not a.startswith("127.0.") for a in one)
+    assert not set(one) & set(two)
+
+
+def test_isolated_addresses() -> None:
+    found = addresses.allot("isolated", 1000)
+    assert (found[0], found[254], found[255]) == ("10.77.0.1", "10.77.0.255", "10.77.1.0")
+    with pytest.raises(InvalidInput, match="an isolated network holds 1000 nodes"):
+        addresses.allot("isolated", 1001)
+
+
+def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
+    import socket
+
+    held = ports.Ports([PortPlan("master", 29500)], isolated=False)
+    number = held.numbers["master"]
+    assert ports.hold(number) is None, "another run looks elsewhere"
+    with socket.create_server(("", number)):
+        assert ports.hold(number) is None
+    held.close()
+    again = ports.hold(number)
+    assert again is not None
+    again.close()
+
+
+def test_ports_the_owner_or_the_network_fixes() -> None:
+    assert ports.Ports([PortPlan("a", 7, fixed=True)], isolated=False).numbers == {"a": 7}
+    assert ports.Ports([PortPlan("a", 29500)], isolated=True).numbers == {"a": 29500}
+
+
+# --- what fits
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (ResourcePlan(cpus=3), "resources.cpus: a node needs 3 CPUs, this machine has 2"),
+        (ResourcePlan(memory=9 * GIB), "a node needs 9.0 GiB, this machine has 8.0 GiB"),
+        (ResourcePlan(gpus=5), "a node needs 5 GPUs, this machine has 4"),
+    ],
+)
+def test_demands_that_cannot_be_met(asked: ResourcePlan, message: str) -> None:
+    (problem,) = check_fit(plan(asked), Machine(2, 8 * GIB, 4))
+    assert message in str(problem)
+
+
+def test_gpus_add_up_and_cpus_do_not() -> None:
+    machine = Machine(2, 8 * GIB, 4)
+    assert check_fit(plan(ResourcePlan(cpus=2, gpus=1), nodes=4), machine) == []
+    (problem,) = check_fit(plan(ResourcePlan(gpus=2), nodes=4), machine)
+    assert "all nodes together need 8 GPUs, this machine has 4" in str(problem)
+
+
+def test_a_shape_is_advice_here() -> None:
+    machine = Machine(2, 8 * GIB, 0)
+    large = plan(ResourcePlan(cpus=128, gpus=8, shape="BM.GPU4.8"))
+    assert check_fit(large, machine) == []
+    assert "shape BM.GPU4.8 is larger than this machine" in shape_notes(large, machine)[0]
+    assert shape_notes(plan(ResourcePlan(cpus=1, shape="small")), machine) == []
+
+
+# --- GPUs
+
+
+def test_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpus.devices(tmp_path) == [0, 1, 10]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,10")
+    assert gpus.devices(tmp_path) == [1, 10]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus.devices(tmp_path) == []
+
+
+def test_gpus_are_never_shared(tmp_path: Path) -> None:
+    one, two = gpus.GpuPool(tmp_path, [0, 1, 2]), gpus.GpuPool(tmp_path, [0, 1, 2])
+    assert one.take(2) == (0, 1)
+    with pytest.raises(EngineError, match="needs 2 GPUs, but only 1 of 3 are free"):
+        two.take(2)
+    assert two.take(1) == (2,), "a refusal holds nothing"
+    one.release([0])
+    assert two.take(1) == (0,)
+    one.release([1])
+    two.release([0, 2])
+
+
+def test_gpus_of_a_killed_run_are_free(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from muster.engines.local.gpus import GpuPool;"
+        "p = GpuPool(Path(sys.argv[1]), [0]); p.take(1); print('held', flush=True); time.sleep(99)"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        pool = gpus.GpuPool(tmp_path, [0])
+        with pytest.raises(EngineError):
+            pool.take(1)
+        holder.kill()
+    assert pool.take(1) == (0,)
+    pool.release([0])
+
+
+# --- control groups
+
+
+def tree(root: Path, own: str, *folders: str) -> tuple[Path, Path]:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    (root / "own").write_text(own)
+    return root, root / "own"
+
+
+def test_version_1(tmp_path: Path) -> None:
+    own = "4:memory:/a\n3:cpu,cpuacct:/b\n2:freezer:/\n0::/\n"
+    found = cgroups.hierarchies(*tree(tmp_path, own, "memory/a", "cpu/b"))
+    assert found["memory"] == cgroups.Hierarchy("memory", tmp_path / "memory/a", 1)
+    assert found["cpu"].parent == tmp_path / "cpu/b"
+
+
+def test_version_2(tmp_path: Path) -> None:
+    root, own = tree(tmp_path, "0::/user/me\n", "user/me")
+    assert cgroups.hierarchies(root, own) == {}
+    (root / "user/me/cgroup.subtree_control").write_text("cpu memory pids")
+    found = cgroups.hierarchies(root, own)
+    assert {h.version for h in found.values()} == {2}
+    assert set(found) == {"cpu", "memory"}
+
+
+def test_no_control_groups(tmp_path: Path) -> None:
+    assert cgroups.hierarchies(tmp_path, tmp_path / "nothing") == {}
+
+
+@pytest.mark.skipif(len(cgroups.hierarchies()) < 2, reason="control groups are not writable here")
+def test_limits_are_real() -> None:
+    limits = cgroups.NodeLimits(f"test-{os.getpid()}", cpus=0.5, memory=64 << 20)
+    pid = os.fork()
+    if pid == 0:
+        limits.join()
+        bytearray(256 << 20)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
+    assert limits.out_of_memory()
+    limits.remove()
+    for hierarchy in cgroups.hierarchies().values():
+        assert not list(hierarchy.parent.glob(f"muster-test-{os.getpid()}"))
+
+
+# --- names
+
+
+def test_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "etc"
+    own.write_text("127.0.0.1 localhost\n10.0.0.1 printer # ours\n10.9.9.9 node-0 old\n\n")
+    monkeypatch.setattr(names, "HOSTS", own)
+    node = NodePlan(0, "g", 0, 0, "r-0", "node-0", "127.5.0.1")
+    names.write_hosts(tmp_path / "hosts", [node])
+    lines = (tmp_path / "hosts").read_text().splitlines()
+    assert "127.5.0.1 node-0" in lines
+    assert "10.0.0.1 printer # ours" in lines
+    assert not [line for line in lines if "10.9.9.9" in line]
+
+
+# --- namespaces, as root or not
+
+
+def in_namespaces(code: str, *args: str) -> str:
+    """Run code where a supervisor would."""
+    prelude = """
+        import os, sys
+        from muster.engines.local.isolation import enclose, settle
+        if not enclose().namespaces:
+            print("no namespaces")
+            sys.exit()
+        if os.fork():
+            sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+        settle()
+    """
+    text = textwrap.dedent(prelude) + textwrap.dedent(code)
+    argv = [sys.executable, "-c", text, *args]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if done.stdout == "no namespaces\n":
+        pytest.skip("the kernel refuses namespaces")
+    return done.stdout
+
+
+def test_mountpoints_are_made_without_touching_the_machine(tmp_path: Path) -> None:
+    """A folder that is not there is laid over its parent; what the parent held stays in sight."""
+    base = tmp_path / "base"
+    (base / "kept").mkdir(parents=True)
+    (base / "kept" / "file").write_text("old")
+    (base / "link").symlink_to("kept/file")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("new")
+    code = """
+        from pathlib import Path
+        from muster.engines.local.mounting import bind_mounts
+        from muster.plan.model import MountPlan
+        base, data, scratch = map(Path, sys.argv[1:])
+        target = str(base / "deep" / "er")
+        bind_mounts([MountPlan("s", "directory", target, "V", True)], {"s": data}, scratch)
+        print(open(base / "kept" / "file").read(), open(base / "link").read(),
+              open(base / "deep/er/x").read())
+        try:
+            open(base / "deep/er/y", "w")
+        except OSError as error:
+            print(error.strerror)
+    """
+    out = in_namespaces(code, str(base), str(tmp_path / "data"), str(tmp_path / "scratch"))
+    assert out == "old old new\nRead-only file system\n"
+    assert not (base / "deep").exists()
+
+
+def test_nothing_can_be_mounted_beside_the_root(tmp_path: Path) -> None:
+    code = """
+        from pathlib import Path
+        from muster.engines.local.mounting import bind_mounts
+        from muster.plan.model import MountPlan
+        try:
+            bind_mounts([MountPlan("s", "directory", "/no-such-root/x", "V")],
+                        {"s": Path("/tmp")}, Path(sys.argv[1]))
+        except Exception as error:
+            print(error)
+    """
+    out = in_namespaces(code, str(tmp_path))
+    assert "/no-such-root does not exist on this machine; create it, or choose" in out
+
+
+@pytest.mark.parametrize("nodes", [2, 40])
+def test_isolated_network(nodes: int, client: Any) -> None:
+    """Nodes reach each other by name on any port; the machine is out of reach."""
+    code = (
+        "import os, socket, sys\n"
+        "n, me = int(sys.argv[1]), int(os.environ['NODE_RANK'])\n"
+        "server = socket.create_server(('', 80))\n"
+        "if me:\n"
+        "    while True:\n"
+        "        try:\n"
+        "            socket.create_connection(('node-0', 80)).close()\n"
+        "            break\n"
+        "        except ConnectionRefusedError:\n"
+        "            pass\n"
+        "else:\n"
+        "    seen = {server.accept()[1][0] for _ in range(n - 1)}\n"
+        "    assert len(seen) == n - 1, seen\n"
+        "try:\n"
+        "    socket.create_connection(('192.0.2.1', 9), 1)\n"
+        "except OSError as error:\n"
+        "    print(error.strerror)\n"
+    )
+    argv = ["python", "-c", code, str(nodes)]
+    job, new = client.job(None, command=argv, name="net", network="isolated")
+    from muster.spec.overrides import overrides_from_mapping
+
+    draft = client.draft(job, overrides_from_mapping({"nodes": nodes}), new_job=new)
+    run = client.start(draft).wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    assert {record.message for record in run.logs()} == {"Network is unreachable"}

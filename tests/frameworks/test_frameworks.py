@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.frameworks.base import Cluster, Role
+from muster.frameworks.registry import framework_names, get_framework
+
+
+def cluster(nodes: int = 2, processes: int = 1, **env: str) -> Cluster:
+    return Cluster((Role("a", 0, 1, env), Role("b", 1, nodes - 1, {})), processes)
+
+
+def test_every_framework_says_what_it_is() -> None:
+    for name in framework_names():
+        framework = get_framework(name)
+        assert framework.name == name
+        assert framework.summary
+
+
+def test_generic_ranks() -> None:
+    env = get_framework("generic").setup(cluster(3, 4)).env
+    assert env == {
+        "RANK": "${process.rank}",
+        "LOCAL_RANK": "${process.local_rank}",
+        "WORLD_SIZE": "12",
+        "LOCAL_WORLD_SIZE": "4",
+    }
+
+
+def test_pytorch_gives_what_torchrun_gives() -> None:
+    setup = get_framework("pytorch").setup(cluster(3, 2))
+    assert setup.env["WORLD_SIZE"] == "6"
+    assert setup.env["MASTER_ADDR"] == "${roster.0.address}"
+    assert setup.env["MASTER_PORT"] == "${port.master}"
+    assert setup.env["GROUP_WORLD_SIZE"] == "3"
+    assert setup.defaults == {"OMP_NUM_THREADS": "1"}
+    (port,) = setup.ports
+    assert (port.number, port.fixed) == (29500, False)
+
+
+def test_pytorch_keeps_to_the_owner_s_port() -> None:
+    (port,) = get_framework("pytorch").setup(cluster(MASTER_PORT="1234")).ports
+    assert (port.number, port.fixed) == (1234, True)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "65536", "-1"])
+def test_pytorch_refuses_what_is_no_port(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"node_groups\[a\].env.MASTER_PORT"):
+        get_framework("pytorch").setup(cluster(MASTER_PORT=text))
+
+
+def test_a_framework_of_somebody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    from muster.frameworks import registry
+
+    entry = EntryPoint("mine", "muster.frameworks.generic:Generic", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_entry_points", lambda: [entry])
+    assert "mine" in framework_names()
+    assert get_framework("mine").setup(cluster()).env

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from muster.node.roster import member, write_roster
+
+
+def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    members = [member(r, f"10.0.0.{r}", f"node-{r}", "g", f"id-{r}") for r in (10, 9)]
+    write_roster(str(path), members)
+    assert json.loads(path.read_text())[0] == {
+        "IpAddress": "10.0.0.9",
+        "IPAddress": "10.0.0.9",
+        "FQDN": "node-9",
+        "Rank": "9",
+        "NodeGroupName": "g",
+        "NodeId": "id-9",
+    }
+
+
+def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
+    """The file is replaced, not rewritten: who has it open keeps reading the old one."""
+    path = tmp_path / "cluster.json"
+    write_roster(str(path), [member(0, "a", "node-0", "g", "id")])
+    with open(path) as old:
+        write_roster(str(path), [member(i, "a", "node", "g", "id") for i in range(100)])
+        assert len(json.load(old)) == 1
+    assert len(json.loads(path.read_text())) == 100
+    assert os.listdir(tmp_path) == ["cluster.json"]
