@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# pip must not run twice in one environment, whatever -j says
+.NOTPARALLEL:
 .PHONY: demo test test-all lint bench docs clean
 
 demo: $(VENV)/.pytorch

@@ -1,7 +1,7 @@
 """Splits the text into parts, hands them to whoever asks, and adds up what comes back.
 
-The text is the standard library's own source. The driver needs no arguments: how many workers
-there will be, and on which address to listen, is in its environment.
+The text is the source of Python's own standard library. The driver needs no arguments: how many
+nodes there are, and which address is its own, is in its environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 PORT = 7070
-WORKERS = int(os.environ["INITIAL_CLUSTER_SIZE"]) - 1
+WORKERS = int(os.environ["INITIAL_CLUSTER_SIZE"]) - 1  # all nodes but this one
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Asks the driver, which is node-0, for files, and counts the words in them."""
+"""Asks the driver for files and counts the words in them.
+
+Where the driver is stands in the cluster metadata file, which lists every node that has joined.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-DRIVER = ("node-0", 7070)
+PORT = 7070
 LONG_ENOUGH = int(os.environ["MIN_LENGTH"])
 
 
+def driver_address() -> str:
+    """The driver has joined before any worker starts: the job says `startup: in_order`."""
+    roster = json.loads(Path(os.environ["CLUSTER_NODES_METADATA_FILE"]).read_text())
+    return next(node["IpAddress"] for node in roster if node["NodeGroupName"] == "driver")
+
+
 def ask(request: dict[str, Any]) -> str:
-    with socket.create_connection(DRIVER) as connection, connection.makefile("rw") as stream:
+    """Send the driver one line and return the line it answers, which may be empty."""
+    driver = (driver_address(), PORT)
+    with socket.create_connection(driver) as connection, connection.makefile("rw") as stream:
         stream.write(json.dumps(request) + "\n")
         stream.flush()
         return stream.readline()

@@ -1,8 +1,8 @@
 """DistributedDataParallel on scikit-learn's handwritten digits, with checkpoints.
 
 Nothing here is about Muster: what `torch.distributed` needs is in the environment, as under
-torchrun. Checkpoints go to the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names; a run that
-finds one there goes on from it.
+torchrun. Checkpoints go to the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names, or to
+./checkpoints where nothing is mounted; a run that finds one there goes on from it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,9 +41,24 @@ def newest(folder: Path) -> Path | None:
     return max(folder.glob("epoch-*.pt"), key=lambda p: int(p.stem[6:]), default=None)
 
 
+def load(folder: Path) -> dict[str, Any] | None:
+    """Rank 0's newest checkpoint, on every rank.
+
+    One rank looks and tells the others: a shared folder need not show all nodes the same files at
+    the same moment, and ranks that start from different epochs would train different models.
+    """
+    state: list[dict[str, Any] | None] = [None]
+    if dist.get_rank() == 0 and (found := newest(folder)) is not None:
+        print(f"goes on from {found.name}")
+        state = [torch.load(found, weights_only=True)]
+    dist.broadcast_object_list(state)
+    return state[0]
+
+
 def save(folder: Path, epoch: int, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Written whole under another name first: a checkpoint is there or it is not."""
     state = {"epoch": epoch, "net": net.state_dict(), "optimizer": optimizer.state_dict()}
+    folder.mkdir(parents=True, exist_ok=True)
     part = folder / "part"
     torch.save(state, part)
     part.rename(folder / f"epoch-{epoch}.pt")
@@ -63,13 +79,10 @@ def main() -> None:
     net = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
     first = 0
-    if (found := newest(checkpoints)) is not None:
-        state = torch.load(found, weights_only=True)
+    if (state := load(checkpoints)) is not None:
         net.load_state_dict(state["net"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["epoch"] + 1
-        if rank == 0:
-            print(f"goes on from {found.name}")
     model = DistributedDataParallel(net)
 
     x, y, test_x, test_y = digits(rank, world)
@@ -91,8 +104,9 @@ def main() -> None:
             accuracy = (net(test_x).argmax(1) == test_y).float().mean().item()
         print(f"test accuracy: {accuracy:.3f}")
     dist.barrier()
-    # the model's destructor joins gloo's threads; let go of it before the group goes, or a thread
-    # that still wants the interpreter's lock can wait for it for ever
+    # whoever lets go of the group last joins gloo's threads. The model does that while it holds
+    # the interpreter's lock, which such a thread may be waiting for: both would wait for ever.
+    # destroy_process_group() does not hold it, so the model goes first
     del model
     dist.destroy_process_group()
 
