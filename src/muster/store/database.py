@@ -8,125 +8,226 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 from muster.errors import StoreError
-from muster.store.schema import MIGRATIONS
+from muster.store.explain import corrupt, explain
+from muster.store.schema import MIGRATIONS, statements
+
+Row = sqlite3.Row
 
 _PATIENCE = 30.0  # seconds a writer waits for another
 
 
 class Database:
-    """A connection, safe to keep over a fork: the child opens its own."""
+    """A connection that may be used by several threads and kept over a fork.
 
-    def __init__(self, path: Path, migrations: Sequence[str]) -> None:
+    Opened when first used, again after `close`, and anew in a forked child.
+    """
+
+    def __init__(self, path: Path, migrations: Sequence[str], *, create: bool = True) -> None:
         self.path = path
         self._migrations = migrations
-        self._pid = 0
+        self._create = create
+        self._lock = RLock()
         self._connection: sqlite3.Connection | None = None
+        self._file = (0, 0)
+        _databases.add(self)
 
     @classmethod
-    def open(cls, path: Path, *, migrations: Sequence[str] = MIGRATIONS) -> Database:
-        """Open the file, making or updating it as needed. Raises StoreError."""
-        database = cls(path, migrations)
+    def open(
+        cls, path: Path, *, create: bool = True, migrations: Sequence[str] = MIGRATIONS
+    ) -> Database:
+        """Open the file, updating it as needed, making it (mode 0600) if `create`.
+
+        Raises StoreError: missing, not to be read or written, corrupt, of a newer Muster.
+        """
+        database = cls(path, migrations, create=create)
         with database._explained():
             database._connect()
         return database
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """All or nothing. durable: on the disk, whatever happens to the power, on return."""
-        with self._explained():
+        """All or nothing; one writer at a time, others wait. Not to be nested.
+
+        durable: on the disk when this returns, whatever happens to the power. Raises StoreError.
+        """
+        with self._lock, self._explained():
             connection = self._connect()
+            self._check_in_place()
             if durable:
                 connection.execute("PRAGMA synchronous=FULL")
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                except BaseException:
-                    # a full disk has rolled it back already
-                    with suppress(sqlite3.OperationalError):
-                        connection.execute("ROLLBACK")
-                    raise
+                yield connection
+                if self._connection is not connection:
+                    raise RuntimeError("a transaction cannot be finished by a forked child")
                 connection.execute("COMMIT")
             finally:
-                if durable:
-                    connection.execute("PRAGMA synchronous=NORMAL")
+                if self._connection is connection:
+                    # also if COMMIT failed; a full disk may have rolled it back already
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    if durable:
+                        connection.execute("PRAGMA synchronous=NORMAL")
 
-    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """The rows of a query."""
-        with self._explained():
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """The rows of a query. Raises StoreError."""
+        with self._lock, self._explained():
             return self._connect().execute(sql, parameters).fetchall()
 
     def close(self) -> None:
-        if self._connection is not None and self._pid == os.getpid():
-            self._connection.close()
-        self._connection = None
+        """Let go of the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _connect(self) -> sqlite3.Connection:
-        if self._connection is None or self._pid != os.getpid():
-            # a connection must not be used over a fork, not even closed
-            self._inherited = self._connection
-            self._connection = self._fresh()
-            self._pid = os.getpid()
+        if self._connection is None:
+            _release_inherited()
+            self._file = self._locate()
+            # threads take turns by our lock; SQLite itself need not insist on one
+            connection = sqlite3.connect(
+                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection
 
-    def _fresh(self) -> sqlite3.Connection:
-        if self.path.is_dir():
-            raise StoreError(f"{self.path} is a folder, not a database; move it away")
-        existed = self.path.exists()
-        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+    def _locate(self) -> tuple[int, int]:
+        """Which file it is; made if it may be."""
+        try:
+            if self._create and not os.path.lexists(self.path):
+                _touch(self.path)
+            found = self.path.stat()
+        except OSError as error:
+            raise StoreError(
+                f"cannot open the database {self.path}: {error.strerror}; check the folder, "
+                "or set MUSTER_HOME to another one"
+            ) from None
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+            raise StoreError(f"{self.path} is {kind}, not a database; move it away")
+        return found.st_dev, found.st_ino
+
+    def _check_in_place(self) -> None:
+        """SQLite would go on writing into a deleted file, and nobody would ever know."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise StoreError(
+                f"{self.path} was deleted or replaced while it was in use; start this program again"
+            )
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
-        if not existed:
-            self.path.chmod(0o600)
+        self._check_version(connection)
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
+        if _version(connection) < len(self._migrations):
+            self._migrate(connection)
         connection.execute("PRAGMA foreign_keys=ON")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(self._migrations):
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        version = _version(connection)
+        known = len(self._migrations)
+        if version < 0:
+            raise StoreError(corrupt(self.path, f"schema version {version}"))
+        if version > known:
             raise StoreError(
                 f"{self.path} was written by a newer Muster (schema {version}, this one knows "
-                f"{len(self._migrations)}); upgrade Muster, or set MUSTER_HOME to another folder"
+                f"{known}); upgrade Muster, or set MUSTER_HOME to another folder"
             )
-        if version < len(self._migrations):
-            connection.execute("PRAGMA journal_mode=WAL")
-            self._migrate(connection)
-        return connection
+        # one statement: the version must be as old as the look at the tables
+        sql = "SELECT 1 FROM sqlite_master, pragma_user_version WHERE user_version = 0 LIMIT 1"
+        if version == 0 and connection.execute(sql).fetchone():
+            raise StoreError(
+                f"{self.path} is the database of another program; move it away, or set "
+                "MUSTER_HOME to another folder"
+            )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN EXCLUSIVE")
+        """Bring the tables up to date, all steps or none. Foreign keys are still off: a step may
+        rebuild a table that others refer to."""
+        connection.execute("BEGIN IMMEDIATE")
         # somebody else may have done it while we waited
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        for number, script in enumerate(self._migrations[version:], version + 1):
-            for statement in script.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
+        for number, script in list(enumerate(self._migrations, 1))[_version(connection) :]:
+            for statement in statements(script):
+                connection.execute(statement)
             connection.execute(f"PRAGMA user_version={number}")
+        if connection.execute("PRAGMA foreign_key_check").fetchone():
+            raise StoreError(corrupt(self.path, "rows refer to rows that are not there"))
         connection.execute("COMMIT")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.IntegrityError:
-            raise  # a defect of ours, not of the file
-        except sqlite3.DatabaseError as error:
-            raise StoreError(self._explain(error)) from error
+        except sqlite3.Error as error:
+            text = explain(self.path, error)
+            if text is None:
+                raise
+            raise StoreError(text) from error
 
-    def _explain(self, error: sqlite3.DatabaseError) -> str:
-        text = str(error)
-        if "malformed" in text or "not a database" in text:
-            aside = self.path.with_suffix(".broken")
-            return (
-                f"the database {self.path} is corrupt ({text}); nothing was changed. Recover what "
-                f"can be read with `sqlite3 {self.path} .recover | sqlite3 new.db` and put new.db "
-                f"in its place, or start afresh with `mv {self.path} {aside}`"
-            )
-        if "full" in text:
-            return f"the disk is full: cannot write {self.path}; free some space and try again"
-        if "readonly" in text or "unable to open" in text:
-            return f"cannot write {self.path}: {text}; check the permissions of its folder"
-        return f"the database {self.path}: {text}"
+    def _forked(self) -> None:
+        """In the child: its lock may be held by a thread that is not there."""
+        self._lock = RLock()
+        if self._connection is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _touch(path: Path) -> None:
+    """Make the empty file, for its owner's eyes only from the first moment."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        pass  # somebody else was faster
+
+
+_databases: WeakSet[Database] = WeakSet()
+_inherited: list[sqlite3.Connection] = []
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._forked()
+
+
+def _release_inherited() -> None:
+    """Close the parent's connections, in the child only, before it opens one of its own.
+
+    SQLite keeps its locks' table by file and process. Copied by a fork, it says that the child
+    holds the locks of its parent, which the kernel knows nothing of: a new connection would take
+    none, and the next process to close the file would delete the WAL under it. Closing an idle
+    connection empties the table and leaves the parent's locks alone. A connection in the middle
+    of a transaction cannot be closed without harm to it.
+    """
+    if any(connection.in_transaction for connection in _inherited):
+        raise RuntimeError("the store cannot be used by a child forked during a transaction")
+    while _inherited:
+        _inherited.pop().close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

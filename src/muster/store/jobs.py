@@ -7,16 +7,22 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from muster.errors import InvalidInput, NotFound
-from muster.store.database import Database
+from muster.errors import NotFound
+from muster.store import lookup
+from muster.store.database import Database, Row
 from muster.store.records import JobRecord
+
+# an edited Job may come to have the content of another: the newest stands for it
+_BY_CONTENT = "SELECT * FROM jobs WHERE content_hash = ? ORDER BY version DESC LIMIT 1"
+_BY_ID = "SELECT * FROM jobs WHERE id = ?"
 
 
 def insert_into(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
     """Within a transaction: add a Job under the next version of its name. Returns what is there:
-    somebody may have added the same content a moment ago."""
-    query = "SELECT * FROM jobs WHERE content_hash = ?"
-    if row := connection.execute(query, (job.content_hash,)).fetchone():
+    somebody may have added the same content, or edited this very Job, a moment ago."""
+    row = connection.execute(_BY_ID, (job.id,)).fetchone()
+    row = row or connection.execute(_BY_CONTENT, (job.content_hash,)).fetchone()
+    if row:
         return _job(row)
     (version,) = connection.execute(
         "SELECT coalesce(max(version), 0) + 1 FROM jobs WHERE name = ?", (job.name,)
@@ -37,7 +43,7 @@ def insert_into(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
             job.updated_at,
         ),
     )
-    return _job(connection.execute(query, (job.content_hash,)).fetchone())
+    return _job(connection.execute(_BY_ID, (job.id,)).fetchone())
 
 
 def insert(db: Database, job: JobRecord) -> JobRecord:
@@ -48,30 +54,39 @@ def insert(db: Database, job: JobRecord) -> JobRecord:
 
 def by_content(db: Database, content_hash: str) -> JobRecord | None:
     """The Job made from this content."""
-    rows = db.read("SELECT * FROM jobs WHERE content_hash = ?", (content_hash,))
+    rows = db.read(_BY_CONTENT, (content_hash,))
     return _job(rows[0]) if rows else None
 
 
 def find(db: Database, text: str) -> JobRecord:
-    """By name (its newest version), `name@version`, id, or beginning of an id.
+    """By id, name (its newest version), `name@version`, or beginning of an id.
 
     Raises NotFound, or InvalidInput if several ids begin so.
     """
-    name, _, version = text.partition("@")
-    rows = db.read(
-        "SELECT * FROM jobs WHERE name = ? AND (? = '' OR version = ?) "
-        "ORDER BY version DESC LIMIT 1",
-        (name, version, version),
-    )
-    rows = rows or db.read(
-        "SELECT * FROM jobs WHERE substr(id, 1, ?) = ? LIMIT 6", (len(text), text)
-    )
-    if not rows or not text:
+    rows: list[Row] = []
+    if lookup.typed(text):
+        rows = db.read(_BY_ID, (text,)) or _by_name(db, text) or lookup.by_prefix(db, "jobs", text)
+    if not rows:
         names = [row["name"] for row in db.read("SELECT DISTINCT name FROM jobs")]
-        raise NotFound(_missing("job", text, names, "muster jobs list"))
+        raise lookup.missing("job", text, names, "muster jobs list")
     if len(rows) > 1:
-        raise InvalidInput(_ambiguous("jobs", text, rows))
+        raise lookup.ambiguous("jobs", text, rows)
     return _job(rows[0])
+
+
+def _by_name(db: Database, text: str) -> list[Row]:
+    """The newest version of a name, or the one that is asked for. Raises NotFound if the name
+    has no such version."""
+    name, at, version = text.partition("@")
+    rows = db.read("SELECT * FROM jobs WHERE name = ? ORDER BY version DESC", (name,))
+    if not at or not rows:
+        return rows[:1]
+    wanted = [row for row in rows if str(row["version"]) == version]
+    if not wanted:
+        newest = rows[0]["version"]
+        there = "only version 1" if newest == 1 else f"versions 1 to {newest}"
+        raise NotFound(f"job {name!r} has no version {version!r} (it has {there})")
+    return wanted
 
 
 def listing(db: Database) -> list[JobRecord]:
@@ -89,13 +104,15 @@ def update(
     tags: Mapping[str, str],
     now: float,
 ) -> None:
-    """Change what may change of a Job."""
+    """Change what may change of a Job. Raises NotFound."""
     with db.transaction(durable=True) as connection:
-        connection.execute(
+        cursor = connection.execute(
             "UPDATE jobs SET spec = ?, content_hash = ?, description = ?, tags = ?, updated_at = ?"
             " WHERE id = ?",
             (json.dumps(spec), content_hash, description, json.dumps(tags), now, job_id),
         )
+        if not cursor.rowcount:
+            raise NotFound(f"no job with the id {job_id!r}")
 
 
 def use(db: Database, sha256: str) -> bool:
@@ -103,21 +120,7 @@ def use(db: Database, sha256: str) -> bool:
     return bool(db.read("SELECT 1 FROM jobs WHERE artifact_sha256 = ? LIMIT 1", (sha256,)))
 
 
-def _missing(kind: str, text: str, names: list[str], command: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(text, names, 3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"`{command}` shows what there is"
-    return f"no {kind} called {text!r} ({hint})"
-
-
-def _ambiguous(kind: str, text: str, rows: list[sqlite3.Row]) -> str:
-    named = ", ".join(f"{row['id']} ({row['name']})" for row in rows[:5])
-    more = ", ..." if len(rows) > 5 else ""
-    return f"several {kind} have an id that begins with {text!r}: {named}{more}"
-
-
-def _job(row: sqlite3.Row) -> JobRecord:
+def _job(row: Row) -> JobRecord:
     data = dict(row)
     for name in ("spec", "tags"):
         data[name] = json.loads(data[name])

@@ -7,16 +7,25 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from muster.errors import InvalidInput, NotFound
-from muster.lifecycle.states import TERMINAL, RunState
-from muster.store import jobs
-from muster.store.database import Database
+from msgspec.structs import astuple
+
+from muster.errors import NotFound
+from muster.lifecycle.states import RunState
+from muster.store import jobs, lookup
+from muster.store.database import Database, Row
 from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
 
 _JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes")
 _SUMMARY = ", ".join(RunSummary.__struct_fields__)
 _COLUMNS = tuple(RunRecord.__struct_fields__)
-_ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+# word for word the condition of the index `runs_alive`: SQLite does not use it for any other
+_LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
+_NODE_COLUMNS = ("rank", "grp", "replica", "idx", *NodeRecord.__struct_fields__[4:])
+_WRITE_NODE = (
+    f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
+    f"VALUES (?{', ?' * len(_NODE_COLUMNS)}) ON CONFLICT (run_id, rank) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS[1:])
+)
 
 #: Makes the records of a run from its Job, its number and its name.
 Builder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -25,18 +34,14 @@ Builder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]
 def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
     """Accept a run: it, its nodes and, if it is not there yet, its Job, in one durable step.
 
-    Runs are numbered within their Job's name; the run's own name is `<job>-<number>`.
+    Runs are numbered within their Job's name; the run's own name is `<job>-<number>`. No two runs
+    share one, whatever their Jobs are called: what follows the last dash is the number.
     """
     with db.transaction(durable=True) as connection:
         kept = jobs.insert_into(connection, job)
         (number,) = connection.execute(
             "SELECT coalesce(max(number), 0) + 1 FROM runs WHERE job_name = ?", (kept.name,)
         ).fetchone()
-        # a job called `a-1` could lay claim to the names of a job called `a`
-        while connection.execute(
-            "SELECT 1 FROM runs WHERE name = ?", (f"{kept.name}-{number}",)
-        ).fetchone():
-            number += 1
         run, nodes = build(kept, number, f"{kept.name}-{number}")
         marks = ", ".join("?" * len(_COLUMNS))
         connection.execute(
@@ -68,21 +73,21 @@ def find(db: Database, text: str) -> RunRecord:
     Raises NotFound, or InvalidInput if several ids begin so.
     """
     if text == "last":
-        rows = db.read("SELECT * FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
-        if not rows:
+        newest = db.read("SELECT * FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
+        if not newest:
             raise NotFound("there are no runs yet (`muster run` starts one)")
-        return _run(rows[0])
-    if text.startswith("ocid1."):
-        text = text.rpartition(".")[2]
-    rows = db.read("SELECT * FROM runs WHERE name = ? OR id = ?", (text, text)) or db.read(
-        "SELECT * FROM runs WHERE substr(id, 1, ?) = ? LIMIT 6", (len(text), text)
-    )
-    if not rows or not text:
-        newest = "SELECT name FROM runs ORDER BY created_at DESC LIMIT 200"
-        names = [row["name"] for row in db.read(newest)]
-        raise NotFound(jobs._missing("run", text, names, "muster runs list"))
+        return _run(newest[0])
+    rows: list[Row] = []
+    if lookup.typed(text):
+        beginning = text.rpartition(".")[2] if text.startswith("ocid1.") else text
+        rows = db.read("SELECT * FROM runs WHERE name = ? OR id = ?", (text, text))
+        rows = rows or lookup.by_prefix(db, "runs", beginning)
+    if not rows:
+        recent = "SELECT name FROM runs ORDER BY created_at DESC LIMIT 200"
+        names = [row["name"] for row in db.read(recent)]
+        raise lookup.missing("run", text, names, "muster runs list")
     if len(rows) > 1:
-        raise InvalidInput(jobs._ambiguous("runs", text, rows))
+        raise lookup.ambiguous("runs", text, rows)
     return _run(rows[0])
 
 
@@ -95,26 +100,32 @@ def listing(
     limit: int | None = None,
 ) -> list[RunSummary]:
     """Newest first. job: a name (all its versions) or an id; since: epoch seconds."""
-    where, values = ["1"], []
+    where: list[str] = []
+    values: list[Any] = []
     if states is not None:
+        if not states:
+            return []
         where.append(f"state IN ({', '.join('?' * len(states))})")
         values += [str(state) for state in states]
     if job is not None:
         where.append("(job_name = ? OR job_id = ?)")
         values += [job, job]
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE {' AND '.join(where)}"
-    parameters: list[Any] = [*values]
     if since is not None:
-        sql += " AND created_at >= ?"
-        parameters.append(since)
-    sql += " ORDER BY created_at DESC, rowid DESC LIMIT ?"
-    parameters.append(-1 if limit is None else limit)
-    return [RunSummary(*row) for row in db.read(sql, parameters)]
+        where.append("created_at >= ?")
+        values.append(since)
+    sql = f"SELECT {_SUMMARY} FROM runs"
+    if where:
+        sql += f" WHERE {' AND '.join(where)}"
+    sql += " ORDER BY created_at DESC, rowid DESC"
+    if limit is not None:
+        sql += " LIMIT ?"
+        values.append(limit)
+    return [RunSummary(*row) for row in db.read(sql, values)]
 
 
 def live(db: Database) -> list[RunSummary]:
-    """Those that have not ended."""
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE state NOT IN ({_ENDED})"
+    """Those that have not ended, in no order."""
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE {_LIVE}"
     return [RunSummary(*row) for row in db.read(sql)]
 
 
@@ -126,14 +137,20 @@ def save(
     entries: Sequence[tuple[str, Mapping[str, Any]]],
     now: float,
 ) -> None:
-    """Record a step of a run: its columns, its nodes, what happened. All or nothing."""
+    """Record a step of a run: its columns, its nodes, what happened. All or nothing.
+
+    changes: columns of RunRecord by name. changed: nodes, whole. entries: (kind, data) of events,
+    which get the next numbers and the time `now`. Raises NotFound.
+    """
     with db.transaction() as connection:
         if changes:
             assignments = ", ".join(f"{name} = ?" for name in changes)
-            connection.execute(
+            cursor = connection.execute(
                 f"UPDATE runs SET {assignments} WHERE id = ?",
                 [*(_column(name, value) for name, value in changes.items()), run_id],
             )
+            if not cursor.rowcount:
+                raise NotFound(f"no run with the id {run_id!r}")
         _write_nodes(connection, run_id, changed)
         _append_events(connection, run_id, entries, now)
 
@@ -143,7 +160,7 @@ def request_cancel(db: Database, run_id: str, now: float, why: str) -> bool:
     with db.transaction(durable=True) as connection:
         cursor = connection.execute(
             "UPDATE runs SET cancel_requested_at = ?, cancel_reason = ? WHERE id = ? "
-            f"AND cancel_requested_at IS NULL AND state NOT IN ({_ENDED})",
+            f"AND cancel_requested_at IS NULL AND {_LIVE}",
             (now, why, run_id),
         )
         if cursor.rowcount:
@@ -160,26 +177,7 @@ def cancel_reason(db: Database, run_id: str) -> str:
 def _write_nodes(
     connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]
 ) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                run_id,
-                node.rank,
-                node.group,
-                node.replica,
-                node.index,
-                node.node_id,
-                node.fqdn,
-                node.address,
-                node.state,
-                node.exit_code,
-                node.started_at,
-                node.finished_at,
-            )
-            for node in records
-        ],
-    )
+    connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
 
 
 def _append_events(
@@ -204,10 +202,10 @@ def _column(name: str, value: Any) -> Any:
     return json.dumps(value) if name in _JSON else value
 
 
-def _run(row: sqlite3.Row) -> RunRecord:
+def _run(row: Row) -> RunRecord:
     return RunRecord(**{k: json.loads(row[k]) if k in _JSON else row[k] for k in _COLUMNS})
 
 
-def _node(row: sqlite3.Row) -> NodeRecord:
-    _, rank, group, replica, index, *rest = tuple(row)
-    return NodeRecord(rank, group, replica, index, *rest)
+def _node(row: Row) -> NodeRecord:
+    _, *fields = row
+    return NodeRecord(*fields)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+
+#: Never changed once released; a later one is appended.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (
@@ -72,3 +76,17 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     """,
 )
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a script; a trigger's body is part of its statement."""
+    statement = ""
+    for part in script.split(";"):
+        statement += part
+        if statement.strip() and sqlite3.complete_statement(statement + ";"):
+            yield statement
+            statement = ""
+        else:
+            statement += ";" if statement.strip() else ""
+    if rest := statement.rstrip("; \n\t"):
+        yield rest
