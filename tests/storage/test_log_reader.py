@@ -397,17 +397,33 @@ def test_tail_of_one_stream(
     assert b"".join(line for _, line in log.last(lines)) == expected
 
 
-def test_tail_goes_on_with_every_new_line(log: Log) -> None:
-    log.put(0, b"a\nhalf")
-    log.put(1, b"b\nhalf")
+def test_tail_drops_no_line_that_is_written_later(tmp_path: Path) -> None:
+    log = Log(tmp_path, streams=3)
+    for number in range(3):
+        log.put(number, b"old\nhalf")
+    log.note()
+    cursor = LogCursor(tmp_path)
+    cursor.tail(1)  # of three unfinished lines, the two that end first are left out
+    log.put(0, b" a\nnew\n")
+    log.note()
+    log.put(0, b"newer\n")
+    log.note()
+    log.put(1, b" b\n")
+    log.note()
+    log.put(2, b" c\n")
+    log.note()
+    assert by_line(cursor.read()) == [(0, b"new\n"), (0, b"newer\n"), (2, b"half c\n")]
+    cursor.close()
+
+
+def test_tail_of_nothing_shows_no_half_line(log: Log) -> None:
+    log.put(0, b"old\nha")
     log.note()
     cursor = LogCursor(log.folder)
-    cursor.tail(1)
-    log.put(0, b" and half\nnew\n")  # of two unfinished lines, the first to end is left out
+    cursor.tail(0)
+    log.put(0, b"lf\nnew\n")
     log.note()
-    log.put(1, b" done\nnew too\n")
-    log.note()
-    assert [*cursor.read()][-1].data == b"half done\nnew too\n"
+    assert data(cursor.read()) == b"new\n"
     cursor.close()
 
 

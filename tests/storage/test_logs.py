@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -108,6 +107,7 @@ def test_what_a_predecessor_noted_of_other_streams_is_left_alone(tmp_path: Path)
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
+sys.path.insert(0, sys.argv[2])
 from muster.storage.logs import ENTRY, LogWriter
 from tests_streams import streams
 folder = Path(sys.argv[1])
@@ -137,8 +137,7 @@ def test_a_full_disk_leaves_no_half_entry_and_is_made_up_for(tmp_path: Path) -> 
         f"streams = [StreamInfo(**s) for s in {[asdict(stream(n)) for n in range(4)]!r}]\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-c", FULL_DISK, str(folder), str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,

@@ -73,8 +73,7 @@ class LogWriter:
         offset = 0
         while block := index_block(self._index, offset):
             for self._time, number, end in ENTRY.iter_unpack(block):
-                if number in self._noted:
-                    self._noted[number] = end
+                self._noted[number] = end
             offset += len(block)
         os.ftruncate(self._index, offset)
 
