@@ -23,3 +23,17 @@ def test_what_may_not(change: str) -> None:
     spec = spec_from_mapping({"command": "x", "node_groups": [{"name": "a"}]})
     with pytest.raises(InvalidInput, match="cannot change"):
         edit(spec, [change])
+
+
+def test_every_wrong_change_at_once() -> None:
+    spec = spec_from_mapping({"command": "x"})
+    with pytest.raises(InvalidInput) as caught:
+        edit(spec, ["x", "tags=[1", "name=y"])
+    starts = ["--set: 'x' is not PATH=VALUE", "--set tags=[1: not valid YAML", "--set: name cannot"]
+    found = [str(problem) for problem in caught.value.problems]
+    assert all(one.startswith(start) for one, start in zip(found, starts, strict=True))
+
+
+def test_a_tag_stays_as_it_was_typed() -> None:
+    spec = spec_from_mapping({"command": "x"})
+    assert edit(spec, ["tags.version=1.10"]).tags == {"version": "1.10"}

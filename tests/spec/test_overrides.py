@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
 from muster.spec.models import GroupOverrides, Mount, Resources, RunOverrides
@@ -58,16 +60,44 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ({"sets": ["x"]}, "--set: 'x' is not PATH=VALUE (as in resources.cpus=2)"),
         (
             {"sets": ["resorces.cpus=1"]},
-            '--set: resorces.cpus: there is no such setting (did you mean "resources"?)',
+            '--set resorces.cpus=1: unknown field (did you mean "resources"?)',
         ),
         (
             {"sets": ["node_groups.a=1"]},
             "--set: node_groups.a names no setting (as in node_groups.NAME.nodes=2)",
         ),
-        ({"max_runtime": "40d"}, "max_runtime: '40d' is not more than 0 and at most 30d"),
+        (
+            {"max_runtime": "40d"},
+            "--max-runtime 40d: '40d' is too long (a run may take 30d at most)",
+        ),
+        (
+            {"nodes": ["=3"]},
+            "--nodes: '=3' is not a number of nodes (write 4 or workers=4)",
+        ),
+        (
+            {"nodes": ["\N{SUPERSCRIPT TWO}"]},
+            "--nodes: '\N{SUPERSCRIPT TWO}' is not a number of nodes (write 4 or workers=4)",
+        ),
+        ({"env": ["=1"]}, "--env: '' names no variable (write K=V or workers:K=V)"),
+        ({"env": [":A=1"]}, "--env: ':A' names no group (write K=V or workers:K=V)"),
+        (
+            {"env": ["1A=secret"]},
+            "--env 1A: '1A' cannot name an environment variable "
+            "(use letters, digits and _, not starting with a digit)",
+        ),
+        ({"mounts": ["/a", ""]}, "--mount: source: must not be empty"),
+        (
+            {"sets": ["args=[1"]},
+            "--set args=[1: not valid YAML: did not find expected ',' or ']' "
+            "(check indentation, colons and quotes)",
+        ),
+        (
+            {"sets": ["resources..cpus=1"]},
+            "--set: 'resources..cpus=1' is not PATH=VALUE (as in resources.cpus=2)",
+        ),
         (
             {"sets": ["resources.cpus=lots"]},
-            "resources.cpus: must be a number, not 'lots'",
+            "--set resources.cpus=lots: must be a number, not 'lots'",
         ),
     ],
 )
@@ -78,7 +108,7 @@ def test_bad_flags(flags: dict[str, list[str]], message: str) -> None:
 
 
 def test_what_belongs_to_the_job_cannot_be_set() -> None:
-    with pytest.raises(InvalidInput, match="framework belongs to the Job; a run cannot change it"):
+    with pytest.raises(InvalidInput, match="belongs to the Job; a run cannot change it"):
         overrides_from_flags(sets=["framework=pytorch"])
 
 
@@ -93,3 +123,58 @@ def test_from_python() -> None:
     assert overrides == RunOverrides(nodes=2, max_runtime=300.0, args=("a",))
     with pytest.raises(InvalidInput, match=r'nods: unknown field .did you mean "nodes"'):
         overrides_from_mapping({"nods": 2})
+
+
+def test_settings_that_exclude_each_other() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        overrides_from_flags(sets=["resources=2", "resources.cpus=1"])
+    assert [str(problem) for problem in caught.value.problems] == [
+        "--set resources.cpus=1: resources was given a value of its own by --set resources=2 "
+        "(keep the one you mean)",
+        "--set resources=2: must be a mapping, not 2 (write {cpus: ...})",
+    ]
+
+
+def test_settings_that_exclude_each_other_deep_down() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        overrides_from_flags(sets=["resources={cpus: 1}", "resources.cpus.x=1"])
+    assert str(caught.value) == (
+        "--set resources.cpus.x=1: resources.cpus was given a value of its own by "
+        "--set resources={cpus: 1} (keep the one you mean)"
+    )
+
+
+def test_what_is_text_stays_as_it_was_typed() -> None:
+    overrides = overrides_from_flags(sets=["env.A=010", "env.B=[1]", "args=[1.10, yes, 1e3]"])
+    assert overrides.env == {"A": "010", "B": "[1]"}
+    assert overrides.args == ("1.10", "yes", "1e3")
+
+
+def test_no_message_holds_the_value_of_a_variable() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        overrides_from_flags(env=["A=hush\0", "1B=hush", ":C=hush"], sets=["env.D=hush\udcff"])
+    assert len(caught.value.problems) == 4
+    assert "hush" not in str(caught.value)
+
+
+@given(
+    st.lists(st.text(max_size=12), max_size=3),
+    st.lists(st.text(max_size=12), max_size=3),
+    st.lists(
+        st.text(max_size=12)
+        | st.builds(
+            "{}={}".format,
+            st.sampled_from(["env", "env.A", "args", "resources", "resources.cpus", "mounts"])
+            | st.sampled_from(["node_groups.a.env", "node_groups[a].nodes", "logging.directory"]),
+            st.text(max_size=8),
+        ),
+        max_size=3,
+    ),
+)
+def test_any_flags_are_taken_or_refused(nodes: list[str], env: list[str], sets: list[str]) -> None:
+    try:
+        made = overrides_from_flags(nodes=nodes, env=env, sets=sets, environ={})
+    except InvalidInput as error:
+        assert error.problems
+    else:
+        assert isinstance(made, RunOverrides)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from muster.spec.quantities import format_duration, format_size, parse_duration, parse_size
@@ -18,6 +20,8 @@ from muster.spec.quantities import format_duration, format_size, parse_duration,
         ("2w", 1209600),
         ("250ms", 0.25),
         (" 5S ", 5),
+        ("1h 30m", 5400),
+        (".5h", 1800),
         ("7", 7),
         (7, 7),
         (0.5, 0.5),
@@ -27,14 +31,18 @@ def test_duration(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "10x", "10 m s", "m10", "1h-5m", "ten", "-5s"])
+@pytest.mark.parametrize(
+    "text", ["", "s", "10x", "10 m s", "m10", "1h-5m", "ten", "-5s", "-5", "inf", "nan"]
+)
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
 
-@given(st.integers(0, 10**9))
-def test_duration_survives_being_written(seconds: int) -> None:
+@given(st.integers(0, 10**9) | st.floats(0, 1e9))
+@example(1e-7)
+@example(86399.999)
+def test_duration_survives_being_written(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
 
@@ -56,14 +64,50 @@ def test_size(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "4QB", "4GiBs", "-1", "1e3"])
+@pytest.mark.parametrize("text", ["", "GiB", "4QB", "4GiBs", "-1", "1e3", "4iB", "inf"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0B"), (1023, "1023B"), (1536, "1.5KiB"), (4 << 30, "4GiB")]
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1536, "1.5KiB"),
+        ((1 << 20) - 1, "1MiB"),
+        (4 << 30, "4GiB"),
+        (1 << 60, "1024PiB"),
+    ],
 )
 def test_size_for_people(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+@given(st.integers(0, 1 << 62))
+def test_a_number_of_bytes_stays_what_it_is(size: int) -> None:
+    assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
+
+
+@pytest.mark.parametrize("value", [True, None, [1], {"s": 1}, date(2024, 1, 1)])
+def test_other_things_are_neither(value: object) -> None:
+    with pytest.raises(ValueError, match=r"must be a duration, not .*; write 90s"):
+        parse_duration(value)
+    with pytest.raises(ValueError, match=r"must be a size, not .*; write 4GiB"):
+        parse_size(value)
+
+
+def test_half_a_byte() -> None:
+    with pytest.raises(ValueError, match="is not a whole number of bytes"):
+        parse_size("1.5")
+    assert parse_size("1.5K") == 1500
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+    for parse in (parse_duration, parse_size):
+        try:
+            assert 0 <= parse(text) < float("inf")
+        except ValueError as error:
+            assert "is not" in str(error)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from muster.errors import InvalidInput, NotFound
+from muster.spec.decode import names
+from muster.spec.models import JobSpec, Logging, Mount, NodeGroup, Resources, StartupProbe
 from muster.spec.reader import read_spec, spec_from_mapping
+from muster.spec.resolve import spec_from_json
+
+ALL_NAMES = [
+    name
+    for model in (JobSpec, NodeGroup, Resources, Mount, StartupProbe, Logging)
+    for name in names(model)
+]
 
 
 def errors(folder: Path, text: str) -> list[str]:
@@ -40,9 +52,9 @@ BAD = {
     "wrong types": (
         "command: {a: b}\nnodes: two\nenv: [a]\nnode_groups: 3\ntags: x\n",
         [
-            "job.yaml:1: command: must be a list, not a mapping",
-            "job.yaml:3: env: must be a mapping, not a list",
+            "job.yaml:1: command: must be a list, not a mapping (put a dash before each: - ...)",
             "job.yaml:2: nodes: must be a whole number, not 'two'",
+            "job.yaml:3: env: must be a mapping, not a list (write NAME: VALUE, without dashes)",
             "job.yaml:4: node_groups: must be a list, not 3",
             "job.yaml:5: tags: must be a mapping, not 'x'",
         ],
@@ -54,8 +66,7 @@ BAD = {
     "not one of the values": (
         "command: x\nstartup: sideways\n",
         [
-            "job.yaml:2: startup: 'sideways' is not one of the values allowed here "
-            "(there are: parallel, in_order)"
+            "job.yaml:2: startup: cannot be 'sideways' (there are: parallel, in_order)",
         ],
     ),
     "duplicate group": (
@@ -68,8 +79,8 @@ BAD = {
     "group name": (
         "command: x\nnode_groups:\n  - name: Workers!\n",
         [
-            "job.yaml:3: node_groups[0].name: 'Workers!' is not a name for a group; use up to 40 "
-            "lower-case letters, digits and -, starting with a letter"
+            "job.yaml:3: node_groups[0].name: 'Workers!' is not a name for a group (use up to 40 "
+            "lower-case letters, digits and -, from a letter to a letter or digit)"
         ],
     ),
     "missing name": (
@@ -77,10 +88,12 @@ BAD = {
         ["job.yaml:3: node_groups[0].name: is missing"],
     ),
     "env names": (
-        "command: x\nenv: {1A: x, B-C: y, D: z}\n",
+        "command: x\nenv:\n  1A: x\n  B-C: y\n  D: z\n",
         [
-            "job.yaml:2: env: '1A', 'B-C' cannot name an environment variable; use letters, "
-            "digits and _, not starting with a digit"
+            "job.yaml:3: env.1A: '1A' cannot name an environment variable (use letters, "
+            "digits and _, not starting with a digit)",
+            "job.yaml:4: env.B-C: 'B-C' cannot name an environment variable (use letters, "
+            "digits and _, not starting with a digit)",
         ],
     ),
     "env too long": (
@@ -93,11 +106,11 @@ BAD = {
     ),
     "too long": (
         "command: x\nmax_runtime: 31d\n",
-        ["job.yaml:2: max_runtime: '31d' is not more than 0 and at most 30d"],
+        ["job.yaml:2: max_runtime: '31d' is too long (a run may take 30d at most)"],
     ),
     "no duration": (
         "command: x\ngrace_period: soon\n",
-        ["job.yaml:2: grace_period: 'soon' is not a duration; write 90s, 10m, 1h30m or 30d"],
+        ["job.yaml:2: grace_period: 'soon' is not a duration (write 90s, 10m, 1h30m or 30d)"],
     ),
     "resources and shape": (
         "command: x\nshape: local\nresources: {cpus: 1}\n",
@@ -126,7 +139,10 @@ BAD = {
     ),
     "nothing to run in a group": (
         "node_groups:\n  - {name: a, command: x}\n  - {name: b}\n",
-        ["job.yaml:1: nothing to run in group b (give an artifact or a command)"],
+        [
+            "job.yaml:3: node_groups[1]: nothing to run in group b "
+            "(give it a command, or the job an artifact)"
+        ],
     ),
     "entry point without code": (
         "entrypoint: a.py\n",
@@ -148,7 +164,7 @@ BAD = {
     "mounts that meet": (
         "command: x\nmounts:\n  - source: /tmp/a\n  - {source: /var, path: a}\n",
         [
-            "job.yaml:2: mounts: /tmp/a and /var are both mounted at /mnt/a "
+            "job.yaml:4: mounts[1]: /tmp/a and /var are both mounted at /mnt/a "
             "(give one of them another path)"
         ],
     ),
@@ -163,13 +179,128 @@ BAD = {
             "(check indentation, colons and quotes)"
         ],
     ),
+    "what is wrong and what excludes each other": (
+        "command: x\nentrypoint: y\nbogus: 1\nnode_groups: [{name: a, nodes: 0}, {name: a}]\n",
+        [
+            "job.yaml:1: command: stands beside entrypoint (keep the one you mean)",
+            f"job.yaml:3: bogus: unknown field (there are: {', '.join(names(JobSpec))})",
+            "job.yaml:4: node_groups[0].nodes: must be at least 1, not 0",
+            "job.yaml:4: node_groups[1].name: 'a' is the name of node_groups[0] already "
+            "(group names are unique)",
+        ],
+    ),
+    "what is wrong is not missing besides": (
+        "comand: x\nnode_groups:\n- {name: a, replicas: '4', min_success: 3}\n",
+        [
+            'job.yaml:1: comand: unknown field (did you mean "command"?)',
+            "job.yaml:3: node_groups[0].replicas: must be a whole number, not '4' "
+            "(without the quotes: 4)",
+        ],
+    ),
+    "single items": (
+        'command: [a, null]\nargs: [1, [2]]\nenv:\n  A:\n  B: "x\\0"\n',
+        [
+            'job.yaml:1: command[1]: must be text, not nothing (write "" for an empty text)',
+            "job.yaml:2: args[1]: must be text, not a list",
+            'job.yaml:4: env.A: must be text, not nothing (write "" for an empty text)',
+            "job.yaml:5: env.B: holds a NUL character",
+        ],
+    ),
+    "no end and no number": (
+        "command: x\ngrace_period: .inf\nmax_runtime: 0\nresources:\n"
+        "  cpus: .inf\n  memory: .inf\n",
+        [
+            "job.yaml:2: grace_period: inf is not a duration (write 90s, 10m, 1h30m or 30d)",
+            "job.yaml:3: max_runtime: 0 is no time at all (at most 30d, the default)",
+            "job.yaml:5: resources.cpus: must be a finite number, not inf",
+            "job.yaml:6: resources.memory: inf is not a size "
+            "(write 4GiB, 500MB or a number of bytes)",
+        ],
+    ),
+    "open quote in a command": (
+        "command: echo \"it's\"\nargs: it's\n",
+        [
+            'job.yaml:2: args: "it\'s" has a quote that is not closed '
+            "(close it, or write a list of words)"
+        ],
+    ),
+    "the wrong quotes": (
+        'name: 5\ncommand: x\nnodes: "4"\nlogging: {enabled: "no"}\n',
+        [
+            'job.yaml:1: name: must be text, not 5 (put it in quotes: "5")',
+            "job.yaml:3: nodes: must be a whole number, not '4' (without the quotes: 4)",
+            "job.yaml:4: logging.enabled: must be true or false, not 'no' (without the quotes: no)",
+        ],
+    ),
+    "text where more is needed": (
+        "command: x\nmounts: [/data]\nresources: 4\n",
+        [
+            "job.yaml:2: mounts[0]: must be a mapping, not '/data' (write {source: ...})",
+            "job.yaml:3: resources: must be a mapping, not 4 (write {cpus: ...})",
+        ],
+    ),
+    "far too many": (
+        "command: x\nprocesses_per_node: 5000\n"
+        "node_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
+        ["job.yaml:2: processes_per_node: must be at most 1024, not 5000"],
+    ),
+    "far too many nodes": (
+        "command: x\nnode_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
+        ["job.yaml:2: node_groups: 1,000,000 nodes in all (a run can have 100,000)"],
+    ),
+    "mounts that go nowhere": (
+        "command: x\nmounts:\n- source: /\n- {source: /a, path: ../etc}\n"
+        "- {source: /a, path: /proc/}\n- source: s3://\n",
+        [
+            "job.yaml:3: mounts[0]: / has no name to be mounted under (give it a path)",
+            "job.yaml:4: mounts[1].path: ../etc leads out of where it begins (write it without ..)",
+            "job.yaml:5: mounts[2]: /a cannot be mounted over /proc (give it another path)",
+            "job.yaml:6: mounts[3]: s3:// has no name to be mounted under (give it a path)",
+        ],
+    ),
+    "a group's mount meets the job's": (
+        "command: x\nmounts: [{source: /a}]\nnode_groups:\n- {name: a, mounts: [{source: /b/a}]}\n",
+        [
+            "job.yaml:4: node_groups[0].mounts[0]: /a and /b/a are both mounted at /mnt/a "
+            "(give one of them another path)"
+        ],
+    ),
+    "a probe that looks at nothing": (
+        "command: x\nstartup_probe: {period: 1}\n",
+        [
+            "job.yaml:2: startup_probe: has neither exec, tcp nor file "
+            "(give exactly one of exec, tcp and file)"
+        ],
+    ),
+    "empty programs": (
+        'command: [""]\nstartup_probe: {exec: ""}\n',
+        [
+            "job.yaml:1: command: is empty (give a program to run)",
+            "job.yaml:2: startup_probe.exec: is empty (give a program to run)",
+        ],
+    ),
+    "name of a job": (
+        "name: a b\ncommand: x\n",
+        [
+            "job.yaml:1: name: 'a b' is not a name for a job (use up to 255 letters, digits, "
+            ". _ and -, starting with a letter or digit)"
+        ],
+    ),
+    "minimum of the shorthand": (
+        "command: x\nnodes: 4\nmin_success: 3\n",
+        [
+            "job.yaml:3: min_success: 3 replicas cannot succeed where there is 1 "
+            "(write a group with replicas instead of nodes)"
+        ],
+    ),
+    "empty text": ('artifact: ""\n', ["job.yaml:1: artifact: must not be empty"]),
     "empty": ("", ["job.yaml: the file is empty (see docs/spec.md)"]),
     "a list": ("- a\n", ["job.yaml:1: must be a mapping, not a list"]),
     "somebody else's manifest": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
             "job.yaml: kind: this is a Pod manifest, which this version cannot read "
-            "(write a Muster spec (docs/spec.md))"
+            "(docs/spec.md shows a Muster spec)"
         ],
     ),
 }
@@ -240,8 +371,62 @@ def test_json_is_a_spec_too(tmp_path: Path) -> None:
         ({"source": "s3://bucket/pre/fix/"}, "/mnt/fix"),
         ({"source": "/x", "path": "a/b"}, "/mnt/a/b"),
         ({"source": "/x", "path": "/a/b/"}, "/a/b"),
+        ({"source": "/x", "path": "//a/./b"}, "/a/b"),
+        ({"source": "/x", "path": "."}, "/mnt"),
     ],
 )
 def test_mount_destination(mount: dict[str, str], destination: str) -> None:
     spec = spec_from_mapping({"command": "x", "mounts": [mount]})
     assert spec.mounts[0].destination == destination
+
+
+def test_text_for_programs_stays_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "command: [run, 010, 2024-01-01]\nargs: [1.10, yes, 12:30, =]\n"
+        "env: {NO: off, Y: 1_000, E: 1e3}\ntags: {1: 0x10}\nnodes: 0x2\n"
+    )
+    spec = read_spec(tmp_path / "a.yaml")
+    assert spec.command == ("run", "010", "2024-01-01")
+    assert spec.args == ("1.10", "yes", "12:30", "=")
+    assert spec.env == {"NO": "off", "Y": "1_000", "E": "1e3"}
+    assert spec.tags == {"1": "0x10"}
+    assert spec.nodes == 2
+
+
+def test_a_field_left_empty_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name:\ncommand: x\nenv:\nnode_groups:\nmax_runtime:\n")
+    assert read_spec(tmp_path / "a.yaml") == JobSpec(name="a", command=("x",))
+
+
+def test_paths_that_are_nobodys(tmp_path: Path) -> None:
+    spec = spec_from_mapping(
+        {"artifact": "~nobody-here/x.py", "mounts": [{"source": "a/../../b"}]}, folder=tmp_path
+    )
+    assert spec.artifact == str(tmp_path / "~nobody-here/x.py")
+    assert spec.mounts[0].source == str(tmp_path.parent / "b")
+
+
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(InvalidInput, match=r"env\.A: is not text: it holds bytes"):
+        spec_from_mapping({"command": "x", "env": {"A": "\udcff"}})
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(ALL_NAMES) | st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(names(JobSpec)), PLAIN, max_size=5) | PLAIN)
+def test_any_data_is_a_spec_or_refused(data: object) -> None:
+    try:
+        spec = spec_from_mapping(data, source="job.yaml", lines={"": 1})
+    except InvalidInput as error:
+        assert error.problems
+        assert all(str(problem).startswith("job.yaml:1: ") for problem in error.problems)
+    else:
+        assert spec_from_json(to_builtins(spec)) == spec

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from muster.errors import InvalidInput
@@ -123,3 +125,43 @@ def test_normal_form_is_stable() -> None:
     once = resolved({}).spec
     again = resolve(spec_from_json(to_builtins(once)), overrides_from_mapping({})).spec
     assert again == once
+
+
+def test_an_override_that_empties_is_an_override() -> None:
+    result = resolved({"args": [], "mounts": []})
+    for group in result.spec.node_groups:
+        assert (group.args, group.mounts) == ((), ())
+        assert result.origins[f"node_groups[{group.name}].args"] == "override"
+        assert result.origins[f"node_groups[{group.name}].mounts"] == "override"
+
+
+def test_resources_and_shape_take_each_others_place() -> None:
+    result = resolved({"shape": "local", "node_groups": {"own": {"resources": {"cpus": 4}}}})
+    plain, own = result.spec.node_groups
+    assert (plain.resources, plain.shape) == (None, "local")
+    assert own.resources is not None
+    assert (own.resources.cpus, own.shape) == (4, None)
+    assert result.origins["node_groups[plain].shape"] == "override"
+    assert result.origins["node_groups[own].resources"] == "override"
+    assert "node_groups[own].shape" not in result.origins
+
+
+def test_fewer_replicas_than_must_succeed() -> None:
+    job = {"command": "x", "node_groups": [{"name": "w", "replicas": 4, "min_success": 3}]}
+    with pytest.raises(InvalidInput, match="3 replicas cannot succeed where there are 2"):
+        resolved({"node_groups": {"w": {"replicas": 2}}}, job)
+
+
+LEVEL = st.dictionaries(st.sampled_from("ABC"), st.sampled_from("12"), max_size=3)
+
+
+@given(LEVEL, LEVEL, LEVEL, LEVEL)
+def test_env_is_merged_key_by_key(
+    job: dict[str, str], group: dict[str, str], run: dict[str, str], own: dict[str, str]
+) -> None:
+    spec = {"command": "x", "env": job, "node_groups": [{"name": "g", "env": group}]}
+    result = resolved({"env": run, "node_groups": {"g": {"env": own}}}, spec)
+    assert result.spec.node_groups[0].env == {**job, **group, **run, **own}
+    for name in result.spec.node_groups[0].env:
+        said = "override" if name in {**run, **own} else "job"
+        assert result.origins[f"node_groups[g].env.{name}"] == said

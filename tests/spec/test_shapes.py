@@ -35,7 +35,14 @@ def test_flexible_shapes_have_a_size(name: str, ocpus: int, cpus: int, memory: i
     [
         ("VM.Standard3.Flx", "did you mean VM.Standard3.Flex"),
         ("BM.GPU4.8:4:1GiB", "BM.GPU4.8 is not flexible"),
+        ("vm.gpu3.2", "did you mean VM.GPU3.2?"),
+        ("VM.Standard.E4", "did you mean VM.Standard.E4.Flex"),
+        ("", "no shape named ''"),
         ("VM.Standard.E5.Flex:many", "'many' is no size"),
+        ("VM.Standard.E5.Flex:0", "'0' is no size"),
+        ("VM.Standard.E5.Flex:-3", "'-3' is no size"),
+        ("VM.Standard.E5.Flex:nan", "'nan' is no size"),
+        ("VM.Standard.E5.Flex:4:64GiB:1", "'4:64GiB:1' is no size"),
     ],
 )
 def test_bad_shapes(name: str, message: str) -> None:
@@ -68,5 +75,45 @@ def test_own_catalogue(tmp_path: Path) -> None:
 def test_bad_catalogue_says_where(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("good: {ocpus: 8, memory: 32GiB}\nbad: {ocpus: 8}\n")
-    with pytest.raises(InvalidInput, match=r"shapes.yaml:2: bad: missing 'memory'"):
+    with pytest.raises(InvalidInput, match=r"shapes.yaml:2: bad.memory: is missing"):
         find_shape("lab", own)
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("- a\n", ["shapes.yaml: must be a mapping of names to shapes, not a list"]),
+        (
+            "a: 3\nb: {ocpus: x, memory: [1], gpu_model: A}\n",
+            [
+                "shapes.yaml:1: a: must be a mapping, not 3",
+                "shapes.yaml:2: b.gpu_model: unknown field",
+                "shapes.yaml:2: b.ocpus: must be a number, not 'x'",
+                "shapes.yaml:2: b.memory: must be a size, not a list",
+            ],
+        ),
+        ("a: {ocpus: 0, memory: 1}\n", ["shapes.yaml:1: a.ocpus: must be more than 0, not 0"]),
+    ],
+)
+def test_every_mistake_in_a_catalogue_at_once(
+    tmp_path: Path, text: str, messages: list[str]
+) -> None:
+    own = tmp_path / "shapes.yaml"
+    own.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        catalogue(own)
+    found = [str(problem).replace(str(own), "shapes.yaml") for problem in caught.value.problems]
+    assert len(found) == len(messages)
+    assert all(one.startswith(start) for one, start in zip(found, messages, strict=True))
+
+
+def test_a_catalogue_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        catalogue(tmp_path)
+
+
+def test_what_ships_is_sound() -> None:
+    for name, shape in catalogue().items():
+        assert shape.local or shape.memory >= shape.ocpus * (1 << 30), name
+        assert (shape.gpus > 0) == bool(shape.gpu), name
+        assert shape.flex == name.endswith(".Flex"), name

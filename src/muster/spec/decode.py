@@ -1,58 +1,60 @@
 """Plain data into the classes of `spec.models`, with every problem at once and its place.
 
 msgspec checks single values; it stops at the first error, so the walk over fields, lists and
-mappings is ours.
+mappings is ours. A field that is left empty (null) is a field that is not given.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from muster.errors import Problem
+from muster.spec.wording import Refused, say, suggestion
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-#: What people write who come from a neighbouring tool.
-_NEIGHBOURS = {
-    "num_nodes": "nodes",
-    "nnodes": "nodes",
-    "node_count": "nodes",
-    "environment": "env",
-    "envs": "env",
-    "environment_variables": "env",
-    "nproc_per_node": "processes_per_node",
-    "volumes": "mounts",
-    "file_mounts": "mounts",
-    "timeout": "max_runtime",
-    "entry_point": "entrypoint",
-    "run": "command",
-    "cmd": "command",
-    "commands": "command",
-    "groups": "node_groups",
-    "replicated_jobs": "node_groups",
-    "labels": "tags",
-    "script": "artifact",
-    "source": "artifact",
-    "cpu": "cpus",
-    "gpu": "gpus",
-    "mem": "memory",
-    "readonly": "read_only",
-    "probe": "startup_probe",
-}
 
 
 def decode(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
     """`data` as a `model`; None, and `problems` extended, if it is not one."""
     before = len(problems)
-    value = _struct(model, data, path, problems)
+    value = salvage(model, data, problems, path)
     return value if len(problems) == before else None
+
+
+def salvage(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
+    """Like `decode`, but with what could be read of it: fields that are wrong are left out. None
+    if a required one is.
+    """
+    if not isinstance(data, Mapping):
+        problems.append(
+            Problem(path, f"must be a mapping, not {say(data)}", _shorthand(model) if path else "")
+        )
+        return None
+    known = {info.encode_name: info for info in _fields(model)}
+    for name in data:
+        if name not in known:
+            from muster.spec.unknown import unknown_field
+
+            problems.append(unknown_field(model, _join(path, str(name)), str(name)))
+    given = {}
+    for name, info in known.items():
+        if data.get(name) is not None:
+            value = _value(info.type, data[name], _join(path, name), problems)
+            if value is not None:
+                given[info.name] = value
+        elif info.required:
+            problems.append(Problem(_join(path, name), "is missing"))
+    if any(info.required and info.name not in given for info in known.values()):
+        return None
+    return model(**given)
 
 
 def names(model: type[msgspec.Struct]) -> list[str]:
@@ -65,86 +67,94 @@ def _fields(model: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
     return fields(model)
 
 
-def _struct(model: type[T], data: Any, path: str, problems: list[Problem]) -> T | None:
-    if not isinstance(data, Mapping):
-        problems.append(Problem(path, f"must be a mapping, not {_say(data)}"))
-        return None
-    known = {info.encode_name: info for info in _fields(model)}
-    problems += [unknown_field(path, name, list(known)) for name in data if name not in known]
-    given = {}
-    for name, info in known.items():
-        if name in data:
-            given[info.name] = _value(info.type, data[name], _join(path, name), problems)
-        elif info.required:
-            problems.append(Problem(_join(path, name), "is missing"))
-            given[info.name] = None
-    return model(**given)
-
-
-def unknown_field(path: str, name: Any, known: Sequence[str]) -> Problem:
-    """The problem of a field that is not there, with what was probably meant."""
-    neighbour = _NEIGHBOURS.get(str(name))
-    close = [neighbour] if neighbour in known else _close(str(name), known)
-    hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(known)}"
-    return Problem(_join(path, str(name)), "unknown field", hint)
-
-
-def _close(name: str, known: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    return get_close_matches(name, known, 1)
+def _shorthand(model: type[msgspec.Struct]) -> str:
+    """How a mapping is written, for those who wrote its main value alone."""
+    required = [info.encode_name for info in _fields(model) if info.required]
+    first = required[0] if required else _fields(model)[0].encode_name
+    return f"write {{{first}: ...}}"
 
 
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
-    plain, optional, metas = unwrap(kind)
-    if data is None and optional:
-        return None
+    """The value, or None if it is wrong. Nothing that is right is None."""
+    plain, _, metas = unwrap(kind)
     for meta in metas:
-        parse = (meta.extra or {}).get("parse")
+        parse: Callable[[Any], Any] | None = (meta.extra or {}).get("parse")
         if parse is not None:
             try:
                 data = parse(data)
-            except ValueError as error:
-                problems.append(Problem(path, str(error)))
+            except Refused as error:
+                problems.append(Problem(path, error.message, error.hint))
                 return None
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        return _struct(plain, data, path, problems)
+        return salvage(plain, data, problems, path)
     inner = get_args(plain)
-    if get_origin(plain) is tuple and _is_struct(inner[0]):
+    if get_origin(plain) is tuple:
         return _list(inner[0], data, path, problems)
-    if get_origin(plain) is dict and _is_struct(inner[1]):
-        return _mapping(inner[1], data, path, problems)
-    return _leaf(kind, data, path, problems)
+    if get_origin(plain) is dict:
+        return _mapping(inner[0], inner[1], data, path, problems)
+    return _leaf(kind, plain, data, path, problems)
 
 
 def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(data, (list, tuple)):
-        problems.append(Problem(path, f"must be a list, not {_say(data)}"))
+        hint = f"write [{say(data)}]" if isinstance(data, str) else ""
+        if isinstance(data, Mapping):
+            hint = "put a dash before each: - ..."
+        problems.append(Problem(path, f"must be a list, not {say(data)}", hint))
         return None
-    return tuple(_value(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data))
+    values = [_value(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
+    # a list with holes would move everything after them
+    return None if None in values else tuple(values)
 
 
-def _mapping(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
+def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(data, Mapping):
-        problems.append(Problem(path, f"must be a mapping, not {_say(data)}"))
+        hint = "write NAME: VALUE, without dashes" if isinstance(data, (list, tuple)) else ""
+        problems.append(Problem(path, f"must be a mapping, not {say(data)}", hint))
         return None
-    return {str(k): _value(item, v, f"{path}[{k}]", problems) for k, v in data.items()}
+    made = {}
+    for key, value in data.items():
+        inner = f"{path}[{key}]" if _is_struct(item) else _join(path, str(key))
+        right = _value(name, str(key), inner, problems), _value(item, value, inner, problems)
+        if None not in right:
+            made[right[0]] = right[1]
+    return made
 
 
-def _leaf(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
+def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem]) -> Any:
+    if get_origin(plain) is Literal:
+        if data in (allowed := list(get_args(plain))):
+            return data
+        problems.append(Problem(path, f"cannot be {say(data)}", suggestion(str(data), allowed)))
+        return None
     try:
-        return msgspec.convert(data, kind)
+        value = msgspec.convert(data, kind)
+        _check_storable(value)
     except msgspec.ValidationError as error:
-        text, _, inside = str(error).partition(" - at `$")
-        where = re.sub(r"\[\.\.\.\]", "", inside.rstrip("`"))
-        allowed = list(choices(kind)) if "enum" in text else []
-        hint = f"there are: {', '.join(allowed)}" if allowed else ""
-        problems.append(Problem(path + where, _friendly(text, data), hint))
-        return None
+        problems.append(Problem(path, _friendly(str(error), data), _quoting(plain, data)))
+    except Refused as error:
+        problems.append(Problem(path, error.message, error.hint))
+    else:
+        return value
+    return None
+
+
+def _check_storable(value: Any) -> None:
+    """Raises Refused for what no program, JSON or database takes."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Refused(f"must be a finite number, not {value}")
+    if not isinstance(value, str):
+        return
+    if "\0" in value:
+        raise Refused("holds a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refused("is not text: it holds bytes that are not UTF-8") from None
 
 
 def unwrap(kind: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
-    """A field's type: (the type itself, whether None is allowed, what is noted about it)."""
+    """(the type itself, whether None is allowed, what is noted about it)."""
     metas: list[msgspec.Meta] = []
     optional = False
     while True:
@@ -162,49 +172,33 @@ def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
-_TYPES = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-}
+_TYPES = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 
 def _friendly(text: str, data: Any) -> str:
-    """msgspec's message in the words of the rest of our messages."""
-    if match := re.fullmatch(r"Expected `([a-z |]+)`, got `\w+`", text):
-        kinds = [k for k in match[1].split(" | ") if k != "null"]
-        return f"must be {' or '.join(_TYPES.get(k, k) for k in kinds)}, not {_say(data)}"
-    if match := re.fullmatch(r"Expected `\w+` (>=?|<=?) ([\d.]+)", text):
+    """What msgspec says, for people who never heard of it."""
+    if match := re.match(r"Expected `([\w |]+)`, got", text):
+        kinds = [kind for kind in match[1].split(" | ") if kind != "null"]
+        return f"must be {' or '.join(_TYPES.get(k, k) for k in kinds)}, not {say(data)}"
+    if match := re.match(r"Expected `\w+` (>=?|<=?) ([\d.]+)", text):
         words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
-        number = match[2].removesuffix(".0")
-        return f"must be {words[match[1]]} {number}, not {_say(data)}"
-    if "Invalid enum value" in text:
-        return f"{data!r} is not one of the values allowed here"
-    if "length >= 1" in text:
-        return "must not be empty"
-    return f"{text}, not {_say(data)}"
+        number = int(float(match[2])) if float(match[2]).is_integer() else match[2]
+        return f"must be {words[match[1]]} {number}, not {say(data)}"
+    return "must not be empty" if "length >= 1" in text else f"{text}, not {say(data)}"
 
 
-def _say(data: Any) -> str:
-    if data is None:
-        return "nothing"
-    if isinstance(data, bool):
-        return str(data).lower()
-    if isinstance(data, Mapping):
-        return "a mapping"
-    if isinstance(data, (list, tuple)):
-        return "a list"
-    return repr(data)
+def _quoting(plain: Any, data: Any) -> str:
+    """The way out when only quotes are wrong."""
+    if plain is str and data is None:
+        return 'write "" for an empty text'
+    if plain is str and isinstance(data, (bool, int, float)):
+        return f'put it in quotes: "{say(data)}"'
+    if plain in (int, float) and isinstance(data, str) and re.fullmatch(r"\d+(\.\d+)?", data):
+        return f"without the quotes: {data}"
+    if plain is bool and str(data).lower() in ("yes", "no", "true", "false", "on", "off"):
+        return f"without the quotes: {data}"
+    return ""
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def choices(kind: Any) -> Iterator[str]:
-    """The values a Literal allows."""
-    plain, _, _ = unwrap(kind)
-    yield from (str(value) for value in get_args(plain))

@@ -36,7 +36,10 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
             hint += "for anything else change the file and run it: that makes a new version"
             problems.append(Problem("--set", f"{path} cannot change", hint))
             continue
-        where[steps[-1]] = load(text, "--set")[0] if text else None
+        try:
+            where[steps[-1]] = load(text, "--set", path)[0] if text else None
+        except InvalidInput as error:
+            problems += [Problem(f"--set {change}", p.message, p.hint) for p in error.problems]
         _drop_rival(where, steps[-1])
     if problems:
         raise InvalidInput(*problems)

@@ -8,31 +8,35 @@ Schema.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from muster.spec.quantities import parse_duration, parse_size
+from muster.spec.wording import Refused, short
 
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: custom environment variables, characters of all keys and values together.
 MAX_ENV_CHARACTERS = 20_000
+#: Nodes of one run: more is a typing mistake, better told than tried.
+MAX_NODES = 100_000
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def _duration(value: Any) -> Any:
-    return value if isinstance(value, (bool, list, dict)) else parse_duration(value)
-
-
-def _size(value: Any) -> Any:
-    return value if isinstance(value, (bool, list, dict)) else parse_size(value)
+def _runtime(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds == 0:
+        raise Refused(f"{short(value)} is no time at all", "at most 30d, the default")
+    if seconds > MAX_RUNTIME:
+        raise Refused(f"{short(value)} is too long", "a run may take 30d at most")
+    return seconds
 
 
 def _scalar(value: Any) -> Any:
@@ -43,59 +47,34 @@ def _scalar(value: Any) -> Any:
 
 
 def _words(value: Any) -> Any:
-    if isinstance(value, (str, int, float)):
-        return shlex.split(_scalar(value))
-    return [_scalar(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _env(value: Any) -> Any:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (str, int, float)):
         return value
-    wrong = [repr(name) for name in value if not _ENV_NAME.fullmatch(str(name))]
-    if wrong:
-        raise ValueError(
-            f"{', '.join(wrong)} cannot name an environment variable; use letters, digits and _, "
-            "not starting with a digit"
-        )
-    nul = [name for name, text in value.items() if "\0" in str(text)]
-    if nul:
-        raise ValueError(f"the value of {', '.join(nul)} holds a NUL character")
-    return {str(name): _scalar(text) for name, text in value.items()}
+    try:
+        return shlex.split(_scalar(value))
+    except ValueError:
+        hint = "close it, or write a list of words"
+        raise Refused(f"{short(value)} has a quote that is not closed", hint) from None
+
+
+def _env_name(name: str) -> str:
+    if not _ENV_NAME.fullmatch(name):
+        hint = "use letters, digits and _, not starting with a digit"
+        raise Refused(f"{short(name)} cannot name an environment variable", hint)
+    return name
 
 
 def _group_name(name: Any) -> Any:
-    if not isinstance(name, str):
-        return name
-    if not _GROUP_NAME.fullmatch(name) or len(name) > 40:
-        raise ValueError(
-            f"{name!r} is not a name for a group; use up to 40 lower-case letters, digits and -, "
-            "starting with a letter"
-        )
+    if isinstance(name, str) and not (_GROUP_NAME.fullmatch(name) and len(name) <= 40):
+        hint = "use up to 40 lower-case letters, digits and -, from a letter to a letter or digit"
+        raise Refused(f"{short(name)} is not a name for a group", hint)
     return name
 
 
 def _job_name(name: Any) -> Any:
-    if not isinstance(name, str):
-        return name
-    if not _JOB_NAME.fullmatch(name) or len(name) > 255:
-        raise ValueError(
-            f"{name!r} is not a name for a job; use up to 255 letters, digits, . _ and -, "
-            "starting with a letter or digit"
-        )
+    if isinstance(name, str) and not (_JOB_NAME.fullmatch(name) and len(name) <= 255):
+        hint = "use up to 255 letters, digits, . _ and -, starting with a letter or digit"
+        raise Refused(f"{short(name)} is not a name for a job", hint)
     return name
-
-
-def _runtime(value: Any) -> Any:
-    seconds = _duration(value)
-    if isinstance(seconds, float) and not 0 < seconds <= MAX_RUNTIME:
-        raise ValueError(f"{value!r} is not more than 0 and at most 30d")
-    return seconds
-
-
-def _tags(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {str(name): _scalar(text) for name, text in value.items()}
 
 
 _TEXT_OR_NUMBER = {"type": ["string", "number"]}
@@ -103,35 +82,37 @@ _SCALARS = {"type": ["string", "number", "boolean"]}
 
 #: Types that accept more than they are: `parse` makes the one of the other, and
 #: `extra_json_schema` is the whole of what may be written.
-Duration = Annotated[float, Meta(extra={"parse": _duration}, extra_json_schema=_TEXT_OR_NUMBER)]
+Duration = Annotated[
+    float, Meta(extra={"parse": parse_duration}, extra_json_schema=_TEXT_OR_NUMBER)
+]
 Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=_TEXT_OR_NUMBER)]
 Size = Annotated[
-    int, Meta(gt=0, extra={"parse": _size}, extra_json_schema={"type": ["string", "integer"]})
+    int, Meta(gt=0, extra={"parse": parse_size}, extra_json_schema={"type": ["string", "integer"]})
 ]
+_Word = Annotated[str, Meta(extra={"parse": _scalar})]
 Words = Annotated[
-    tuple[str, ...],
+    tuple[_Word, ...],
     Meta(
         extra={"parse": _words},
-        extra_json_schema={"type": ["string", "array"], "items": _SCALARS},
+        extra_json_schema={"type": ["string", "number", "boolean", "array"], "items": _SCALARS},
     ),
 ]
+_EnvName = Annotated[str, Meta(extra={"parse": _env_name})]
 Env = Annotated[
-    dict[str, str],
-    Meta(
-        extra={"parse": _env},
-        extra_json_schema={"type": "object", "additionalProperties": _SCALARS},
-    ),
+    dict[_EnvName, _Word],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
 Tags = Annotated[
-    dict[str, str],
-    Meta(
-        extra={"parse": _tags},
-        extra_json_schema={"type": "object", "additionalProperties": _SCALARS},
-    ),
+    dict[str, _Word],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
+Text = Annotated[str, Meta(min_length=1)]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]
 Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+#: More than any shape has CPUs: beyond it, it is a typing mistake.
+Processes = Annotated[int, Meta(ge=1, le=1024)]
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -142,7 +123,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     gpus: Whole GPUs.
     """
 
-    cpus: Annotated[float, Meta(gt=0)] | None = None
+    cpus: Positive | None = None
     memory: Size | None = None
     gpus: Annotated[int, Meta(ge=0)] = 0
 
@@ -157,16 +138,16 @@ class Mount(Struct, frozen=True, kw_only=True):
     read_only: Whether nodes may only read it.
     """
 
-    source: Annotated[str, Meta(min_length=1)]
-    path: str | None = None
+    source: Text
+    path: Text | None = None
     read_only: bool = False
 
     @property
     def destination(self) -> str:
         """The absolute path (OCI: destinationPath/destinationDirectoryName, /mnt by default)."""
         path = self.path or self.source.rstrip("/").rsplit("/", 1)[-1]
-        absolute = path if path.startswith("/") else f"/mnt/{path}"
-        return absolute.rstrip("/") or "/"
+        # /mnt stays in front of nothing, and two slashes at the start mean no more than one
+        return posixpath.normpath("/" + posixpath.join("/mnt", path).lstrip("/"))
 
 
 class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
@@ -183,7 +164,7 @@ class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
 
     exec_: Words | None = None
     tcp: Annotated[int, Meta(ge=1, le=65535)] | None = None
-    file: str | None = None
+    file: Text | None = None
     period: Annotated[Duration, Meta(gt=0)] = 1.0
     timeout: Annotated[Duration, Meta(gt=0)] = 1.0
     threshold: Count = 30
@@ -198,7 +179,7 @@ class Logging(Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool = True
-    directory: str | None = None
+    directory: Text | None = None
 
 
 class NodeGroup(Struct, frozen=True, kw_only=True):
@@ -225,8 +206,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     args: Words | None = None
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
-    shape: str | None = None
-    image: str | None = None
+    shape: Text | None = None
+    image: Text | None = None
     mounts: tuple[Mount, ...] = ()
     startup_probe: StartupProbe | None = None
     min_success: Annotated[int, Meta(ge=0)] | None = None
@@ -264,19 +245,19 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
     name: JobName | None = None
     description: str = ""
-    artifact: str | None = None
-    entrypoint: str | None = None
+    artifact: Text | None = None
+    entrypoint: Text | None = None
     command: Words | None = None
     args: Words | None = None
     env: Env = field(default_factory=dict)
     framework: str = "generic"
-    processes_per_node: Count = 1
+    processes_per_node: Processes = 1
     nodes: Count | None = None
     node_groups: tuple[NodeGroup, ...] = ()
     startup: Literal["parallel", "in_order"] = "parallel"
     resources: Resources | None = None
-    shape: str | None = None
-    image: str | None = None
+    shape: Text | None = None
+    image: Text | None = None
     mounts: tuple[Mount, ...] = ()
     network: Literal["shared", "isolated"] | None = None
     max_runtime: Runtime = MAX_RUNTIME
@@ -295,8 +276,8 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     args: Words | None = None
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
-    shape: str | None = None
-    image: str | None = None
+    shape: Text | None = None
+    image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
 
 
@@ -311,8 +292,8 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     args: Words | None = None
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
-    shape: str | None = None
-    image: str | None = None
+    shape: Text | None = None
+    image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     max_runtime: Runtime | None = None
     logging: Logging | None = None

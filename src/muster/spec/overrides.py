@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.decode import decode, names
-from muster.spec.models import GroupOverrides, JobSpec, NodeGroup, RunOverrides
+from muster.spec.decode import decode
+from muster.spec.models import RunOverrides
 from muster.spec.reader import absolute_source
+from muster.spec.wording import short
 
-_STEP = re.compile(r"([A-Za-z_][\w-]*)|\[([\w-]+)\]")
+# not compiled here: most runs set nothing, and compiling costs each of them 2 ms
+_PATH = r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[[\w-]+\])*"
+_STEP = r"[\w-]+"
 
 
 def overrides_from_mapping(data: Mapping[str, Any]) -> RunOverrides:
@@ -37,29 +40,134 @@ def overrides_from_flags(
     """From a command line.
 
     nodes: `4` or `workers=2`. env: `K=V`, `workers:K=V`, or `K` alone, taken from `environ`.
-    mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. sets: `PATH=VALUE`, the value in YAML.
-    Raises InvalidInput with every problem.
+    mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. sets: `PATH=VALUE`, the value in YAML. The flags with
+    a name of their own win over `sets`. Raises InvalidInput with every problem.
     """
-    data: dict[str, Any] = {}
-    problems: list[Problem] = []
+    flags = _Flags()
     for text in sets:
-        _set(data, text, problems)
+        flags.set(text)
     for text in nodes:
-        group, _, count = text.rpartition("=")
-        where = _group(data, group) if group else data
-        where["nodes"] = _number(count, "--nodes", problems)
+        flags.nodes(text)
     for text in env:
-        _env(data, text, environ or {}, problems)
+        flags.env(text, environ or {})
     if mounts:
-        data["mounts"] = [_mount(text) for text in mounts]
+        flags.mounts(mounts)
     if max_runtime is not None:
-        data["max_runtime"] = max_runtime
+        flags.put(f"--max-runtime {max_runtime}", ["max_runtime"], max_runtime)
     if args is not None:
-        data["args"] = list(args)
-    overrides = decode(RunOverrides, _absolute(data), problems)
+        flags.put("--", ["args"], list(args))
+    found: list[Problem] = []
+    overrides = decode(RunOverrides, _absolute(flags.data), found)
+    problems = [*flags.problems, *(flags.placed(problem) for problem in found)]
     if overrides is None or problems:
         raise InvalidInput(*problems)
     return overrides
+
+
+class _Flags:
+    """Flags as the data `decode` reads, and which flag said what.
+
+    A flag is named in messages as it was typed, but for the value of an environment variable.
+    """
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+        self._said: dict[str, str] = {}
+
+    def put(self, flag: str, steps: Sequence[str], value: Any) -> None:
+        """flag: as what it is told; "" if the path is as good a name."""
+        where = self.data
+        for number, step in enumerate(steps[:-1], 1):
+            inner = where.setdefault(step, {})
+            if not isinstance(inner, dict):
+                path = _join(steps[:number])
+                by = next((self._said[p] for p in _around(path) if p in self._said), "another flag")
+                text = f"{path} was given a value of its own by {by}"
+                self.problems.append(Problem(flag or _join(steps), text, "keep the one you mean"))
+                return
+            where = inner
+        where[steps[-1]] = value
+        if flag:
+            self._said[_join(steps)] = flag
+
+    def nodes(self, text: str) -> None:
+        group, equals, count = text.rpartition("=")
+        if not (count.isascii() and count.isdigit() and len(count) < 10) or (equals and not group):
+            problem = f"{short(text)} is not a number of nodes"
+            self.problems.append(Problem("--nodes", problem, "write 4 or workers=4"))
+            return
+        self.put("", [*_group(group), "nodes"], int(count))
+
+    def env(self, text: str, environ: Mapping[str, str]) -> None:
+        left, equals, value = text.partition("=")
+        group, colon, name = left.rpartition(":")
+        if not name or (colon and not group):
+            problem = f"{short(left)} names no {'group' if name else 'variable'}"
+            self.problems.append(Problem("--env", problem, "write K=V or workers:K=V"))
+        elif not equals and name not in environ:
+            hint = f"write {name}=VALUE, or set it before"
+            problem = f"{name} is not set in your environment"
+            self.problems.append(Problem("--env", problem, hint))
+        else:
+            value = value if equals else environ[name]
+            self.put(f"--env {left}", [*_group(group), "env", name], value)
+
+    def mounts(self, texts: Sequence[str]) -> None:
+        self.put("--mount", ["mounts"], [_mount(text) for text in texts])
+        for number, text in enumerate(texts):
+            self._said[f"mounts[{number}]"] = f"--mount {text}".strip()
+
+    def set(self, text: str) -> None:
+        from muster.spec.yaml import load
+
+        path, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(_PATH, path):
+            problem = f"{short(text)} is not PATH=VALUE"
+            self.problems.append(Problem("--set", problem, "as in resources.cpus=2"))
+            return
+        steps = re.findall(_STEP, path)
+        if steps[0] == "node_groups" and len(steps) < 3:
+            hint = "as in node_groups.NAME.nodes=2"
+            self.problems.append(Problem("--set", f"{path} names no setting", hint))
+            return
+        if "env" in steps[:-1]:
+            self.put(f"--set {path}", steps, value)  # a variable is text, as with --env
+            return
+        try:
+            data = load(value, "--set", _join(steps))[0] if value else ""
+        except InvalidInput as error:
+            self.problems += [Problem(f"--set {text}", p.message, p.hint) for p in error.problems]
+        else:
+            self.put(f"--set {text}", steps, data)
+
+    def placed(self, problem: Problem) -> Problem:
+        """The problem with the flag it is of, instead of a path into data nobody wrote."""
+        for path in _around(problem.path):
+            if path in self._said:
+                rest = problem.path[len(path) :].lstrip(".")
+                text = f"{rest}: {problem.message}" if rest else problem.message
+                return Problem(self._said[path], text, problem.hint)
+        said = [flag for path, flag in self._said.items() if path.startswith(problem.path)]
+        return problem._replace(path=said[0]) if said else problem
+
+
+def _group(name: str) -> list[str]:
+    return ["node_groups", name] if name else []
+
+
+def _join(steps: Sequence[str]) -> str:
+    """As `decode` writes paths: groups by name in brackets."""
+    if steps[0] == "node_groups" and len(steps) > 1:
+        return ".".join([f"node_groups[{steps[1]}]", *steps[2:]])
+    return ".".join(steps)
+
+
+def _around(path: str) -> Iterator[str]:
+    """The path and all it is in, from the inside out."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def _absolute(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,33 +187,6 @@ def _absolute(data: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _number(text: str, flag: str, problems: list[Problem]) -> int | None:
-    if text.isdigit():
-        return int(text)
-    problems.append(Problem(flag, f"{text!r} is not a number of nodes", "write 4 or workers=4"))
-    return None
-
-
-def _group(data: dict[str, Any], name: str) -> dict[str, Any]:
-    groups: dict[str, dict[str, Any]] = data.setdefault("node_groups", {})
-    return groups.setdefault(name, {})
-
-
-def _env(
-    data: dict[str, Any], text: str, environ: Mapping[str, str], problems: list[Problem]
-) -> None:
-    left, given, value = text.partition("=")
-    group, _, name = left.rpartition(":")
-    if not given:
-        if name not in environ:
-            hint = f"write {name}=VALUE, or set it before"
-            problems.append(Problem("--env", f"{name} is not set in your environment", hint))
-            return
-        value = environ[name]
-    where = _group(data, group) if group else data
-    where.setdefault("env", {})[name] = value
-
-
 def _mount(text: str) -> dict[str, Any]:
     mount: dict[str, Any] = {}
     if text.endswith((":ro", ":rw")):
@@ -117,41 +198,3 @@ def _mount(text: str) -> dict[str, Any]:
         mount["path"] = text[cut + 1 :]
         text = text[:cut]
     return {"source": text, **mount}
-
-
-def _set(data: dict[str, Any], text: str, problems: list[Problem]) -> None:
-    path, given, value = text.partition("=")
-    steps = [a or b for a, b in _STEP.findall(path)]
-    if not given or not steps:
-        problems.append(Problem("--set", f"{text!r} is not PATH=VALUE", "as in resources.cpus=2"))
-        return
-    problem = _settable(path, steps)
-    if problem is not None:
-        problems.append(problem)
-        return
-    from muster.spec.yaml import load
-
-    where = data
-    for step in steps[:-1]:
-        where = where.setdefault(step, {})
-    where[steps[-1]] = load(value, "--set")[0] if value else ""
-
-
-def _settable(path: str, steps: Sequence[str]) -> Problem | None:
-    """Why a run cannot set this path; None if it can. What is below it, decoding will tell."""
-    if steps[0] == "node_groups":
-        if len(steps) < 3:
-            return Problem("--set", f"{path} names no setting", "as in node_groups.NAME.nodes=2")
-        name, mine, jobs = steps[2], names(GroupOverrides), names(NodeGroup)
-    else:
-        name, mine, jobs = steps[0], names(RunOverrides), names(JobSpec)
-    if name in mine:
-        return None
-    if name in jobs:
-        text = f"{path} belongs to the Job; a run cannot change it"
-        return Problem("--set", text, f"change it in the spec; a run can change {', '.join(mine)}")
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, mine, 1)
-    hint = f'did you mean "{close[0]}"?' if close else f"a run can change {', '.join(mine)}"
-    return Problem("--set", f"{path}: there is no such setting", hint)

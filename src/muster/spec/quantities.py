@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import re
 
+from muster.spec.wording import Refused, say, short
+
 _DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?i?)B?", re.IGNORECASE)
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_DURATION = re.compile(rf"(?:{_NUMBER}\s*(?:ms|[smhdw])\s*)+")
+_DURATION_PART = re.compile(rf"({_NUMBER})\s*(ms|[smhdw])")
+_PLAIN = re.compile(rf"{_NUMBER}(?:e[+-]?\d+)?", re.IGNORECASE)
+_SIZE = re.compile(rf"({_NUMBER})\s*(?:([KMGTP])(I?))?B?", re.IGNORECASE)
 _POWERS = "KMGTP"
 
 
-def parse_duration(text: str | float) -> float:
+def parse_duration(value: object) -> float:
     """Seconds of `90s`, `10m`, `1h30m`, `1.5h`, `30d`; a bare number is seconds.
 
-    Raises ValueError.
+    Never negative, infinite or NaN. Raises ValueError.
     """
-    if isinstance(text, (int, float)):
-        return float(text)
-    cleaned = text.strip().lower()
-    try:
-        return float(cleaned)
-    except ValueError:
-        pass  # not a bare number
-    parts = _DURATION_PART.findall(cleaned)
-    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
-        raise ValueError(f"{text!r} is not a duration; write 90s, 10m, 1h30m or 30d")
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        text = f"must be a duration, not {say(value)}"
+        raise Refused(text, "write 90s, 10m, 1h30m or 30d")
+    cleaned = str(value).strip().lower()
+    if _PLAIN.fullmatch(cleaned):
+        seconds = float(cleaned)
+    elif _DURATION.fullmatch(cleaned):
+        parts = _DURATION_PART.findall(cleaned)
+        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    else:
+        raise Refused(f"{short(value)} is not a duration", "write 90s, 10m, 1h30m or 30d")
+    if seconds == float("inf"):
+        raise Refused(f"{short(value)} is longer than can be counted", "write 30d or less")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text `parse_duration` reads as exactly this."""
+    """A short text that `parse_duration` reads as exactly this."""
     if seconds != int(seconds):
-        return f"{seconds:g}s"
+        from decimal import Decimal
+
+        return f"{Decimal(repr(seconds)):f}s"
     left, text = int(seconds), ""
     for unit in ("d", "h", "m", "s"):
         count, left = divmod(left, int(_DURATION_UNITS[unit]))
@@ -40,26 +50,34 @@ def format_duration(seconds: float) -> str:
     return text or "0s"
 
 
-def parse_size(text: str | float) -> int:
+def parse_size(value: object) -> int:
     """Bytes of `4GiB`, `500MB`, `1.5Gi`, `1024`. Ki, Mi, ... are powers of 1024, K, M, ... of 1000.
 
     Raises ValueError.
     """
-    if isinstance(text, (int, float)):
-        return int(text)
-    match = _SIZE.fullmatch(text.strip())
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        text = f"must be a size, not {say(value)}"
+        raise Refused(text, "write 4GiB or 500MB")
+    match = _SIZE.fullmatch(str(value).strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a size; write 4GiB, 500MB or a number of bytes")
-    number, unit = match[1], match[2].upper()
-    base = 1024 if unit.endswith("I") else 1000
-    power = _POWERS.index(unit[0]) + 1 if unit and unit[0] in _POWERS else 0
-    return int(float(number) * base**power)
+        raise Refused(f"{short(value)} is not a size", "write 4GiB, 500MB or a number of bytes")
+    number, unit, binary = match.groups()
+    power = _POWERS.index(unit.upper()) + 1 if unit else 0
+    whole, _, fraction = number.partition(".")
+    # in whole numbers: a float would be off by bytes for the largest sizes
+    unit_size: int = (1024 if binary else 1000) ** power
+    scaled = int(f"{whole or 0}{fraction}") * unit_size
+    digits: int = 10 ** len(fraction)
+    size, rest = divmod(scaled, digits)
+    if rest and not unit:
+        raise Refused(f"{short(value)} is not a whole number of bytes", "write 4GiB or 500MB")
+    return size
 
 
 def format_size(size: int) -> str:
-    """A size for people: the largest binary unit that keeps it readable."""
+    """A size for people, to one decimal: 1.5GiB."""
     for power in range(len(_POWERS), 0, -1):
-        if size >= 1024**power:
-            text = f"{size / 1024**power:.1f}".removesuffix(".0")
-            return f"{text}{_POWERS[power - 1]}iB"
+        # 1023.99KiB would be written 1024KiB
+        if round(size / 1024 ** (power - 1), 1) >= 1024:
+            return f"{round(size / 1024**power, 1):g}{_POWERS[power - 1]}iB"
     return f"{size}B"

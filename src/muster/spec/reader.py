@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from muster.errors import InvalidInput, NotFound, Problem
-from muster.spec.decode import decode
+from muster.spec.decode import salvage
 from muster.spec.models import JobSpec
-from muster.spec.rules import check
-
-Lines = Mapping[str, int]
+from muster.spec.places import Lines, in_order, placed
+from muster.spec.rules import check, conflicts
 
 
 def read_spec(path: Path) -> JobSpec:
@@ -32,7 +32,8 @@ def read_spec(path: Path) -> JobSpec:
     data, lines = load(text, str(path))
     if isinstance(data, Mapping):
         _refuse_other_kinds(data, str(path))
-        data = {"name": _default_name(path), **data}
+        if data.get("name") is None:
+            data = {**data, "name": _default_name(path)}
     return spec_from_mapping(data, source=str(path), lines=lines, folder=path.absolute().parent)
 
 
@@ -45,11 +46,17 @@ def spec_from_mapping(
     paths are relative to (default: the working directory). Raises InvalidInput.
     """
     problems: list[Problem] = []
-    spec = decode(JobSpec, _absolute(data, folder or Path.cwd()), problems)
-    if spec is not None:
+    spec = salvage(JobSpec, _absolute(data, folder or Path.cwd()), problems)
+    if spec is None or problems:
+        # what is there and cannot be is told as well; what is missing may be among what is wrong
+        told = {problem.path for problem in problems}
+        more = conflicts(spec) if spec is not None else []
+        problems += [problem for problem in more if problem.path not in told]
+    else:
         problems = check(spec)
     if spec is None or problems:
-        raise InvalidInput(*(_placed(problem, source, lines or {}) for problem in problems))
+        known = lines or {}
+        raise InvalidInput(*(placed(p, source, known) for p in in_order(problems, known)))
     return spec
 
 
@@ -57,7 +64,7 @@ def _refuse_other_kinds(data: Mapping[str, Any], source: str) -> None:
     kind = data.get("kind")
     if kind is not None and ("apiVersion" in data or "spec" in data):
         text = f"this is a {kind} manifest, which this version cannot read"
-        raise InvalidInput(Problem("kind", text, "write a Muster spec (docs/spec.md)", source))
+        raise InvalidInput(Problem("kind", text, "docs/spec.md shows a Muster spec", source))
 
 
 def _default_name(path: Path) -> str:
@@ -66,28 +73,15 @@ def _default_name(path: Path) -> str:
     return cleaned or "job"
 
 
-def _placed(problem: Problem, source: str, lines: Lines) -> Problem:
-    if not source:
-        return problem
-    path = problem.path
-    while path and path not in lines:
-        # an error inside a value is on the line of the nearest thing around it
-        path = path.rpartition("[")[0] if path.endswith("]") else path.rpartition(".")[0]
-    line = lines.get(path)
-    place = f"{source}:{line}" if line is not None else source
-    return Problem(problem.path, problem.message, problem.hint, place)
-
-
 def _absolute(data: Any, folder: Path) -> Any:
     """Relative paths made absolute. What has the wrong shape is left for `decode` to refuse."""
     if not isinstance(data, Mapping):
         return data
     made = dict(data)
-    if isinstance(made.get("artifact"), str):
-        made["artifact"] = str(folder / Path(made["artifact"]).expanduser())
+    made["artifact"] = _path(made.get("artifact"), folder)
     logging = made.get("logging")
-    if isinstance(logging, Mapping) and isinstance(logging.get("directory"), str):
-        made["logging"] = {**logging, "directory": str(folder / logging["directory"])}
+    if isinstance(logging, Mapping):
+        made["logging"] = {**logging, "directory": _path(logging.get("directory"), folder)}
     made = _absolute_mounts(made, folder)
     groups = made.get("node_groups")
     if isinstance(groups, list):
@@ -107,8 +101,15 @@ def _absolute_mount(mount: Any, folder: Path) -> Any:
     return {**mount, "source": absolute_source(mount["source"], folder)}
 
 
+def _path(text: Any, folder: Path) -> Any:
+    if not isinstance(text, str) or not text:
+        return text
+    # leaves ~nobody as it is, where Path.expanduser raises
+    return str(folder / os.path.expanduser(text))
+
+
 def absolute_source(source: str, folder: Path) -> str:
     """A mount's source with a relative directory made absolute; exports and URLs as they are."""
     if "://" in source or ":/" in source or not source:
         return source
-    return str(folder / Path(source).expanduser())
+    return os.path.normpath(str(_path(source, folder)))

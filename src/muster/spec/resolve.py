@@ -11,18 +11,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
 from muster.spec.models import GroupOverrides, JobSpec, NodeGroup, RunOverrides
 from muster.spec.rules import check
+from muster.spec.wording import suggestion
 
 Origin = Literal["job", "override", "default"]
 
 #: What the one group of `nodes: N` is called.
 DEFAULT_GROUP = "workers"
 _INHERITED = ("command", "args", "image")
+_DEFAULTS = JobSpec()
 
 
 class Resolved(Struct, frozen=True):
@@ -38,10 +40,15 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     problems = _unknown_groups(written, overrides)
     if problems:
         raise InvalidInput(*problems)
-    groups = tuple(_group(job, group, overrides) for group in written)
+    origins: dict[str, Origin] = dict(_job_origins(job, overrides))
+    groups = []
+    for group in written:
+        merged, theirs = _merge(job, group, overrides)
+        groups.append(merged)
+        origins |= {f"node_groups[{group.name}].{name}": origin for name, origin in theirs.items()}
     spec = replace(
         job,
-        node_groups=groups,
+        node_groups=tuple(groups),
         nodes=None,
         startup_probe=None,
         min_success=None,
@@ -57,7 +64,7 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     problems = check(spec)
     if problems:
         raise InvalidInput(*problems)
-    return Resolved(spec, dict(_origins(job, overrides, spec)))
+    return Resolved(spec, origins)
 
 
 def _shorthand(job: JobSpec) -> NodeGroup:
@@ -70,84 +77,80 @@ def _shorthand(job: JobSpec) -> NodeGroup:
 
 
 def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> list[Problem]:
-    from difflib import get_close_matches
-
     known = [group.name for group in groups]
-    problems = []
-    for name in overrides.node_groups:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(known)}"
-            problems.append(Problem(f"node_groups[{name}]", f"no group named {name!r}", hint))
+    problems = [
+        Problem(f"node_groups[{name}]", f"no group named {name!r}", suggestion(name, known))
+        for name in overrides.node_groups
+        if name not in known
+    ]
     if overrides.nodes is not None and len(known) > 1:
         hint = f"say for which: --nodes {known[0]}={overrides.nodes}"
         problems.append(Problem("nodes", f"the job has the groups {', '.join(known)}", hint))
     return problems
 
 
-def _group(job: JobSpec, group: NodeGroup, overrides: RunOverrides) -> NodeGroup:
+def _merge(
+    job: JobSpec, group: NodeGroup, overrides: RunOverrides
+) -> tuple[NodeGroup, dict[str, Origin]]:
+    """The group with all it inherits, and where each of its settings is from."""
     own = overrides.node_groups.get(group.name, GroupOverrides())
-    changes: dict[str, Any] = {
-        name: _first(
-            getattr(own, name, None),
-            getattr(overrides, name, None),
-            getattr(group, name),
-            getattr(job, name),
-        )
-        for name in _INHERITED
-    }
-    for level in (own, overrides, group, job):
+    # whoever comes first wins
+    levels: tuple[tuple[Any, Origin], ...] = (
+        (own, "override"),
+        (overrides, "override"),
+        (group, "job"),
+        (job, "job"),
+    )
+    changes: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    for name, said in (
+        ("nodes", own.nodes if own.nodes is not None else overrides.nodes),
+        ("replicas", own.replicas),
+    ):
+        changes[name] = getattr(group, name) if said is None else said
+        given: Origin = "default" if getattr(group, name) == 1 else "job"
+        origins[name] = given if said is None else "override"
+    for name in _INHERITED:
+        for level, origin in levels:
+            if getattr(level, name, None) is not None:
+                changes[name], origins[name] = getattr(level, name), origin
+                break
+    for level, origin in levels:
         if level.resources is not None or level.shape is not None:
             changes |= {"resources": level.resources, "shape": level.shape}
+            origins["shape" if level.resources is None else "resources"] = origin
             break
-    changes["env"] = {**job.env, **group.env, **overrides.env, **own.env}
-    changes["mounts"] = _first(own.mounts, overrides.mounts, (*job.mounts, *group.mounts))
-    changes["nodes"] = _first(own.nodes, overrides.nodes, group.nodes)
-    changes["replicas"] = _first(own.replicas, group.replicas)
-    return replace(group, **changes)
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _origins(job: JobSpec, overrides: RunOverrides, spec: JobSpec) -> Iterator[tuple[str, Origin]]:
-    written = asdict(job)
-    defaults = asdict(JobSpec())
-    for name in ("framework", "processes_per_node", "startup", "network", "grace_period"):
-        yield name, "default" if written[name] == defaults[name] else "job"
-    for name in ("max_runtime", "logging"):
-        said = getattr(overrides, name) is not None
-        given: Origin = "default" if written[name] == defaults[name] else "job"
-        yield name, "override" if said else given
-    mine = {group.name: group for group in job.node_groups}
-    for group in spec.node_groups:
-        own = overrides.node_groups.get(group.name, GroupOverrides())
-        yield from _group_origins(job, mine.get(group.name), overrides, own, group)
-
-
-def _group_origins(
-    job: JobSpec,
-    written: NodeGroup | None,
-    overrides: RunOverrides,
-    own: GroupOverrides,
-    group: NodeGroup,
-) -> Iterator[tuple[str, Origin]]:
-    path = f"node_groups[{group.name}]"
-    empty = NodeGroup(name=group.name)
-    for name in ("nodes", "replicas", "command", "args", "resources", "shape", "image", "mounts"):
-        value = getattr(group, name)
-        if any(getattr(level, name, None) not in (None, ()) for level in (own, overrides)):
-            yield f"{path}.{name}", "override"
-        elif value != getattr(empty, name) or (written is None and getattr(job, name, None)):
-            yield f"{path}.{name}", "job"
-        elif name in ("nodes", "replicas"):
-            yield f"{path}.{name}", "default"
+    mounts = own.mounts if own.mounts is not None else overrides.mounts
+    changes["mounts"] = (*job.mounts, *group.mounts) if mounts is None else mounts
+    if mounts is not None or changes["mounts"]:
+        origins["mounts"] = "job" if mounts is None else "override"
     for name in ("startup_probe", "min_success"):
         if getattr(group, name) is not None:
-            yield f"{path}.{name}", "job"
-    for key in group.env:
-        yield f"{path}.env.{key}", "override" if key in {**overrides.env, **own.env} else "job"
+            origins[name] = "job"
+    changes["env"] = {}
+    for level, origin in reversed(levels):
+        changes["env"] |= level.env
+        origins |= {f"env.{name}": origin for name in level.env}
+    return replace(group, **changes), origins
+
+
+def _job_origins(job: JobSpec, overrides: RunOverrides) -> Iterator[tuple[str, Origin]]:
+    for name in ("artifact", "entrypoint"):
+        if getattr(job, name) is not None:
+            yield name, "job"
+    for name in (
+        "framework",
+        "processes_per_node",
+        "startup",
+        "network",
+        "grace_period",
+        "max_runtime",
+        "logging",
+    ):
+        if getattr(overrides, name, None) is not None:
+            yield name, "override"
+        else:
+            yield name, "default" if getattr(job, name) == getattr(_DEFAULTS, name) else "job"
 
 
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:

@@ -5,12 +5,65 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
-from muster.spec.models import MAX_ENV_CHARACTERS, JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.models import (
+    MAX_ENV_CHARACTERS,
+    MAX_NODES,
+    JobSpec,
+    Mount,
+    NodeGroup,
+    StartupProbe,
+)
+
+_TAKEN = ("/", "/proc", "/sys", "/dev")
 
 
 def check(spec: JobSpec) -> list[Problem]:
     """What is wrong with a spec as it was written."""
+    return [*_missing(spec), *_numbers(spec), *conflicts(spec)]
+
+
+def conflicts(spec: JobSpec) -> list[Problem]:
+    """Things that are there and exclude each other: true even of a spec that was read in part."""
     return [*_job(spec), *_duplicates(spec), *_groups(spec)]
+
+
+def _missing(spec: JobSpec) -> Iterator[Problem]:
+    if spec.entrypoint is not None and spec.artifact is None:
+        yield Problem("entrypoint", "there is no artifact to look for it in", "give an artifact")
+    for path, probe in _probes(spec):
+        if probe is not None and probe.exec_ is None and probe.tcp is None and probe.file is None:
+            hint = "give exactly one of exec, tcp and file"
+            yield Problem(path, "has neither exec, tcp nor file", hint)
+    if spec.artifact is not None or spec.command is not None:
+        return
+    if not spec.node_groups:
+        yield Problem("", "nothing to run", "give an artifact or a command")
+    for number, group in enumerate(spec.node_groups):
+        if group.command is None:
+            text = f"nothing to run in group {group.name}"
+            hint = "give it a command, or the job an artifact"
+            yield Problem(f"node_groups[{number}]", text, hint)
+
+
+def _probes(spec: JobSpec) -> Iterator[tuple[str, StartupProbe | None]]:
+    yield "startup_probe", spec.startup_probe
+    for number, group in enumerate(spec.node_groups):
+        yield f"node_groups[{number}].startup_probe", group.startup_probe
+
+
+def _numbers(spec: JobSpec) -> Iterator[Problem]:
+    if spec.min_success is not None and spec.min_success > 1 and not spec.node_groups:
+        text = f"{spec.min_success} replicas cannot succeed where there is 1"
+        yield Problem("min_success", text, "write a group with replicas instead of nodes")
+    for number, group in enumerate(spec.node_groups):
+        if group.min_success is not None and group.min_success > group.replicas:
+            text = f"{group.min_success} replicas cannot succeed where there are {group.replicas}"
+            path = f"node_groups[{number}].min_success"
+            yield Problem(path, text, f"at most {group.replicas}")
+    total = sum(group.nodes * group.replicas for group in spec.node_groups) or spec.nodes or 1
+    if total > MAX_NODES:
+        path = "node_groups" if spec.node_groups else "nodes"
+        yield Problem(path, f"{total:,} nodes in all", f"a run can have {MAX_NODES:,}")
 
 
 def _job(spec: JobSpec) -> Iterator[Problem]:
@@ -19,23 +72,9 @@ def _job(spec: JobSpec) -> Iterator[Problem]:
             if getattr(spec, name) is not None:
                 hint = "say it for the groups it is meant for"
                 yield Problem(name, "cannot stand beside node_groups", hint)
-    if spec.resources is not None and spec.shape is not None:
-        yield _both("", spec.shape)
-    if spec.entrypoint is not None and spec.artifact is None:
-        yield Problem("entrypoint", "there is no artifact to look for it in", "give an artifact")
     if spec.command is not None and spec.entrypoint is not None:
         yield Problem("command", "stands beside entrypoint", "keep the one you mean")
-    if spec.artifact is None:
-        nothing = [g.name for g in spec.node_groups if g.command is None]
-        if spec.command is None and (nothing or not spec.node_groups):
-            where = f" in group {', '.join(nothing)}" if nothing else ""
-            yield Problem("", f"nothing to run{where}", "give an artifact or a command")
-    if spec.startup_probe is not None:
-        yield from _probe("startup_probe", spec.startup_probe)
-    if spec.min_success is not None and spec.min_success > 1 and not spec.node_groups:
-        text = f"{spec.min_success} replicas cannot succeed where there is 1"
-        yield Problem("min_success", text, "write a group with replicas instead of nodes")
-    yield from _empty("command", spec.command)
+    yield from _own("", spec)
 
 
 def _duplicates(spec: JobSpec) -> Iterator[Problem]:
@@ -48,39 +87,37 @@ def _duplicates(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _groups(spec: JobSpec) -> Iterator[Problem]:
-    yield from _env("env", spec.env)
+    too_long = list(_env("env", spec.env))
+    yield from too_long
     yield from _mounts("mounts", spec.mounts)
     for number, group in enumerate(spec.node_groups):
-        yield from _group(f"node_groups[{number}]", group, spec)
+        path = f"node_groups[{number}]"
+        yield from _own(f"{path}.", group)
+        if not too_long:  # a group cannot help what the job gives it
+            yield from _env(f"{path}.env", {**spec.env, **group.env})
+        yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
 
 
-def _group(path: str, group: NodeGroup, spec: JobSpec) -> Iterator[Problem]:
-    if group.min_success is not None and group.min_success > group.replicas:
-        text = f"{group.min_success} replicas cannot succeed where there are {group.replicas}"
-        yield Problem(f"{path}.min_success", text, f"at most {group.replicas}")
-    if group.resources is not None and group.shape is not None:
-        yield _both(f"{path}.", group.shape)
-    if group.startup_probe is not None:
-        yield from _probe(f"{path}.startup_probe", group.startup_probe)
-    yield from _empty(f"{path}.command", group.command)
-    yield from _env(f"{path}.env", {**spec.env, **group.env})
-    yield from _mounts(f"{path}.mounts", (*spec.mounts, *group.mounts))
-
-
-def _both(prefix: str, shape: str) -> Problem:
-    text = f"stands beside shape {shape!r}, which says the same"
-    return Problem(f"{prefix}resources", text, "keep the one you mean")
+def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
+    """What the job and a group have alike."""
+    if level.resources is not None and level.shape is not None:
+        text = f"stands beside shape {level.shape!r}, which says the same"
+        yield Problem(f"{prefix}resources", text, "keep the one you mean")
+    if level.startup_probe is not None:
+        yield from _probe(f"{prefix}startup_probe", level.startup_probe)
+    yield from _program(f"{prefix}command", level.command)
 
 
 def _probe(path: str, probe: StartupProbe) -> Iterator[Problem]:
-    given = [n for n, v in (("exec", probe.exec_), ("tcp", probe.tcp), ("file", probe.file)) if v]
-    if len(given) != 1:
-        text = f"has {' and '.join(given) or 'neither exec, tcp nor file'}"
-        yield Problem(path, text, "give exactly one of exec, tcp and file")
+    looks = {"exec": probe.exec_, "tcp": probe.tcp, "file": probe.file}
+    given = [name for name, look in looks.items() if look is not None]
+    if len(given) > 1:
+        yield Problem(path, f"has {' and '.join(given)}", "give exactly one of exec, tcp and file")
+    yield from _program(f"{path}.exec", probe.exec_)
 
 
-def _empty(path: str, command: Sequence[str] | None) -> Iterator[Problem]:
-    if command is not None and not command:
+def _program(path: str, command: Sequence[str] | None) -> Iterator[Problem]:
+    if command is not None and not (command and command[0]):
         yield Problem(path, "is empty", "give a program to run")
 
 
@@ -91,13 +128,24 @@ def _env(path: str, env: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(path, text, "put large values into a file")
 
 
-def _mounts(path: str, mounts: Sequence[Mount]) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for mount in mounts:
+def _mounts(
+    path: str, mounts: Sequence[Mount], inherited: Sequence[Mount] = ()
+) -> Iterator[Problem]:
+    seen = {mount.destination: mount.source for mount in inherited}
+    for number, mount in enumerate(mounts):
         where = mount.destination
-        if where == "/":
-            yield Problem(path, f"{mount.source} cannot be mounted over /", "give it a path")
+        last = mount.source.rstrip("/").rsplit("/", 1)[-1]
+        place = f"{path}[{number}]"
+        if mount.path is None and (last in ("", ".", "..") or last.endswith(":")):
+            text = f"{mount.source} has no name to be mounted under"
+            yield Problem(place, text, "give it a path")
+        elif mount.path is not None and ".." in mount.path.split("/"):
+            text = f"{mount.path} leads out of where it begins"
+            yield Problem(f"{place}.path", text, "write it without ..")
+        elif where in _TAKEN:
+            text = f"{mount.source} cannot be mounted over {where}"
+            yield Problem(place, text, "give it another path")
         elif where in seen:
             text = f"{seen[where]} and {mount.source} are both mounted at {where}"
-            yield Problem(path, text, "give one of them another path")
+            yield Problem(place, text, "give one of them another path")
         seen.setdefault(where, mount.source)

@@ -85,7 +85,12 @@ def reference_markdown() -> str:
         "`python -m muster.spec.schema`; `muster schema` prints the same as a JSON Schema for "
         "editors.\n",
         "Durations are written `90s`, `10m`, `1h30m`, `30d`; sizes `4GiB`, `500MB`. A relative "
-        "path is relative to the spec's file.\n",
+        "path is relative to the spec's file. A field that is left empty is as one that is not "
+        "there. What programs get as text (env, args, command, tags) is taken as it is written: "
+        "`010` stays `010`, `1.10` stays `1.10`, `yes` stays `yes`.\n",
+        "A shape is a name from the catalogue that ships, or from your own `shapes.yaml` under "
+        "`MUSTER_HOME`; `local` is all of this machine. A flexible shape may be given its OCPUs "
+        "and memory: `VM.Standard.E5.Flex:4:64GiB`.\n",
     ]
     for model in _MODELS:
         parts += _section(model)

@@ -7,14 +7,18 @@ OCI: listJobShapes. A flexible shape may be given its size: `VM.Standard.E5.Flex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.decode import decode
+from muster.spec.models import Positive, Size
+from muster.spec.places import placed
 from muster.spec.quantities import parse_size
+from muster.spec.wording import close_to, say
 from muster.spec.yaml import load
 
 CATALOGUE = Path(__file__).with_name("shapes.yaml")
@@ -35,13 +39,27 @@ class Shape(Struct, frozen=True):
     local: bool = False
 
 
+class _Entry(Struct, frozen=True, kw_only=True):
+    """What a catalogue says of a shape. arm: one CPU a core instead of two."""
+
+    ocpus: Positive
+    memory: Size
+    cpus: Positive | None = None
+    gpus: Annotated[int, Meta(ge=0)] = 0
+    gpu: str = ""
+    arm: bool = False
+    flex: bool = False
+    local: bool = False
+
+
 def find_shape(text: str, own: Path | None = None) -> Shape:
     """The shape of that name. own: a person's catalogue. Raises InvalidInput."""
     name, _, size = text.partition(":")
     known = catalogue(own)
     if name not in known:
-        close = get_close_matches(name, known, 3, 0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"see {CATALOGUE.name}"
+        begun = [other for other in known if name and other.lower().startswith(name.lower())]
+        close = begun[:3] or close_to(name, known, 3, 0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`local` is this machine"
         raise InvalidInput(Problem("shape", f"no shape named {name!r}", hint))
     return _sized(known[name], size) if size else known[name]
 
@@ -64,43 +82,50 @@ def check_multinode(shape: Shape, nodes: int) -> list[Problem]:
 
 
 def _sized(shape: Shape, size: str) -> Shape:
-    ocpus, _, memory = size.partition(":")
     if not shape.flex:
         text = f"{shape.name} is not flexible; it cannot be {size}"
         raise InvalidInput(Problem("shape", text, f"write {shape.name}"))
+    ocpus, _, memory = size.partition(":")
     try:
         cores = float(ocpus)
-        amount = parse_size(memory) if memory else int(shape.memory / shape.ocpus * cores)
-    except ValueError:
+        share = int(shape.memory / shape.ocpus * cores)
+        amount = parse_size(memory) if memory else share
+    except (ValueError, OverflowError):
+        cores = amount = 0
+    if not (cores > 0 and amount > 0):
         text = f"{size!r} is no size for {shape.name}"
-        raise InvalidInput(Problem("shape", text, f"write {shape.name}:4:64GiB")) from None
-    threads = shape.cpus / shape.ocpus
-    return Shape(shape.name, cores, cores * threads, amount, shape.gpus, shape.gpu, True)
+        raise InvalidInput(Problem("shape", text, f"write {shape.name}:4:64GiB"))
+    return replace(shape, ocpus=cores, cpus=cores * shape.cpus / shape.ocpus, memory=amount)
 
 
 def _read(path: Path) -> Iterator[tuple[str, Shape]]:
-    data, lines = load(path.read_text(), str(path))
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
+    data, lines = load(text, str(path))
     if not isinstance(data, Mapping):
-        raise InvalidInput(Problem("", "must be a mapping of names to shapes", "", str(path)))
-    for name, entry in data.items():
-        try:
-            yield str(name), _shape(str(name), entry)
-        except (KeyError, TypeError, ValueError) as error:
-            place = f"{path}:{lines.get(str(name), 1)}"
-            what = f"missing {error}" if isinstance(error, KeyError) else str(error)
-            hint = "a shape has ocpus and memory, perhaps cpus, gpus, gpu, flex, local"
-            raise InvalidInput(Problem(str(name), what, hint, place)) from None
+        text = f"must be a mapping of names to shapes, not {say(data)}"
+        raise InvalidInput(Problem("", text, "write NAME: {ocpus: 4, memory: 64GiB}", str(path)))
+    problems: list[Problem] = []
+    entries = {name: decode(_Entry, entry, problems, name) for name, entry in data.items()}
+    if problems:
+        raise InvalidInput(*(placed(problem, str(path), lines) for problem in problems))
+    for name, entry in entries.items():
+        if entry is not None:
+            yield name, _shape(name, entry)
 
 
-def _shape(name: str, entry: Mapping[str, Any]) -> Shape:
-    ocpus = float(entry["ocpus"])
+def _shape(name: str, entry: _Entry) -> Shape:
+    threads = 1 if entry.arm else 2
     return Shape(
         name=name,
-        ocpus=ocpus,
-        cpus=float(entry.get("cpus", ocpus * (1 if entry.get("arm") else 2))),
-        memory=parse_size(entry["memory"]),
-        gpus=int(entry.get("gpus", 0)),
-        gpu=str(entry.get("gpu", "")),
-        flex=bool(entry.get("flex", False)),
-        local=bool(entry.get("local", False)),
+        ocpus=entry.ocpus,
+        cpus=entry.ocpus * threads if entry.cpus is None else entry.cpus,
+        memory=entry.memory,
+        gpus=entry.gpus,
+        gpu=entry.gpu,
+        flex=entry.flex,
+        local=entry.local,
     )

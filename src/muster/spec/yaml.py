@@ -1,53 +1,156 @@
-"""YAML with line numbers, and without its traps: a key given twice is an error."""
+"""YAML with line numbers, and without its traps.
+
+A key given twice is an error. Keys are text, whatever YAML makes of `NO` or `1`. What ends up as
+text for a program (env, args, command, tags) stays as it was written: 010 is not 8 and 1.10 is
+not 1.1. Nesting and aliases are bounded, so no file can make us hang, swell or crash.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.wording import short
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_GUESSED_TAGS = {
+    f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp", "value")
+}
+_VERBATIM = re.compile(r"(.*\.)?((env|tags)\.[^.]+|(args|command|exec)(\[\d+\])?)")
+
+#: A spec needs six levels; libyaml runs out of stack somewhere beyond 10,000.
+MAX_DEPTH = 50
+#: With every alias written out. A large spec has some thousands.
+MAX_VALUES = 100_000
+
+#: What PyYAML says -> what to do about it.
+_WAYS_OUT = {
+    "mapping values are not allowed": 'put text that holds ": " in quotes',
+    "could not find expected ':'": "is there a colon and a space after the name?",
+    "a tab": "indent with spaces",
+    "unexpected end of stream": "a quote is opened here and never closed",
+    "found another document": "one file holds one job; remove the --- between",
+    "undefined alias": "a text that starts with * needs quotes",
+    "cannot start any token": "text that starts with @, ` or % needs quotes",
+    "constructor for the tag": "a text that starts with ! needs quotes",
+    "unhashable key": "a name cannot be a list or a mapping",
+}
 
 
-def load(text: str, source: str) -> tuple[Any, dict[str, int]]:
+def load(text: str, source: str, root: str = "") -> tuple[Any, dict[str, int]]:
     """The data of one document, and the line of every path in it (`node_groups[0].env.A`).
 
-    Raises InvalidInput.
+    root: the path the document itself stands at. Raises InvalidInput.
     """
-    loader = _Loader(text)
-    lines: dict[str, int] = {}
+    loader = None
     try:
+        _check_depth(text, source)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise InvalidInput(Problem("", "the file is empty", "see docs/spec.md", source))
-        _walk(node, "", lines, source)
-        return loader.construct_document(node), lines
-    except yaml.YAMLError as error:
-        raise InvalidInput(_broken(error, source)) from None
+        walk = _Walk(source)
+        walk.visit(node, root)
+        if walk.problems:
+            raise InvalidInput(*walk.problems)
+        return loader.construct_document(node), walk.lines
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise InvalidInput(_broken(error, text, source)) from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
 
 
-def _walk(node: yaml.Node, path: str, lines: dict[str, int], source: str) -> None:
-    lines.setdefault(path, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
+def _check_depth(text: str, source: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            place = f"{source}:{_line(event)}"
+            message = f"nested more than {MAX_DEPTH} levels deep"
+            raise InvalidInput(Problem("", message, "is a bracket left open?", place))
+
+
+class _Walk:
+    """Notes the line of every path, and settles which plain values are text."""
+
+    def __init__(self, source: str) -> None:
+        self.lines: dict[str, int] = {}
+        self.problems: list[Problem] = []
+        self._source = source
+        self._open: set[int] = set()
+        self._seen = 0
+
+    def visit(self, node: yaml.Node, path: str) -> None:
+        self._seen += 1
+        if id(node) in self._open or self._seen > MAX_VALUES:
+            endless = id(node) in self._open
+            what = "an alias that holds itself" if endless else f"more than {MAX_VALUES:,} values"
+            hint = "write it without & and *" if endless else "do aliases hold aliases?"
+            raise InvalidInput(Problem(path, what, hint, self._place(node)))
+        self.lines.setdefault(path, _line(node))
+        self._open.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            self._mapping(node, path)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, value in enumerate(node.value):
+                self.visit(value, f"{path}[{number}]")
+        elif _VERBATIM.fullmatch(path):
+            _as_written(node)
+        self._open.remove(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> None:
+        first: dict[str, int] = {}
         for key, value in node.value:
-            inner = f"{path}.{key.value}" if path else str(key.value)
-            line = key.start_mark.line + 1
-            if inner in lines:
-                text = f"given twice (first on line {lines[inner]})"
-                raise InvalidInput(Problem(inner, text, "remove one", f"{source}:{line}"))
-            lines[inner] = line
-            _walk(value, inner, lines, source)
-    elif isinstance(node, yaml.SequenceNode):
-        for number, value in enumerate(node.value):
-            _walk(value, f"{path}[{number}]", lines, source)
+            if isinstance(key, yaml.ScalarNode):
+                _as_written(key)
+            name, line = str(key.value), _line(key)
+            inner = f"{path}.{name}" if path else name
+            if name in first:
+                text = f"given twice (first on line {first[name]})"
+                self.problems.append(Problem(inner, text, "remove one", self._place(key)))
+            first.setdefault(name, line)
+            self.lines[inner] = line
+            self.visit(value, inner)
+
+    def _place(self, node: yaml.Node) -> str:
+        return f"{self._source}:{_line(node)}"
 
 
-def _broken(error: yaml.YAMLError, source: str) -> Problem:
+def _line(node: yaml.Node | yaml.Event) -> int:
+    return node.start_mark.line + 1 if node.start_mark is not None else 1
+
+
+def _as_written(node: yaml.Node) -> None:
+    if node.tag in _GUESSED_TAGS:
+        node.tag = _TEXT_TAG
+
+
+def _broken(error: Exception, text: str, source: str) -> Problem:
+    kind = "JSON" if source.endswith(".json") else "YAML"
+    if isinstance(error, yaml.reader.ReaderError):
+        what = f"holds the character {short(chr(error.character))}, which {kind} does not allow"
+        return Problem("", what, "remove it", source)
+    what = getattr(error, "problem", None) or str(error)
     mark = getattr(error, "problem_mark", None)
-    place = f"{source}:{mark.line + 1}" if mark is not None else source
-    what = getattr(error, "problem", None) or "it cannot be read"
-    return Problem("", f"not valid YAML: {what}", "check indentation, colons and quotes", place)
+    if "end of stream" in what:
+        # where a quote or bracket was opened says more than where the file ended
+        mark = getattr(error, "context_mark", None) or mark
+    place = source
+    if mark is not None:
+        lines = text.splitlines()
+        number = min(mark.line, len(lines) - 1)
+        place = f"{source}:{number + 1}"
+        if lines[number][mark.column : mark.column + 1] == "\t":
+            what = "a tab where spaces are needed"
+    usual = "commas, brackets" if kind == "JSON" else "indentation, colons"
+    hints = (hint for sign, hint in _WAYS_OUT.items() if sign in what)
+    hint = next(hints, f"check {usual} and quotes")
+    return Problem("", f"not valid {kind}: {what}", hint, place)

@@ -1,0 +1,105 @@
+"""What was probably meant by a field that is not there. Imported only when there is one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from muster.errors import Problem
+from muster.spec import models
+from muster.spec.decode import names
+from muster.spec.wording import close_to
+
+#: What people write who come from a neighbouring tool.
+_NEIGHBOURS = {
+    "num_nodes": "nodes",
+    "nnodes": "nodes",
+    "node_count": "nodes",
+    "num_replicas": "replicas",
+    "minimum_success_replicas": "min_success",
+    "environment": "env",
+    "envs": "env",
+    "environment_variables": "env",
+    "nproc_per_node": "processes_per_node",
+    "procs_per_node": "processes_per_node",
+    "ntasks_per_node": "processes_per_node",
+    "volumes": "mounts",
+    "file_mounts": "mounts",
+    "storage_mounts": "mounts",
+    "timeout": "max_runtime",
+    "time_limit": "max_runtime",
+    "max_duration": "max_runtime",
+    "maximum_runtime": "max_runtime",
+    "entry_point": "entrypoint",
+    "run": "command",
+    "cmd": "command",
+    "commands": "command",
+    "arguments": "args",
+    "groups": "node_groups",
+    "replicated_jobs": "node_groups",
+    "startup_order": "startup",
+    "termination_grace_period": "grace_period",
+    "labels": "tags",
+    "script": "artifact",
+    "workdir": "artifact",
+    "working_dir": "artifact",
+    "source": "artifact",
+    "container": "image",
+    "docker_image": "image",
+    "instance_type": "shape",
+    "shape_name": "shape",
+    "cpu": "cpus",
+    "ocpus": "cpus",
+    "vcpus": "cpus",
+    "gpu": "gpus",
+    "accelerators": "gpus",
+    "mem": "memory",
+    "ram": "memory",
+    "memory_gb": "memory",
+    "readonly": "read_only",
+    "target": "path",
+    "destination": "path",
+    "mount_path": "path",
+    "src": "source",
+    "dir": "directory",
+    "folder": "directory",
+    "probe": "startup_probe",
+    "readiness_probe": "startup_probe",
+    "failure_threshold": "threshold",
+    "port": "tcp",
+    "delay": "initial_delay",
+}
+
+#: Where else a field may belong, and how that is said.
+_PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
+    (models.JobSpec, "to the whole job: at the top of the spec"),
+    (models.NodeGroup, "to a group: node_groups: [{{name: workers, {name}: ...}}]"),
+    (models.Resources, "below resources: {{{name}: ...}}"),
+    (models.StartupProbe, "below startup_probe: {{{name}: ...}}"),
+)
+
+
+def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
+    """The problem of a field `model` does not have. where: its path."""
+    known = names(model)
+    if model in (models.RunOverrides, models.GroupOverrides):
+        job = names(models.JobSpec if model is models.RunOverrides else models.NodeGroup)
+        if name in job:
+            text = "belongs to the Job; a run cannot change it"
+            return Problem(where, text, f"change the spec; a run can change {', '.join(known)}")
+    return Problem(where, "unknown field", _hint(model, name, known))
+
+
+def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> str:
+    plain = name.replace("-", "_")
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
+    meant = [snake, _NEIGHBOURS.get(snake, "")]
+    close = [text for text in meant if text in known] or close_to(snake, known, 1, 0.7)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    for other, place in _PLACES if model in (kind for kind, _ in _PLACES) else ():
+        theirs = names(other)
+        found = [text for text in meant if text in theirs] or close_to(snake, theirs, 1, 0.8)
+        if found and other is not model:
+            verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
+            return f"{verb} {place.format(name=found[0])}"
+    return f"there are: {', '.join(known)}"

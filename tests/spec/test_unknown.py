@@ -1,0 +1,67 @@
+"""What a person is told who wrote a field that is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.spec.decode import names
+from muster.spec.models import (
+    GroupOverrides,
+    JobSpec,
+    Logging,
+    Mount,
+    NodeGroup,
+    Resources,
+    RunOverrides,
+)
+from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "hint"),
+    [
+        (JobSpec, "framwork", 'did you mean "framework"?'),
+        (JobSpec, "nodeGroups", 'did you mean "node_groups"?'),
+        (JobSpec, "max-runtime", 'did you mean "max_runtime"?'),
+        (JobSpec, "nproc_per_node", 'did you mean "processes_per_node"?'),
+        (Mount, "readOnly", 'did you mean "read_only"?'),
+        (Resources, "ram", 'did you mean "memory"?'),
+        (
+            JobSpec,
+            "replicas",
+            "it belongs to a group: node_groups: [{name: workers, replicas: ...}]",
+        ),
+        (
+            JobSpec,
+            "repliicas",
+            'did you mean "replicas"? it belongs to a group: '
+            "node_groups: [{name: workers, replicas: ...}]",
+        ),
+        (JobSpec, "gpus", "it belongs below resources: {gpus: ...}"),
+        (JobSpec, "ocpus", 'did you mean "cpus"? it belongs below resources: {cpus: ...}'),
+        (NodeGroup, "max_runtime", "it belongs to the whole job: at the top of the spec"),
+        (Logging, "zzz", "there are: enabled, directory"),
+        (Resources, "bogus", "there are: cpus, memory, gpus"),
+    ],
+)
+def test_hint(model: Any, name: str, hint: str) -> None:
+    problem = unknown_field(model, f"here.{name}", name)
+    assert (problem.path, problem.message, problem.hint) == (f"here.{name}", "unknown field", hint)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [(RunOverrides, "framework"), (RunOverrides, "tags"), (GroupOverrides, "command")],
+)
+def test_what_belongs_to_the_job(model: Any, name: str) -> None:
+    problem = unknown_field(model, name, name)
+    assert problem.message == "belongs to the Job; a run cannot change it"
+    assert "a run can change nodes" in problem.hint
+
+
+def test_every_neighbours_field_leads_somewhere() -> None:
+    known = {n for model in (*(kind for kind, _ in _PLACES), Mount, Logging) for n in names(model)}
+    assert set(_NEIGHBOURS.values()) <= known
+    assert not set(_NEIGHBOURS) & set(names(JobSpec))

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from muster.errors import InvalidInput
+from muster.spec.yaml import MAX_DEPTH, load
+
+
+def refused(text: str, source: str = "f.yaml") -> str:
+    with pytest.raises(InvalidInput) as caught:
+        load(text, source)
+    return str(caught.value)
+
+
+def test_every_path_has_its_line() -> None:
+    data, lines = load("a: 1\nb:\n- c: 2\n  d:\n    e: 3\n- 4\n", "f")
+    assert data == {"a": 1, "b": [{"c": 2, "d": {"e": 3}}, 4]}
+    wanted = {"": 1, "a": 1, "b": 2, "b[0]": 3, "b[0].c": 3, "b[0].d": 4, "b[0].d.e": 5, "b[1]": 6}
+    assert lines == wanted
+
+
+def test_keys_are_text() -> None:
+    assert load("{NO: 1, 1: 2, 2024-01-01: 3, ~: 4}", "f")[0] == {
+        "NO": 1,
+        "1": 2,
+        "2024-01-01": 3,
+        None: 4,
+    }
+
+
+def test_anchors_and_merge_keys_work() -> None:
+    data, _ = load("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\n", "f")
+    assert data["b"] == {"x": 1, "y": 3}
+
+
+def test_text_below_a_root() -> None:
+    assert load("010", "--set", "tags.a")[0] == "010"
+    assert load("010", "--set", "resources.cpus")[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: 1\na: 2\nb: {c: 1, c: 2}\n",
+            "f.yaml:2: a: given twice (first on line 1) (remove one)\n"
+            "f.yaml:3: b.c: given twice (first on line 3) (remove one)",
+        ),
+        (
+            "a:\n\tb: 1\n",
+            "f.yaml:2: not valid YAML: a tab where spaces are needed (indent with spaces)",
+        ),
+        (
+            'x: 1\na: "b\nc: 1\n',
+            "f.yaml:2: not valid YAML: found unexpected end of stream "
+            "(a quote is opened here and never closed)",
+        ),
+        (
+            "a: b: c\n",
+            "f.yaml:1: not valid YAML: mapping values are not allowed in this context "
+            '(put text that holds ": " in quotes)',
+        ),
+        (
+            "a: *b\n",
+            "f.yaml:1: not valid YAML: found undefined alias "
+            "(a text that starts with * needs quotes)",
+        ),
+        (
+            "a: @b\n",
+            "f.yaml:1: not valid YAML: found character that cannot start any token "
+            "(text that starts with @, ` or % needs quotes)",
+        ),
+        (
+            "a: 1\n---\nb: 2\n",
+            "f.yaml:2: not valid YAML: but found another document "
+            "(one file holds one job; remove the --- between)",
+        ),
+        ("a: \x01\n", "f.yaml: holds the character '\\x01', which YAML does not allow (remove it)"),
+        ("a: &a [*a]\n", "f.yaml:1: a[0]: an alias that holds itself (write it without & and *)"),
+        ("# only a comment\n", "f.yaml: the file is empty (see docs/spec.md)"),
+    ],
+)
+def test_what_is_wrong_and_what_to_do(text: str, message: str) -> None:
+    assert refused(text) == message
+
+
+def test_json_is_called_json() -> None:
+    assert refused('{"a": 1', "f.json").startswith("f.json:1: not valid JSON: ")
+
+
+@pytest.mark.parametrize("tag", ["!!python/object:os.system", "!env", "!!python/name:os.system"])
+def test_no_tag_runs_or_reads_anything(tag: str) -> None:
+    assert "(a text that starts with ! needs quotes)" in refused(f"env: {{A: {tag} x}}\n")
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+def test_depth_is_bounded(opening: str) -> None:
+    assert "nested more than 50 levels deep" in refused(opening * 200_000)
+    nested = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert load(nested, "f")[0]
+
+
+def test_aliases_of_aliases_are_bounded() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    assert "more than 100,000 values (do aliases hold aliases?)" in refused("\n".join(lines))
+
+
+@given(
+    st.text(st.sampled_from("ab01:-[]{},&*!\"'#|>%@~ \n\t.=<"), max_size=40) | st.text(max_size=30)
+)
+@example("2024-13-45")
+@example("=")
+@example("? [a]\n: 1")
+def test_any_text_is_data_or_refused(text: str) -> None:
+    try:
+        _, lines = load(text, "f")
+    except InvalidInput as error:
+        assert error.problems
+    else:
+        assert lines
