@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -52,16 +53,18 @@ class Service:
     def __init__(self, home: Home | None = None, launcher: Launcher | None = None) -> None:
         self.home = home or default_home()
         self._launcher = launcher
+        self._once = RLock()  # several threads may share a service
         self._database: Database | None = None
 
     @property
     def db(self) -> Database:
         """The store, opened when first needed; runs that lost their supervisor are settled."""
-        if self._database is None:
-            self.home.prepare()
-            self._database = Database.open(self.home.database)
-            recover(self._database, self.home)
-        return self._database
+        with self._once:
+            if self._database is None:
+                self.home.prepare()
+                self._database = Database.open(self.home.database)
+                recover(self._database, self.home)
+            return self._database
 
     # --- jobs
 
@@ -182,11 +185,16 @@ class Service:
         try:
             bell.install(folder.bell)
             record = self._accept(draft)
-            launcher = self._launcher = self._launcher or Launcher.spawn()
-            launcher.start(self.home.root, run_id, held, environ or os.environ)
+            self._launch().start(self.home.root, run_id, held, environ or os.environ)
         finally:
             os.close(held)
         return record
+
+    def _launch(self) -> Launcher:
+        with self._once:
+            if self._launcher is None:
+                self._launcher = Launcher.spawn()
+            return self._launcher
 
     def _accept(self, draft: Draft) -> RunRecord:
         now = time.time()

@@ -17,6 +17,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from muster.errors import EngineError
@@ -29,6 +30,7 @@ class Launcher:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._turn = Lock()  # one request at a time, whichever thread it is from
 
     @classmethod
     def fork(cls) -> Launcher:
@@ -71,9 +73,10 @@ class Launcher:
         }
         data = json.dumps(request).encode()
         try:
-            socket.send_fds(self._sock, [_HEADER.pack(len(data))], [lease])
-            self._sock.sendall(data)
-            answer = self._sock.recv(4096).decode()
+            with self._turn:
+                socket.send_fds(self._sock, [_HEADER.pack(len(data))], [lease])
+                self._sock.sendall(data)
+                answer = self._sock.recv(4096).decode()
         except OSError as error:
             raise EngineError(f"cannot start a supervisor: {error.strerror}") from None
         if not answer.isdigit():
@@ -93,9 +96,9 @@ def serve_on(descriptor: int) -> None:
 
 def serve(sock: socket.socket) -> None:
     """Start a supervisor for each request until the submitter goes away."""
-    import muster.control.supervisor
-    import muster.engines.local.session  # noqa: F401  warm before the first request
+    from muster.control.supervisor import warm
 
+    warm()
     gc.collect()
     gc.freeze()  # what is loaded now is never collected, so children share its pages
     while True:

@@ -26,6 +26,7 @@ from muster.errors import MusterError
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
+from muster.storage.notify import Watcher
 from muster.store import runs
 from muster.store.database import Database
 
@@ -37,6 +38,14 @@ class Assignment(Struct, frozen=True):
     run_id: str
     environ: Mapping[str, str]
     python: str
+
+
+def warm() -> None:
+    """Load and compile what every supervisor needs, once, in the process they are forked from."""
+    import muster.engines.local.session  # noqa: F401
+
+    RunPlan.warm()
+    Watcher().close()
 
 
 def supervise(assignment: Assignment, isolation: Isolation) -> None:

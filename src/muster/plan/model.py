@@ -5,10 +5,11 @@ Loaded by the supervisor from JSON.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 
 class MountPlan(Struct, frozen=True):
@@ -140,6 +141,12 @@ class RunPlan(Struct, frozen=True):
         """As JSON-ready data; `from_json` is its inverse."""
         data: dict[str, Any] = to_builtins(self)
         return data
+
+    @classmethod
+    def warm(cls) -> None:
+        """Have the decoder compiled, which the first decoding does."""
+        with contextlib.suppress(ValidationError):
+            convert({}, cls)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunPlan:
