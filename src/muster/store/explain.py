@@ -46,15 +46,16 @@ def corrupt(path: Path, why: str) -> str:
     """
     from shlex import quote
 
-    file, rescued, broken = (quote(f"{path}{end}") for end in ("", ".rescued", ".broken"))
+    rescued = f"{path.name}.rescued"
+    file, folder = quote(str(path)), quote(f"{path.parent / 'broken'}")
+    into = quote(str(path.with_name(rescued)))
     end = f"PRAGMA user_version={len(MIGRATIONS)}; COMMIT;"
     dump = f"sqlite3 {file} .dump | grep -v -e ^ROLLBACK -e ^COMMIT; echo '{end}'"
-    aside = f"mkdir {broken} && mv {file} {file}-* {broken}/"
     return (
         f"the database {path} is corrupt ({why}); nothing was changed. "
-        f"To start afresh, put it aside: `{aside}`. "
-        f"To keep what can be read, before that: `{{ {dump}; }} | sqlite3 {rescued}`, "
-        f"and after it: `mv {rescued} {file}`"
+        f"To start afresh, put it aside: `mkdir {folder} && mv {file}* {folder}`. "
+        f"To keep what can be read, before that: `{{ {dump}; }} | sqlite3 {into}`, "
+        f"and after it: `mv {folder}/{quote(rescued)} {file}`"
     )
 
 

@@ -1,0 +1,77 @@
+"""Scripts into statements, and steps from version to version."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from muster.store.database import Database
+from muster.store.schema import MIGRATIONS, statements
+
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE a SET x = 1; DELETE FROM b; END"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("", []),
+        (" ;\n; ", []),
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT 1; SELECT 2;\n", ["SELECT 1", "SELECT 2"]),
+        ("SELECT ';'; SELECT 2", ["SELECT ';'", "SELECT 2"]),
+        (f"{TRIGGER};SELECT 2", [TRIGGER, "SELECT 2"]),
+        ("-- a; comment\nSELECT 1; SELECT 2", ["-- a; comment\nSELECT 1", "SELECT 2"]),
+    ],
+)
+def test_statements(script: str, expected: list[str]) -> None:
+    assert [statement.strip() for statement in statements(script)] == expected
+
+
+V1 = "CREATE TABLE parents (id TEXT PRIMARY KEY); CREATE TABLE children (of REFERENCES parents)"
+# as SQLite wants a column changed: a new table, filled, in place of the old one
+V2 = """
+    CREATE TABLE rebuilt (id TEXT PRIMARY KEY, born INTEGER NOT NULL);
+    INSERT INTO rebuilt SELECT id, 2000 FROM parents;
+    DROP TABLE parents;
+    ALTER TABLE rebuilt RENAME TO parents;
+"""
+
+
+def one_of_each(path: Path) -> None:
+    db = Database.open(path, migrations=[V1])
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO parents VALUES ('ann')")
+        connection.execute("INSERT INTO children VALUES ('ann')")
+    db.close()
+
+
+def test_a_table_that_others_refer_to_is_rebuilt_with_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    one_of_each(path)
+    db = Database.open(path, migrations=[V1, V2])
+    assert [tuple(row) for row in db.read("SELECT * FROM parents")] == [("ann", 2000)]
+    assert [tuple(row) for row in db.read("SELECT * FROM children")] == [("ann",)]
+    with pytest.raises(sqlite3.IntegrityError), db.transaction() as connection:
+        connection.execute("INSERT INTO children VALUES ('nobody')")
+    db.close()
+
+
+def test_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    one_of_each(path)
+    broken = "ALTER TABLE parents ADD nice; UPDATE parents SET nice = 1; SELECT nonsense"
+    with pytest.raises(sqlite3.OperationalError, match="nonsense"):
+        Database.open(path, migrations=[V1, V2, broken])
+    db = Database.open(path, migrations=[V1])
+    assert [tuple(row) for row in db.read("SELECT * FROM parents")] == [("ann",)]
+    db.close()
+
+
+def test_released_steps_make_the_tables(tmp_path: Path) -> None:
+    db = Database.open(tmp_path / "m.db")
+    names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert names == {"jobs", "runs", "nodes", "events"}
+    assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
+    db.close()
