@@ -167,7 +167,8 @@ def test_advice_takes_the_wal_along(tmp_path: Path) -> None:
         "import os, sys\n"
         "from pathlib import Path\n"
         "from muster.store.database import Database\n"
-        "with Database.open(Path(sys.argv[1])).transaction() as connection:\n"
+        "db = Database.open(Path(sys.argv[1]))\n"
+        "with db.transaction() as connection:\n"
         "    connection.execute('UPDATE jobs SET description = 1')\n"
         "os.kill(os.getpid(), 9)\n"
     )

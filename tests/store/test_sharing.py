@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
 
@@ -65,13 +67,13 @@ def ended_well(pid: int) -> bool:
 # --- forks
 
 
-def test_child_s_commits_survive_its_parent_s_close(db: Database) -> None:
-    """Given a child that uses the store, when its parent and everybody else close the file, then
-    the WAL the child writes to is still the file's."""
-    write(db, "parent")
+def child_that_outlives(path: Path, own: Callable[[], Database], let_go: Callable[[], None]) -> int:
+    """Fork a child that uses the store before and after `let_go`, and after everybody else has
+    closed the file, which deletes the WAL unless the child holds its locks."""
     go_on, child_wrote = os.pipe(), os.pipe()
 
     def child() -> None:
+        db = own()
         write(db, "child")
         os.write(child_wrote[1], b"!")
         os.read(go_on[0], 1)
@@ -79,11 +81,37 @@ def test_child_s_commits_survive_its_parent_s_close(db: Database) -> None:
 
     pid = in_child(child)
     os.read(child_wrote[0], 1)
-    db.close()
-    look_and_close(db.path)
+    let_go()
+    look_and_close(path)
     os.write(go_on[1], b"!")
-    assert ended_well(pid)
+    return pid
+
+
+def test_child_s_commits_survive_its_parent_s_close(db: Database) -> None:
+    write(db, "parent")
+    assert ended_well(child_that_outlives(db.path, lambda: db, db.close))
     assert written(db) == ["parent", "child", "child, later"]
+
+
+def test_child_of_a_parent_that_dropped_its_database(tmp_path: Path) -> None:
+    """Without closing it; the command line collects no garbage either."""
+    path = tmp_path / "m.db"
+
+    def own() -> Database:
+        return Database.open(path, migrations=TABLE)
+
+    def collect() -> None:
+        gc.collect()
+
+    gc.disable()
+    try:
+        write(own(), "parent")
+        pid = child_that_outlives(path, own, collect)
+    finally:
+        gc.enable()
+    assert ended_well(pid)
+    with closing(own()) as db:
+        assert written(db) == ["parent", "child", "child, later"]
 
 
 def test_parent_keeps_its_locks_when_a_child_uses_the_store(db: Database) -> None:

@@ -90,6 +90,11 @@ class Database:
                 self._connection.close()
                 self._connection = None
 
+    def __del__(self) -> None:
+        # a connection is part of a cycle: merely dropped it stays open until it is collected,
+        # and a child forked meanwhile inherits it with nobody left to tell
+        self.close()
+
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             _release_inherited()
