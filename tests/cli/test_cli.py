@@ -64,6 +64,12 @@ def test_failure_is_explained_by_its_cause() -> None:
     assert [node["state"] for node in run["nodes"]] == ["STOPPED", "STOPPED", "FAILED", "STOPPED"]
 
 
+def test_json_has_stdout_to_itself() -> None:
+    done = muster("run", "--json", "--", "echo", "hello")
+    assert json.loads(done.stdout)["state"] == "SUCCEEDED"
+    assert "workers/0 | hello\n" in done.stderr
+
+
 def test_run_object() -> None:
     run = data("run", "--json", "--nodes", "2", "--", "true")
     assert run["state"] == "SUCCEEDED"
@@ -297,7 +303,7 @@ def test_events_tell_the_story() -> None:
 
 def test_explain_starts_nothing(own_home: Path) -> None:
     text = ok("explain", "--nodes", "2", "--framework", "pytorch", "--", "true")
-    assert "network shared" in text
+    assert "network: shared" in text
     assert "WORLD_SIZE=2" in text
     assert data("runs", "list", "--json") == []
     assert data("explain", "--json", "--", "true")["groups"][0]["command"] == ["true"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +107,21 @@ def test_bad_flags(flags: dict[str, list[str]], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         overrides_from_flags(**flags, environ={})  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_mounts_of_folders_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`data:/in` is an export of the host `data`, unless there is a folder of that name."""
+    monkeypatch.chdir(tmp_path)
+    (one,) = overrides_from_flags(mounts=["data:/in"]).mounts or ()
+    assert (one.source, one.path) == ("data:/in", None)
+    (tmp_path / "data").mkdir()
+    given = ["data:/in", "data:in:ro", "./data"]
+    found = overrides_from_flags(mounts=given).mounts or ()
+    assert [(m.source, m.path, m.read_only) for m in found] == [
+        (str(tmp_path / "data"), "/in", False),
+        (str(tmp_path / "data"), "in", True),
+        (str(tmp_path / "data"), None, False),
+    ]
 
 
 def test_what_belongs_to_the_job_cannot_be_set() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -9,6 +10,8 @@ import click
 from muster.cli.output import print_json, print_table
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
+from muster.plan.model import GroupPlan, PortPlan, RunPlan
+from muster.plan.template import Facts
 
 _IGNORED = {"detach", "as_json"}
 
@@ -32,23 +35,45 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(plan.to_json())
         return
-    click.echo(f"job {draft.job.name}, {len(plan.nodes)} nodes, framework {plan.framework}")
-    click.echo(f"network {plan.network}: {plan.network_reason}")
-    order = "each group when the one before it is up" if plan.in_order else "all at once"
-    click.echo(f"startup: {order}")
-    for note in draft.notes:
-        click.echo(f"note: {note}")
+    _describe(plan)
     for group in plan.groups:
-        click.echo(
-            f"\ngroup {group.name}: {group.size} nodes, {group.min_success} of "
-            f"{group.replicas} replicas must succeed"
-        )
-        command = group.command or (plan.artifact.file_name if plan.artifact else "",)
-        click.echo(f"  runs {' '.join([*command, *group.args])}")
-        for mount in group.mounts:
-            click.echo(f"  {mount.source} at {mount.path} (${mount.variable})")
-        for name, value in {**group.env, **group.framework_env}.items():
-            click.echo(f"  {name}={value}")
+        _describe_group(plan, group)
     click.echo()
     rows = [(str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes]
     print_table(("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"), rows)
+
+
+def _describe(plan: RunPlan) -> None:
+    click.echo(f"job {plan.job_name}: {_count(len(plan.nodes), 'node')}")
+    click.echo(f"framework: {plan.framework}")
+    click.echo(f"network: {plan.network} ({plan.network_reason})")
+    order = "each group when the one before it is up" if plan.in_order else "all at once"
+    click.echo(f"startup: {order}")
+    for note in plan.notes:
+        click.echo(f"note: {note}")
+
+
+def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
+    least = f"{group.min_success} of its {_count(group.replicas, 'replica')} must succeed"
+    click.echo(f"\ngroup {group.name}: {_count(group.size, 'node')}, {least}")
+    code = plan.artifact
+    command = group.command or ((code.entrypoint or code.file_name,) if code else ())
+    click.echo(f"  runs {shlex.join([*command, *group.args])}")
+    for mount in group.mounts:
+        click.echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
+    ports = {port.name: _port(plan, port) for port in plan.ports}
+    first = Facts(plan, plan.nodes[group.first_rank], local_rank=0, attempt=0, ports=ports)
+    click.echo("  its first process gets, beside what every node does (docs/concepts.md):")
+    for name, value in group.env.items():
+        click.echo(f"    {name}={value}")
+    for name, template in group.framework_env.items():
+        click.echo(f"    {name}={first.fill(template)}")
+
+
+def _port(plan: RunPlan, port: PortPlan) -> int | str:
+    own = port.fixed or plan.network == "isolated"
+    return port.number if own else "(a free port)"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

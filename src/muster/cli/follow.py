@@ -13,13 +13,14 @@ from muster.storage.logs import StreamInfo
 
 
 class Printer:
-    """Writes chunks of whole lines to stdout, in bulk: as fast as the nodes write them.
+    """Writes chunks of whole lines to a descriptor, in bulk: as fast as the nodes write them.
 
     groups: name -> number of nodes, in order; for colours and the width of the prefix.
     """
 
-    def __init__(self, groups: Mapping[str, int], *, processes: int = 1) -> None:
-        self._color = use_color()
+    def __init__(self, groups: Mapping[str, int], *, processes: int = 1, to: int = 1) -> None:
+        self._to = to
+        self._color = use_color(to)
         self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
         nodes = sum(groups.values())
         self._processes = processes
@@ -47,4 +48,4 @@ class Printer:
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(1, view) :]
+            view = view[os.write(self._to, view) :]

@@ -111,21 +111,20 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     from muster.cli.output import exit_code_of, print_json
     from muster.client.logs import Selection
 
-    if as_json:
-        run.wait()
-        print_json(run.to_dict())
-        return exit_code_of(run.state)
     groups = {group.name: group.size for group in draft.plan.groups}
     for note in draft.notes:
         click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
     gc.enable()  # from here on we may live for days
     try:
-        printer = Printer(groups, processes=draft.plan.processes_per_node)
+        to = 2 if as_json else 1  # JSON has stdout to itself
+        printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
         printer.print(run.log_chunks(Selection(), follow=True))
         run.wait()
     except KeyboardInterrupt:
         return _interrupted(run)
     _summary(run, len(draft.plan.nodes))
+    if as_json:
+        print_json(run.to_dict())
     return exit_code_of(run.state)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +12,7 @@ from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
 
 if TYPE_CHECKING:
-    from muster.client.api import JobRun
+    from muster.client.api import JobRun, Setting
     from muster.store.records import RunSummary
 
 
@@ -127,14 +129,22 @@ def _show(run: JobRun) -> None:
     click.echo()
     print_table(
         ("SETTING", "VALUE", "FROM"),
-        [(s.path, _value(s.value), s.origin) for s in run.settings()],
+        [(s.path, _value(s), s.origin) for s in run.settings()],
     )
     click.echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
 
 
-def _value(value: object) -> str:
-    import json
+def _value(setting: Setting) -> str:
+    """A value as it would be written in a spec."""
+    value, name = setting.value, setting.path.rpartition(".")[2]
+    if name in ("max_runtime", "grace_period"):
+        from muster.spec.quantities import format_duration
 
+        return format_duration(value)
+    if value is None:
+        return "-"
+    if name in ("command", "args"):
+        return shlex.join(value)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -159,7 +159,8 @@ class JobRun:
         """Every effective setting, and where it came from."""
         from muster.spec.resolve import setting_value
 
-        spec = self._record.spec
+        # what the spec leaves to the framework was settled by the plan
+        spec = {**self._record.spec, "network": self._record.plan["network"]}
         return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
 
     @property

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
+from muster.control import lease
 from muster.control.watch import supervisor_end
 from muster.service import Service
 from muster.storage.log_reader import LogChunk, LogCursor
 from muster.storage.logs import StreamInfo
-from muster.storage.notify import Watcher
+from muster.storage.notify import Watcher, wait_for
 from muster.store.records import RunRecord
+
+_LOOK = 0.1  # seconds between looks at a run's lease, where the kernel does not tell
 
 
 class Selection(Struct, frozen=True):
@@ -63,10 +65,10 @@ class _Followed:
 
     def __init__(self, service: Service, run: RunRecord, folder: Path) -> None:
         self._folder = folder
+        self._lease = service.home.run_dir(run.id).lease
         self._end = supervisor_end(service.home, run.id)
         self._watcher: Watcher | None = None
-        self.ended = self._end is None
-        del run
+        self.ended = self._end is None and not lease.held(self._lease)
 
     def wait_until_there(self) -> None:
         """Return when the log exists, or never will."""
@@ -98,16 +100,12 @@ class _Followed:
         self._poll(self._watcher)
 
     def _poll(self, watcher: Watcher) -> None:
-        poll = select.poll()
-        descriptor = watcher.fileno()
-        if descriptor is not None and descriptor >= 0:
-            poll.register(descriptor, select.POLLIN)
         if self._end is not None:
-            poll.register(self._end, select.POLLIN)
-        patience = watcher.timeout()
-        for ready, _ in poll.poll(None if patience is None else patience * 1000):
-            if ready == self._end:
-                self.ended = True
+            self.ended = bool(wait_for(watcher, self._end))
+        else:
+            # no descriptor tells of its end on this system: look now and then
+            wait_for(watcher, timeout=_LOOK)
+            self.ended = not lease.held(self._lease)
         watcher.drain()
 
     def close(self) -> None:

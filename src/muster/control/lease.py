@@ -22,6 +22,14 @@ def acquire(path: Path) -> int | None:
     return descriptor
 
 
+def held(path: Path) -> bool:
+    """Whether somebody drives the run."""
+    descriptor = acquire(path)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
 def wait_until_free(path: Path) -> None:
     """Block until nobody drives the run. Returns at once if nobody does."""
     try:

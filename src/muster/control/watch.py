@@ -27,10 +27,8 @@ def supervisor_end(home: Home, run_id: str) -> int | None:
     except OSError:
         return None
     # the number may be another process's by now: then nobody holds the lease
-    held = lease.acquire(home.run_dir(run_id).lease)
-    if held is None:
+    if lease.held(home.run_dir(run_id).lease):
         return descriptor
-    os.close(held)
     os.close(descriptor)
     return None
 
@@ -61,9 +59,7 @@ def _wait_in_steps(db: Database, home: Home, run_id: str, deadline: float, timeo
     """Where the kernel cannot tell (no pidfd): look, at growing intervals of 5 to 100 ms."""
     pause = 0.005
     while True:
-        held = lease.acquire(home.run_dir(run_id).lease)
-        if held is not None:
-            os.close(held)
+        if not lease.held(home.run_dir(run_id).lease):
             return
         if time.monotonic() >= deadline:
             raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s")

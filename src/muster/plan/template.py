@@ -19,7 +19,7 @@ class Facts(Struct, frozen=True):
     node: NodePlan
     local_rank: int
     attempt: int
-    ports: Mapping[str, int]
+    ports: Mapping[str, int | str]
 
     def fill(self, template: str) -> str:
         """`template` with every placeholder replaced. Raises LookupError on an unknown one."""

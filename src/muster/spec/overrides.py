@@ -192,9 +192,9 @@ def _mount(text: str) -> dict[str, Any]:
     if text.endswith((":ro", ":rw")):
         mount["read_only"] = text.endswith(":ro")
         text = text[:-3]
-    # a colon belongs to a URL (s3://) or an export (host:/path) unless a path was before it
-    cut = text.rfind(":/", 1)
-    if cut > 0 and text[cut : cut + 3] != "://" and ("/" in text[:cut] or text[:1] == "."):
-        mount["path"] = text[cut + 1 :]
-        text = text[:cut]
+    # a colon may also belong to a URL (s3://) or an export (host:/path): what is there decides
+    source, colon, path = text.rpartition(":")
+    if colon and not path.startswith("//") and ("/" in source or Path(source).is_dir()):
+        mount["path"] = path
+        text = source
     return {"source": text, **mount}

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
-
-from msgspec import Struct
 
 from muster.engines.local import linux
 from muster.errors import EngineError
 from muster.plan.model import MountPlan, RunPlan
-
-
-class Placed(Struct, frozen=True):
-    """A mount and the directory of this machine that holds its bytes."""
-
-    mount: MountPlan
-    directory: Path
 
 
 def place(plan: RunPlan, folder: Path) -> dict[str, Path]:
@@ -53,64 +41,6 @@ def mount_exports(plan: RunPlan, placed: dict[str, Path]) -> None:
                 f"cannot mount {mount.source} (its error is in the run's supervisor.log); "
                 "mount it yourself and give the directory as the source"
             )
-
-
-class Sync:
-    """Copies of fsspec URLs, made by processes of their own: the library is too heavy for us."""
-
-    def __init__(self, plan: RunPlan, placed: dict[str, Path]) -> None:
-        self._mounts = _unique(plan, "url")
-        self._writable = {
-            mount.source
-            for group in plan.groups
-            for mount in group.mounts
-            if mount.kind == "url" and not mount.read_only
-        }
-        self._placed = placed
-        self._running: dict[int, str] = {}  # pid -> source
-        self.errors: list[str] = []
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._running)
-
-    @property
-    def has_input(self) -> bool:
-        return bool(self._mounts)
-
-    @property
-    def has_output(self) -> bool:
-        return bool(self._writable)
-
-    def begin(self, direction: Literal["in", "out"]) -> None:
-        """Start copying from (in) or to (out) every URL."""
-        for mount in self._mounts:
-            if direction == "out" and mount.source not in self._writable:
-                continue
-            where = self._placed[mount.source]
-            where.mkdir(parents=True, exist_ok=True)
-            argv = [sys.executable, "-m", "muster.storage.sync", direction, mount.source]
-            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-            pid = os.posix_spawn(sys.executable, [*argv, str(where)], environ)
-            self._running[pid] = mount.source
-
-    def reaped(self, pid: int, status: int) -> bool:
-        """Whether the process that ended was one of ours; its failure goes to `errors`."""
-        source = self._running.pop(pid, None)
-        if source is None:
-            return False
-        if status != 0:
-            self.errors.append(f"cannot synchronise {source}: see the run's supervisor.log")
-        return True
-
-    def pids(self) -> set[int]:
-        """The processes that copy."""
-        return set(self._running)
-
-    def abort(self) -> None:
-        """End copying now."""
-        for pid in self._running:
-            os.kill(pid, signal.SIGKILL)
 
 
 def _unique(plan: RunPlan, kind: str) -> list[MountPlan]:

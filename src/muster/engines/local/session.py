@@ -25,6 +25,7 @@ from muster.engines.local.launch import NodePaths, launch_message, prepare_code
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import Outputs
 from muster.engines.local.ports import Ports
+from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.model import Reason
@@ -59,8 +60,6 @@ class LocalSession:
         self._joined: list[_Node] = []  # ready, and not yet told to begin
         self._members: list[dict[str, Any]] = []
         self._events: list[NodeEvent] = []
-        self._waiting: list[int] = []  # ranks to start once mounts are filled
-        self._held: list[NodeEnded] = []  # ends to tell once mounts are written back
         self._wake = _child_signals()
         if not isolation.namespaces:
             become_subreaper()
@@ -69,9 +68,7 @@ class LocalSession:
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices())
         self._placed = mounting.place(plan, self._run_dir.mounts)
         mounting.mount_exports(plan, self._placed)
-        self._sync = mounting.Sync(plan, self._placed)
-        if self._sync.has_input:
-            self._sync.begin("in")
+        self._synced = SyncedMounts(plan, self._placed)
         names.write_hosts(self._hosts, plan.nodes)
         self._outputs = Outputs(plan, self._run_dir.logs(context.attempt))
 
@@ -88,8 +85,7 @@ class LocalSession:
 
     def start(self, ranks: Sequence[int]) -> None:
         """See `Session.start`."""
-        if self._sync.busy:
-            self._waiting += ranks
+        if self._synced.hold_start(ranks):
             return
         up = {node.rank for node in self._nodes.values()}
         for rank in ranks:
@@ -100,7 +96,7 @@ class LocalSession:
         """See `Session.stop`."""
         for node in self._among(ranks):
             node.channel.send(op="stop")
-        self._end_unstarted(ranks)
+        self._events += self._synced.give_up(ranks)
 
     def kill(self, ranks: Sequence[int]) -> None:
         """See `Session.kill`."""
@@ -109,20 +105,13 @@ class LocalSession:
                 os.kill(node.pid, signal.SIGKILL)  # the kernel ends all below it
             else:
                 node.channel.send(op="kill")
-        self._end_unstarted(ranks)
-        if any(event.rank in ranks for event in self._held):
-            self._sync.abort()
+        self._events += self._synced.give_up(ranks)
+        if self._synced.holds_end_of(ranks):
+            self._synced.abort()
 
     def _among(self, ranks: Sequence[int]) -> list[_Node]:
         wanted = set(ranks)
         return [node for node in self._nodes.values() if node.rank in wanted]
-
-    def _end_unstarted(self, ranks: Sequence[int]) -> None:
-        for rank in [rank for rank in self._waiting if rank in ranks]:
-            self._waiting.remove(rank)
-            self._events.append(NodeEnded(rank, None, reason=Reason.NOT_STARTED))
-        if self._sync.busy and not self._waiting and not self._nodes and not self._held:
-            self._sync.abort()
 
     # --- launching
 
@@ -130,6 +119,7 @@ class LocalSession:
         group = self._context.plan.group(node.group)
         folder = self._run_dir.node(node.rank)
         folder.mkdir(parents=True, exist_ok=True)
+        self._synced.watch(folder / "checkpoint")
         paths = NodePaths(
             folder=folder,
             cluster_file=self._cluster_file,
@@ -202,10 +192,11 @@ class LocalSession:
         channels = {node.channel.fileno(): node for node in self._nodes.values()}
         for descriptor in (wake, self._wake, *channels):
             poll.register(descriptor, select.POLLIN)
-        watched = self._outputs.watched()
-        if watched is not None:
-            poll.register(watched, select.POLLIN)
-        patience = [t for t in (timeout, self._outputs.patience()) if t is not None]
+        for watched in (self._outputs.watched(), self._synced.watched()):
+            if watched is not None:
+                poll.register(watched, select.POLLIN)
+        limits = (timeout, self._outputs.patience(), self._synced.patience())
+        patience = [limit for limit in limits if limit is not None]
         # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
         ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)
         for descriptor, _ in ready:
@@ -213,6 +204,7 @@ class LocalSession:
                 self._hear(channels[descriptor])
         self._welcome()
         self._outputs.note()
+        self._synced.look()
         if any(descriptor == self._wake for descriptor, _ in ready):
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
@@ -271,14 +263,15 @@ class LocalSession:
                 return
             if pid in self._nodes:
                 self._ended(self._nodes[pid])
-            elif self._sync.reaped(pid, status):
-                self._synchronised()
+            elif (released := self._synced.reaped(pid, status)) is not None:
+                self._events += released.ends
+                self.start(released.ranks)
             elif not self._isolation.namespaces:
                 self._kill_strays()
 
     def _kill_strays(self) -> None:
         """End orphans of an agent that was killed: without namespaces they come to us."""
-        known = self._nodes.keys() | self._sync.pids()
+        known = self._nodes.keys() | self._synced.pids()
         for pid in children():
             if pid not in known:
                 os.kill(pid, signal.SIGKILL)
@@ -297,11 +290,8 @@ class LocalSession:
             if event.signal == signal.SIGKILL and node.limits.out_of_memory():
                 event = replace(event, reason=Reason.OUT_OF_MEMORY)
             node.limits.remove()
-        if self._nodes or not self._sync.has_output:
+        if self._nodes or not self._synced.hold_end(event):
             self._events.append(event)
-        else:
-            self._held.append(event)
-            self._sync.begin("out")
 
     def _verdict(self, node: _Node) -> NodeEnded:
         said = node.said
@@ -317,29 +307,12 @@ class LocalSession:
         reason = Reason(said["reason"])
         return NodeEnded(node.rank, said["exit_code"], said["signal"], reason, message)
 
-    def _synchronised(self) -> None:
-        """All copying is done: what waited for it can go on."""
-        if self._sync.busy:
-            return
-        errors, self._sync.errors = self._sync.errors, []
-        text = "\n".join(errors)
-        waiting, self._waiting = self._waiting, []
-        if errors:
-            for rank in waiting:
-                failed = NodeEnded(rank, None, reason=Reason.NOT_STARTED, message=text)
-                self._events.append(failed)
-        else:
-            self.start(waiting)
-        for event in self._held:
-            self._events.append(replace(event, exit_code=1, message=text) if errors else event)
-        self._held = []
-
     # --- the end
 
     def close(self) -> None:
         """See `Session.close`."""
         self.kill([node.rank for node in self._nodes.values()])
-        self._sync.abort()
+        self._synced.abort()
         kill_everything(self._isolation.namespaces, [])
         self._ports.close()
         if self._fabric is not None:

@@ -1,0 +1,151 @@
+"""Mounts by URL: nodes wait for their contents, the run's end for their being written back.
+
+The copying is done by processes of their own: the library for it is too heavy for a supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.lifecycle.events import NodeEnded
+from muster.lifecycle.model import Reason
+from muster.plan.model import MountPlan, RunPlan
+from muster.storage.notify import Watcher
+
+Direction = Literal["in", "out"]
+
+
+class Released(Struct, frozen=True):
+    """What may go on now that copying is done. ranks: to start; ends: to tell."""
+
+    ranks: tuple[int, ...] = ()
+    ends: tuple[NodeEnded, ...] = ()
+
+
+class SyncedMounts:
+    """The URLs of one attempt. placed: source -> the folder that holds its copy."""
+
+    def __init__(self, plan: RunPlan, placed: dict[str, Path]) -> None:
+        mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
+        self._placed = placed
+        self._sources: dict[Direction, list[str]] = {
+            "in": _sources(mounts),
+            "out": _sources([m for m in mounts if not m.read_only]),
+        }
+        self._copying: dict[int, str] = {}  # pid -> source
+        self._again = False  # a checkpoint came while copying
+        self._errors: list[str] = []
+        self._waiting: list[int] = []
+        self._held: list[NodeEnded] = []
+        self._checkpoints = Watcher() if self._sources["out"] else None
+        self._begin("in")
+
+    # --- holding back
+
+    def hold_start(self, ranks: Sequence[int]) -> bool:
+        """Whether these nodes have to wait; they are released later."""
+        if self._copying:
+            self._waiting += ranks
+        return bool(self._copying)
+
+    def hold_end(self, event: NodeEnded) -> bool:
+        """Whether the last node's end has to wait for the mounts to be written back."""
+        if not self._sources["out"]:
+            return False
+        self._held.append(event)
+        self._begin("out")
+        return True
+
+    def give_up(self, ranks: Sequence[int]) -> list[NodeEnded]:
+        """Nodes that wait never start; nothing is copied in for nobody."""
+        gone = [rank for rank in self._waiting if rank in ranks]
+        self._waiting = [rank for rank in self._waiting if rank not in gone]
+        if gone and not self._waiting:
+            self.abort()
+        return [NodeEnded(rank, None, reason=Reason.NOT_STARTED) for rank in gone]
+
+    def holds_end_of(self, ranks: Sequence[int]) -> bool:
+        """Whether the end of one of these is held."""
+        return any(event.rank in ranks for event in self._held)
+
+    # --- checkpoints
+
+    def watch(self, checkpoint: Path) -> None:
+        """Write the mounts back whenever this file grows."""
+        if self._checkpoints is not None:
+            checkpoint.touch()
+            self._checkpoints.add(checkpoint)
+
+    def watched(self) -> int | None:
+        """The descriptor to wait on for checkpoints; None where there is none."""
+        return None if self._checkpoints is None else self._checkpoints.fileno()
+
+    def patience(self) -> float | None:
+        """Seconds after which `look` wants to be called although nothing happened."""
+        return None if self._checkpoints is None else self._checkpoints.timeout()
+
+    def look(self) -> None:
+        """Write back if a node has said that it saved a checkpoint."""
+        if self._checkpoints is not None and self._checkpoints.drain():
+            self._begin("out")
+
+    # --- copying
+
+    def pids(self) -> set[int]:
+        """The processes that copy."""
+        return set(self._copying)
+
+    def reaped(self, pid: int, status: int) -> Released | None:
+        """What may go on, if the process that ended was one of ours; None if it was not."""
+        source = self._copying.pop(pid, None)
+        if source is None:
+            return None
+        if status != 0:
+            self._errors.append(f"cannot synchronise {source}: see the run's supervisor.log")
+        if self._copying:
+            return Released()
+        if self._again:
+            self._again = False
+            self._begin("out")
+            return Released()
+        return self._release()
+
+    def abort(self) -> None:
+        """End copying now."""
+        self._again = False
+        for pid in self._copying:
+            os.kill(pid, signal.SIGKILL)
+
+    def _begin(self, direction: Direction) -> None:
+        if self._copying:
+            self._again = True
+            return
+        self._errors = []  # only the last word counts: an earlier copy may have been made good
+        for source in self._sources[direction]:
+            where = self._placed[source]
+            where.mkdir(parents=True, exist_ok=True)
+            argv = [sys.executable, "-m", "muster.storage.sync", direction, source, str(where)]
+            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
+
+    def _release(self) -> Released:
+        ranks, ends = tuple(self._waiting), tuple(self._held)
+        self._waiting, self._held = [], []
+        if not self._errors:
+            return Released(ranks, ends)
+        text = "\n".join(self._errors)
+        failed = [replace(event, exit_code=event.exit_code or 1, message=text) for event in ends]
+        failed += [NodeEnded(r, None, reason=Reason.NOT_STARTED, message=text) for r in ranks]
+        return Released(ends=tuple(failed))
+
+
+def _sources(mounts: Sequence[MountPlan]) -> list[str]:
+    return list(dict.fromkeys(mount.source for mount in mounts))

@@ -1,0 +1,165 @@
+"""The Python API, as a script or a notebook uses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import muster
+from muster.client.api import Client
+
+
+def test_run_wait_logs(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import sys\nprint('hello', *sys.argv[1:])\n")
+    run = muster.run(tmp_path / "a.py", nodes=2, args=["x"], env={"A": "1"})
+    assert isinstance(run, muster.JobRun)
+    assert run.wait(60) is run
+    assert (run.state, run.exit_code, run.done) == ("SUCCEEDED", 0, True)
+    assert sorted((r.rank, r.message) for r in run.logs()) == [(0, "hello x"), (1, "hello x")]
+    assert [r.rank for r in run.logs(ranks=[1])] == [1]
+    assert [node.fqdn for node in run.nodes] == ["node-0", "node-1"]
+    assert "SUCCEEDED" in repr(run)
+    again = muster.get_run(run.id)
+    assert again.to_dict() == run.to_dict()
+    assert [r.id for r in muster.runs()] == [run.id]
+
+
+def test_job_is_a_template(tmp_path: Path) -> None:
+    muster.run(command=["sh", "-c", "exit $CODE"], name="exits", env={"CODE": "0"}).wait(60)
+    job = muster.get_job("exits")
+    run = job.run(env={"CODE": "7"}).wait(60)
+    assert (run.state, run.exit_code) == ("FAILED", 7)
+    assert [r.name for r in job.runs()] == ["exits-2", "exits-1"]
+    assert [j.name for j in muster.jobs()] == ["exits"]
+    job.edit("description=does nothing else")
+    assert muster.get_job("exits").to_dict()["description"] == "does nothing else"
+
+
+def test_cancel_and_timeout(client: Client) -> None:
+    job, new = client.job(None, command=["sleep", "1000"])
+    run = client.start(client.draft(job, new_job=new))
+    with pytest.raises(TimeoutError, match=r"has not ended within 0\.05 s"):
+        run.wait(0.05)
+    run.cancel("because").wait(60)
+    assert (run.state, run.details) == ("CANCELED", "because")
+    assert run.cancel().state == "CANCELED", "without effect on a run that has ended"
+
+
+def test_following_ends_with_the_run(client: Client) -> None:
+    job, new = client.job(
+        None, command=["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.05; done"]
+    )
+    run = client.start(client.draft(job, new_job=new))
+    assert [record.message for record in run.logs(follow=True)] == ["1", "2", "3"]
+    assert run.refresh().wait(60).state == "SUCCEEDED"
+
+
+def test_a_line_is_seen_as_soon_as_it_is_written(client: Client) -> None:
+    """Each line is answered before the next is written: nothing waits for a buffer to fill."""
+    script = "for i in 1 2 3 4 5; do echo $i; while [ ! -e $i ]; do sleep 0.001; done; done"
+    job, new = client.job(None, command=["sh", "-c", script])
+    run = client.start(client.draft(job, new_job=new))
+    work = client.service.home.run_dir(run.id).work(0)
+    for record in run.logs(follow=True):
+        (work / record.message).touch()
+    assert run.wait(60).state == "SUCCEEDED"
+
+
+def test_unterminated_last_line(client: Client) -> None:
+    job, new = client.job(None, command=["printf", "one\\ntwo"])
+    run = client.start(client.draft(job, new_job=new)).wait(60)
+    assert [record.message for record in run.logs()] == ["one", "two"]
+
+
+def test_why_in_every_state(client: Client) -> None:
+    script = "while [ ! -e go ]; do sleep 0.005; done"
+    job, new = client.job(None, command=["sh", "-c", script])
+    run = client.start(client.draft(job, new_job=new))
+    while run.refresh().state != "IN_PROGRESS":
+        assert run.why() == ["its supervisor is starting the first nodes"]
+    assert run.why() == ["nodes: 1 ready"]
+    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    run.wait(60)
+    assert run.why()[0].startswith("every group reached its minimum")
+
+
+def test_bad_input_is_told_at_once() -> None:
+    with pytest.raises(muster.InvalidInput) as caught:
+        muster.run(command=["x"], nodes=0, max_runtime="40d")
+    assert [problem.path for problem in caught.value.problems] == ["nodes", "max_runtime"]
+    with pytest.raises(muster.NotFound):
+        muster.get_run("nope")
+    with pytest.raises(AttributeError, match=r"no attribute .nope."):
+        muster.nope  # noqa: B018
+
+
+def test_many_threads_and_no_name_twice() -> None:
+    def one(_: int) -> muster.JobRun:
+        return muster.run(command=["true"]).wait(60)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, range(24)))
+    assert {run.state for run in found} == {"SUCCEEDED"}
+    assert sorted(run.name for run in found) == sorted(f"true-{i}" for i in range(1, 25))
+
+
+def test_runs_outlive_the_program_that_started_them(client: Client) -> None:
+    script = "import muster; muster.run(command=['sh', '-c', 'sleep 0.3; echo done'])"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    run = client.run("last").wait(60)
+    assert [record.message for record in run.logs()] == ["done"]
+
+
+def test_a_large_program_pays_nothing_for_its_size(client: Client) -> None:
+    """Supervisors are forked from a small process, not from ours."""
+    ballast = bytearray(300 << 20)
+    ballast[:: 1 << 12] = b"x" * len(ballast[:: 1 << 12])
+    job, new = client.job(None, command=["sleep", "1000"])
+    run = client.start(client.draft(job, new_job=new))
+    pid = int(client.service.home.run_dir(run.id).lease.read_text())
+    resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    assert resident < 100 << 20
+
+
+def test_mounts_by_url_are_copied_in_and_out(client: Client, tmp_path: Path) -> None:
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    (remote / "in").write_text("from outside")
+    script = (
+        "cat $MUSTER_MOUNT_REMOTE/in; echo saved > $MUSTER_MOUNT_REMOTE/checkpoint; "
+        "echo now >> $MUSTER_CHECKPOINT; while [ ! -e go ]; do sleep 0.005; done; "
+        "echo result > $MUSTER_MOUNT_REMOTE/out"
+    )
+    from muster.spec.overrides import overrides_from_mapping
+
+    job, new = client.job(None, command=["sh", "-c", script])
+    mounts = overrides_from_mapping({"mounts": [{"source": f"file://{remote}"}]})
+    run = client.start(client.draft(job, mounts, new_job=new))
+    deadline = time.monotonic() + 60
+    while not (remote / "checkpoint").exists():
+        assert time.monotonic() < deadline, "a checkpoint is written back while the run goes on"
+        assert not run.refresh().done, run.details
+        threading.Event().wait(0.01)
+    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    assert run.wait(60).state == "SUCCEEDED", run.details
+    assert [record.message for record in run.logs()] == ["from outside"]
+    assert (remote / "out").read_text() == "result\n"
+
+
+def test_url_that_cannot_be_read_stops_the_run_before_it_starts(
+    client: Client, tmp_path: Path
+) -> None:
+    from muster.spec.overrides import overrides_from_mapping
+
+    job, new = client.job(None, command=["true"])
+    (tmp_path / "file").write_text("")
+    mounts = overrides_from_mapping({"mounts": [{"source": f"zip://x::file://{tmp_path}/file"}]})
+    run = client.start(client.draft(job, mounts, new_job=new)).wait(60)
+    assert run.state == "FAILED"
+    assert "could not be started:\ncannot synchronise zip://" in run.details
