@@ -6,21 +6,23 @@ JOB_RUN_ENTRYPOINT, a path from the archive's root.
 
 from __future__ import annotations
 
+import errno
 import os
-from pathlib import Path, PurePosixPath
+import stat
+from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
 
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, NotFound, Problem, StoreError
+from muster.storage.entrypoint import ARCHIVES, KINDS, command, kind_of, locate
 from muster.storage.home import Home
 
 #: OCI: artifact at most 4 GB.
 MAX_SIZE = 4 << 30
 _BLOCK = 1 << 20
-
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-_KINDS = {".py": "python", ".sh": "shell", ".bash": "shell", ".jar": "jar", ".class": "class"}
+_MANIFEST = "META-INF/MANIFEST.MF"
+_HOME_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class ArtifactRef(Struct, frozen=True):
@@ -32,34 +34,39 @@ class ArtifactRef(Struct, frozen=True):
     size: int
 
 
-def kind_of(name: str) -> str | None:
-    """The kind a file name tells; None if it tells none."""
-    if name.endswith(ARCHIVES):
-        return "archive"
-    return _KINDS.get(PurePosixPath(name).suffix)
-
-
 def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRef:
     """Check and store a file or folder; the same content is stored once.
 
     A folder becomes an archive, less what its ignore files name. Raises InvalidInput.
     """
     try:
-        if path.is_dir():
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
             return _store_folder(home, path, entrypoint)
+        if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
+            raise InvalidInput(Problem("artifact", f"{path} is neither file nor folder"))
         with open(path, "rb") as file:
             kind = _check_file(path, file, entrypoint)
             file.seek(0)
             return _store(home, file, path.name, kind)
-    except FileNotFoundError:
-        hint = "check the path; it is relative to the spec's file"
-        raise NotFound(Problem("artifact", f"there is no {path}", hint)) from None
-    except PermissionError as error:
-        text = f"{error.filename or path} cannot be read: permission denied"
-        raise InvalidInput(Problem("artifact", text, "make it readable")) from None
     except OSError as error:
-        text = f"{path} cannot be stored: {error.strerror}"
-        raise InvalidInput(Problem("artifact", text)) from None
+        raise _explain(error, home, path) from None
+
+
+def _explain(error: OSError, home: Home, path: Path) -> InvalidInput | StoreError:
+    where = str(error.filename or path)
+    if error.errno in _HOME_TROUBLE or where.startswith(f"{home.artifacts}/"):
+        why = error.strerror or str(error)
+        hint = "free some space, or set MUSTER_HOME to a folder you can write to"
+        return StoreError(f"cannot store code in {home.artifacts}: {why} ({hint})")
+    if isinstance(error, FileNotFoundError):
+        hint = "check the path; it is relative to the spec's file"
+        return NotFound(Problem("artifact", f"there is no {where}", hint))
+    if isinstance(error, PermissionError):
+        text = f"{where} cannot be read: permission denied"
+        return InvalidInput(Problem("artifact", text, "make it readable"))
+    text = f"{where} cannot be stored: {error.strerror or error}"
+    return InvalidInput(Problem("artifact", text))
 
 
 def load_ref(home: Home, sha256: str, file_name: str) -> ArtifactRef:
@@ -67,9 +74,13 @@ def load_ref(home: Home, sha256: str, file_name: str) -> ArtifactRef:
     try:
         size = stored_path(home, sha256).stat().st_size
     except FileNotFoundError:
-        text = f"the stored code {sha256[:12]} is gone from {home.artifacts}"
-        raise InvalidInput(Problem("artifact", text, "run the job's file again")) from None
+        raise _gone(home, sha256) from None
     return ArtifactRef(sha256, file_name, kind_of(file_name) or "program", size)
+
+
+def _gone(home: Home, sha256: str) -> InvalidInput:
+    text = f"the stored code {sha256[:12]} is gone from {home.artifacts}"
+    return InvalidInput(Problem("artifact", text, "run the job's file again"))
 
 
 def stored_path(home: Home, sha256: str) -> Path:
@@ -78,58 +89,49 @@ def stored_path(home: Home, sha256: str) -> Path:
 
 
 def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
-    """Put the code into a folder: a file under its name, an archive unpacked."""
-    source = stored_path(home, ref.sha256)
-    if ref.kind == "archive":
-        from muster.storage.archives import unpack
+    """Put the code into a folder: a file under its name, an archive unpacked.
 
-        unpack(source, ref.file_name, target)
-        return
-    with open(source, "rb") as stored, open(target / ref.file_name, "wb") as placed:
-        while block := stored.read(_BLOCK):
-            placed.write(block)
-    os.chmod(target / ref.file_name, 0o755)
+    Raises InvalidInput if the stored code is gone; what `archives.unpack` raises.
+    """
+    source = stored_path(home, ref.sha256)
+    try:
+        if ref.kind == "archive":
+            from muster.storage.archives import unpack
+
+            unpack(source, ref.file_name, target)
+            return
+        with open(source, "rb") as stored:
+            with open(target / ref.file_name, "wb") as placed:
+                while block := stored.read(_BLOCK):
+                    placed.write(block)
+            os.chmod(target / ref.file_name, 0o755)
+    except FileNotFoundError as error:
+        if error.filename != str(source):
+            raise
+        raise _gone(home, ref.sha256) from None
 
 
 def entry_command(
     ref: ArtifactRef, entrypoint: str | None, python: str, folder: Path
 ) -> tuple[str, ...]:
-    """What to run in `folder`, where the code was placed. Raises InvalidInput."""
-    if ref.kind == "archive":
-        entry = _find_entry(folder, entrypoint or "")
-        return _command(entry, kind_of(entry) or "program", None, python)
-    return _command(ref.file_name, ref.kind, entrypoint, python)
+    """What to run in `folder`, where the code was placed. Raises InvalidInput.
 
-
-def _command(name: str, kind: str, entrypoint: str | None, python: str) -> tuple[str, ...]:
-    if kind == "python":
-        return (python, name)
-    if kind == "shell":
-        return ("bash", name)
-    if kind == "jar":
-        return ("java", "-cp", name, entrypoint) if entrypoint else ("java", "-jar", name)
-    if kind == "class":
-        path = PurePosixPath(name)
-        return ("java", "-cp", str(path.parent), path.stem)
-    return (f"./{name}",)
-
-
-def _find_entry(folder: Path, entrypoint: str) -> str:
-    """OCI: the path starts at the archive's root folder; ADS leaves that out. Both will do."""
-    if (folder / entrypoint).is_file():
-        return entrypoint
-    inside = [path for path in folder.iterdir() if path.is_dir()]
-    for path in inside:
-        if len(inside) == 1 and (path / entrypoint).is_file():
-            return f"{path.name}/{entrypoint}"
-    raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in the unpacked code"))
+    A program that lost its permission to run on the way (zips often do that) gets it back.
+    """
+    if ref.kind != "archive":
+        return tuple(command(ref.kind, ref.file_name, entrypoint, python, folder))
+    roots = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    name = locate(entrypoint or "", ref.file_name, roots, lambda f: (folder / f).is_file())
+    if name is None:
+        raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in the unpacked code"))
+    kind = kind_of(name) or "program"
+    if kind == "program" and not os.access(folder / name, os.X_OK):
+        (folder / name).chmod(0o755)
+    return tuple(command(kind, name, None, python, folder))
 
 
 def _check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:
-    size = os.fstat(file.fileno()).st_size
-    if size > MAX_SIZE:
-        text = f"{path.name} has {size / 2**30:.1f} GiB, at most 4 GiB are allowed"
-        raise InvalidInput(Problem("artifact", text, "mount large data instead"))
+    _check_size(path.name, os.fstat(file.fileno()).st_size)
     kind = kind_of(path.name)
     if kind == "archive":
         _check_archive(path, entrypoint)
@@ -137,9 +139,34 @@ def _check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:
     if entrypoint is not None and kind != "jar":
         hint = "an entry point is for folders and archives"
         raise InvalidInput(Problem("entrypoint", f"{path.name} is a single file", hint))
-    if kind is None:
+    if kind == "class":
+        command(kind, path.name, None, "", path.parent)  # says if it cannot run from here
+    elif kind == "jar":
+        _check_jar(path, entrypoint)
+    elif kind is None:
         return _check_program(path, file)
     return kind
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > MAX_SIZE:
+        text = f"{name} has {size / 2**30:.1f} GiB, at most 4 GiB are allowed"
+        raise InvalidInput(Problem("artifact", text, "mount large data instead"))
+
+
+def _check_jar(path: Path, main_class: str | None) -> None:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as jar:
+            names = jar.namelist()
+            manifest = jar.read(_MANIFEST) if _MANIFEST in names else b""
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
+        text = f"{path.name} is damaged or no JAR: {error}"
+        raise InvalidInput(Problem("artifact", text, "make it again")) from None
+    if main_class is None and b"\nmain-class:" not in b"\n" + manifest.lower():
+        hint = "give the main class as the entry point, or pack it with its Main-Class"
+        raise InvalidInput(Problem("entrypoint", f"{path.name} names no main class", hint))
 
 
 def _check_program(path: Path, file: IO[bytes]) -> str:
@@ -149,31 +176,40 @@ def _check_program(path: Path, file: IO[bytes]) -> str:
     if start == b"\x7fELF":
         hint = f"run it as a command: muster run -- {path}"
         raise InvalidInput(Problem("artifact", f"{path.name} is a binary program", hint))
-    known = ", ".join([*_KINDS, *ARCHIVES])
+    known = ", ".join([*KINDS, *ARCHIVES])
     hint = f"known are {known}, folders, and files that begin with #!"
     raise InvalidInput(Problem("artifact", f"cannot tell how to run {path.name}", hint))
 
 
 def _check_archive(path: Path, entrypoint: str | None) -> None:
-    from muster.storage.archives import list_files
+    from muster.storage.archives import list_files, read_start
 
-    _check_entry(path.name, list_files(path), entrypoint)
+    entry = _check_entry(path.name, path.name, list_files(path), entrypoint)
+    if kind_of(entry) is None:
+        _check_start(entry, read_start(path, entry, 4))
 
 
-def _check_entry(name: str, files: list[str], entrypoint: str | None) -> None:
+def _check_entry(shown: str, archive: str, files: list[str], entrypoint: str | None) -> str:
+    """Where the entry point lies among the files."""
     if entrypoint is None:
         likely = [f for f in files if kind_of(f) in ("python", "shell", "jar")][:5]
         hint = f"say which file to run; it holds {', '.join(likely)}" if likely else ""
-        raise InvalidInput(Problem("entrypoint", f"{name} needs one", hint))
-    wanted = str(PurePosixPath(entrypoint))
-    roots = {f.partition("/")[0] for f in files}
-    inside = f"{next(iter(roots))}/{wanted}" if len(roots) == 1 else wanted
-    if wanted not in files and inside not in files:
+        raise InvalidInput(Problem("entrypoint", f"{shown} needs one", hint))
+    roots = sorted({f.partition("/")[0] for f in files if "/" in f})
+    found = locate(entrypoint, archive, roots, set(files).__contains__)
+    if found is None:
         from difflib import get_close_matches
 
-        close = get_close_matches(wanted, files, 3, 0.4) or files[:5]
+        close = get_close_matches(entrypoint, files, 3, 0.4) or files[:5]
         hint = f"it holds {', '.join(close)}"
-        raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in {name}", hint))
+        raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in {shown}", hint))
+    return found
+
+
+def _check_start(entry: str, start: bytes) -> None:
+    if start[:2] != b"#!" and start != b"\x7fELF":
+        hint = f"known are {', '.join(KINDS)}, programs, and files that begin with #!"
+        raise InvalidInput(Problem("entrypoint", f"cannot tell how to run {entry}", hint))
 
 
 def _store_folder(home: Home, folder: Path, entrypoint: str | None) -> ArtifactRef:
@@ -182,7 +218,11 @@ def _store_folder(home: Home, folder: Path, entrypoint: str | None) -> ArtifactR
 
     files = files_of(folder, home.root)
     name = f"{folder.absolute().name or 'code'}.tar"
-    _check_entry(str(folder), [str(PurePosixPath(f)) for f in files], entrypoint)
+    entry = _check_entry(str(folder), name, files, entrypoint)
+    if kind_of(entry) is None:
+        with open(folder / entry, "rb") as file:
+            _check_start(entry, file.read(4))
+    _check_size(str(folder), sum(os.lstat(folder / file).st_size for file in files))
     with open(_temporary(home), "w+b") as packed:
         try:
             pack(folder, files, packed)
@@ -193,27 +233,58 @@ def _store_folder(home: Home, folder: Path, entrypoint: str | None) -> ArtifactR
 
 
 def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
-    """Copy into the store. Written whole under another name first, so that nobody sees half."""
-    import hashlib
+    """Copy into the store what is not there yet.
 
-    digest, size = hashlib.sha256(), 0
+    Written whole under another name first, so that nobody sees half; the file and its name are on
+    the disk before the store may speak of them.
+    """
+    known, size = _digest(file)
+    if _is_stored(home, known, size):
+        return ArtifactRef(known, name, kind, size)
+    file.seek(0)
     part = _temporary(home)
     try:
         with open(part, "wb") as copy:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-                copy.write(block)
-                size += len(block)
-            final = stored_path(home, digest.hexdigest())
-            if not final.exists():
-                final.parent.mkdir(exist_ok=True)
-                copy.flush()
-                os.fsync(copy.fileno())
-                os.chmod(part, 0o400)
-                os.replace(part, final)
+            known, size = _digest(file, copy)  # again: it may be written to while we read
+            final = stored_path(home, known)
+            final.parent.mkdir(exist_ok=True)
+            copy.flush()
+            os.fsync(copy.fileno())
+            os.chmod(part, 0o400)
+            os.replace(part, final)
     finally:
         part.unlink(missing_ok=True)
-    return ArtifactRef(digest.hexdigest(), name, kind, size)
+    for folder in (final.parent, home.artifacts):
+        _sync_names(folder)
+    return ArtifactRef(known, name, kind, size)
+
+
+def _digest(file: IO[bytes], copy: IO[bytes] | None = None) -> tuple[str, int]:
+    """SHA-256 and size of what is left to read, written to `copy` on the way."""
+    import hashlib
+
+    digest, size = hashlib.sha256(), 0
+    while block := file.read(_BLOCK):
+        digest.update(block)
+        size += len(block)
+        if copy is not None:
+            copy.write(block)
+    return digest.hexdigest(), size
+
+
+def _is_stored(home: Home, sha256: str, size: int) -> bool:
+    try:
+        return stored_path(home, sha256).stat().st_size == size  # else cut short by a power cut
+    except FileNotFoundError:
+        return False
+
+
+def _sync_names(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _temporary(home: Home) -> Path:

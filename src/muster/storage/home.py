@@ -78,6 +78,8 @@ class Home(Struct, frozen=True):
         try:
             for folder in (self.root, self.artifacts, self.runs):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise self._unusable(f"{error.filename} is in the way, a file") from None
         except OSError as error:
             raise self._unusable(error.strerror or str(error)) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
@@ -89,10 +91,15 @@ class Home(Struct, frozen=True):
 
 
 def default_home() -> Home:
-    """$MUSTER_HOME, else `muster` in the XDG state directory."""
+    """$MUSTER_HOME, else `muster` in the XDG state directory. Raises InvalidInput if neither is
+    known: a user without a home directory has to say."""
     given = os.environ.get("MUSTER_HOME")
-    if given:
-        return Home(Path(given).expanduser().absolute())
-    state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state else Path.home() / ".local" / "state"
+    # XDG Base Directory Specification: paths must be absolute, others are to be ignored
+    state = os.environ.get("XDG_STATE_HOME", "")
+    try:
+        if given:
+            return Home(Path(given).expanduser().absolute())
+        base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise InvalidInput(Problem("MUSTER_HOME", str(error), "set it to a full path")) from None
     return Home(base / "muster")

@@ -1,21 +1,27 @@
 """Which files of a folder are code: all but those its ignore file names.
 
-`.musterignore` where there is one, else `.gitignore`, both in git's syntax, in any folder.
+`.musterignore` where there is one, else `.gitignore`, both in git's syntax, in any folder. As in
+git, folders without files are not seen.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore import GitIgnorePatternError
 
 from muster.errors import InvalidInput, Problem
 
-#: Never code, whatever the ignore files say.
-ALWAYS = (".git/", "__pycache__/", "*.pyc", ".venv/", "venv/", ".mypy_cache/", ".DS_Store")
+#: Never code, whatever the ignore files say. (`.git` is a file in a worktree.)
+ALWAYS = frozenset({".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".DS_Store"})
 #: More files than this and the folder was probably not meant.
 MAX_FILES = 100_000
+
+#: Ignore files that bear on a folder, outermost first: (the folder each lies in, its rules).
+_Rules = tuple[tuple[str, GitIgnoreSpec], ...]
 
 
 def files_of(folder: Path, home: Path) -> list[str]:
@@ -23,58 +29,72 @@ def files_of(folder: Path, home: Path) -> list[str]:
 
     Raises InvalidInput if a link leads out of the folder, or there are too many files.
     """
-    name = ".musterignore" if (folder / ".musterignore").exists() else ".gitignore"
+    root = os.path.realpath(folder)
     found: list[str] = []
-    specs: list[tuple[str, GitIgnoreSpec]] = [("", GitIgnoreSpec.from_lines(ALWAYS))]
-    _walk(folder, "", name, specs, home.absolute(), found)
+    for path, is_link in _walk(root, os.path.realpath(home)):
+        if is_link:
+            _check_link(root, path)
+        found.append(path)
+        if len(found) > MAX_FILES:
+            text = f"{folder} holds more than {MAX_FILES:,} files"
+            hint = "name what is not code in .musterignore, or mount it"
+            raise InvalidInput(Problem("artifact", text, hint))
     return sorted(found)
 
 
-def _walk(
-    root: Path,
-    below: str,
-    name: str,
-    specs: list[tuple[str, GitIgnoreSpec]],
-    home: Path,
-    found: list[str],
-) -> None:
-    here = root / below
-    own = here / name
-    if own.is_file():
-        lines = own.read_text(errors="replace").splitlines()
-        specs = [*specs, (below, GitIgnoreSpec.from_lines(lines))]
-    with os.scandir(here) as scan:
-        entries = list(scan)
-    for entry in entries:
-        path = f"{below}{entry.name}"
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if _ignored(f"{path}/" if is_folder else path, specs):
-            continue
-        if entry.is_symlink():
-            _check_link(root, path)
-            found.append(path)
-        elif is_folder:
-            if (root / path).absolute() != home:
-                _walk(root, f"{path}/", name, specs, home, found)
-        elif entry.is_file(follow_symlinks=False):
-            found.append(path)
-        if len(found) > MAX_FILES:
-            text = f"{root} holds more than {MAX_FILES:,} files"
-            hint = "name what is not code in .musterignore, or mount it"
-            raise InvalidInput(Problem("artifact", text, hint))
+def _walk(root: str, home: str) -> Iterator[tuple[str, bool]]:
+    """(relative path, whether it is a link) of all that is code, in no order."""
+    own = ".musterignore" if os.path.exists(f"{root}/.musterignore") else ".gitignore"
+    todo: list[tuple[str, _Rules]] = [("", ())]
+    while todo:
+        below, rules = todo.pop()
+        with os.scandir(f"{root}/{below}") as scan:
+            entries = {entry.name: entry for entry in scan}
+        if "pyvenv.cfg" in entries and below:
+            continue  # a virtual environment, by whatever name
+        if own in entries and entries[own].is_file():
+            rules = (*rules, (below, _read(f"{root}/{below}{own}")))
+        for name, entry in entries.items():
+            path = f"{below}{name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if name in ALWAYS or _ignored(f"{path}/" if is_folder else path, rules):
+                continue
+            if is_folder:
+                if f"{root}/{path}" != home:
+                    todo.append((f"{path}/", rules))
+            elif entry.is_symlink() or entry.is_file():
+                yield path, entry.is_symlink()
 
 
-def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
+def _read(path: str) -> GitIgnoreSpec:
+    # as git does: lines end at \n alone, a byte order mark is skipped, bytes need not be text
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
+    if lines:
+        lines[0] = lines[0].removeprefix("\ufeff")
+    return GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line))
+
+
+def _is_pattern(line: str) -> bool:
+    """What git cannot read matches nothing there either."""
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except GitIgnorePatternError:
+        return False
+    return True
+
+
+def _ignored(path: str, rules: _Rules) -> bool:
     """The nearest ignore file that says anything decides, as in git."""
-    for below, spec in reversed(specs):
+    for below, spec in reversed(rules):
         verdict = spec.check_file(path.removeprefix(below)).include
         if verdict is not None:
             return verdict
     return False
 
 
-def _check_link(root: Path, path: str) -> None:
-    target = (root / path).resolve()
-    if not target.is_relative_to(root.resolve()):
+def _check_link(root: str, path: str) -> None:
+    target = os.path.realpath(f"{root}/{path}")
+    if target != root and not target.startswith(f"{root}/"):
         hint = "copy what it leads to into the folder, mount it, or name it in .musterignore"
         raise InvalidInput(Problem("artifact", f"the link {path} leads out of {root}", hint))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,22 +13,23 @@ from muster.errors import Problem
 
 Kind = Literal["directory", "nfs", "url"]
 
-#: fsspec protocol -> the package it needs. The rest come with fsspec itself.
+#: Protocol -> (module, what to install), where fsspec's own list does not say it. The rest come
+#: with fsspec, or with a package that made itself known to it.
 _PACKAGES = {
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "oci": "ocifs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-    "az": "adlfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-    "sftp": "paramiko",
-    "ssh": "paramiko",
-    "smb": "smbprotocol",
-    "hdfs": "pyarrow",
+    "s3": ("s3fs", "s3fs"),
+    "s3a": ("s3fs", "s3fs"),
+    "gs": ("gcsfs", "gcsfs"),
+    "gcs": ("gcsfs", "gcsfs"),
+    "oci": ("ocifs", "ocifs"),
+    "abfs": ("adlfs", "adlfs"),
+    "abfss": ("adlfs", "adlfs"),
+    "az": ("adlfs", "adlfs"),
+    "http": ("aiohttp", "aiohttp"),
+    "https": ("aiohttp", "aiohttp"),
+    "sftp": ("paramiko", "paramiko"),
+    "ssh": ("paramiko", "paramiko"),
+    "smb": ("smbprotocol", "smbprotocol"),
+    "hdfs": ("pyarrow", "pyarrow"),
 }
 
 
@@ -38,7 +40,7 @@ def classify_source(source: str) -> Kind:
     if "://" in source:
         return "url"
     host, colon, path = source.partition(":")
-    return "nfs" if colon and path.startswith("/") and "/" not in host else "directory"
+    return "nfs" if colon and host and path.startswith("/") and "/" not in host else "directory"
 
 
 def check_sources(sources: Iterable[str]) -> list[Problem]:
@@ -57,8 +59,13 @@ def check_sources(sources: Iterable[str]) -> list[Problem]:
     return problems
 
 
+def without_secret(url: str) -> str:
+    """A URL to show: names and passwords in it are nobody's business."""
+    return re.sub(r"://[^/@]*@", "://***@", url)
+
+
 def _check_directory(path: Path) -> list[Problem]:
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises where we may not look
         return [Problem("mounts", f"there is no {path}", "make it, or check the path")]
     if not path.is_dir():
         return [Problem("mounts", f"{path} is no directory", "give the folder it is in")]
@@ -68,14 +75,23 @@ def _check_directory(path: Path) -> list[Problem]:
 
 
 def _check_url(source: str) -> list[Problem]:
-    from fsspec.registry import known_implementations
+    """Chained URLs (`simplecache::s3://...`) need what every link of them needs."""
+    protocols = [link.partition("://")[0] for link in source.split("::")]
+    return [p for protocol in protocols for p in _check_protocol(without_secret(source), protocol)]
 
-    protocol = source.partition("://")[0]
-    if protocol not in known_implementations and protocol not in _PACKAGES:
-        known = ", ".join(sorted({*_PACKAGES, "file", "memory"}))
-        text = f"nothing knows how to read {protocol}://"
-        return [Problem("mounts", f"{source}: {text}", f"known are {known}")]
-    package = _PACKAGES.get(protocol)
-    if package is not None and find_spec(package) is None:
-        return [Problem("mounts", f"{source} needs {package}", f"pip install {package}")]
+
+def _check_protocol(shown: str, protocol: str) -> list[Problem]:
+    from fsspec.registry import known_implementations, registry
+
+    if protocol == "memory":
+        text = f"{shown} is the memory of one process, gone before the run could read it"
+        return [Problem("mounts", text, "give a folder or a URL that others can reach")]
+    own = str(known_implementations.get(protocol, {}).get("class", ""))
+    if not own and protocol not in registry and protocol not in _PACKAGES:
+        known = ", ".join(sorted({*_PACKAGES, "file"}))
+        text = f"{shown}: nothing knows how to read {protocol}://"
+        return [Problem("mounts", text, f"known are {known}")]
+    module, package = _PACKAGES.get(protocol) or (own.partition(".")[0], own.partition(".")[0])
+    if module and protocol not in registry and find_spec(module) is None:
+        return [Problem("mounts", f"{shown} needs {package}", f"pip install {package}")]
     return []

@@ -1,78 +1,157 @@
 """Copying between an fsspec URL and a folder: `python -m muster.storage.sync in|out URL FOLDER`.
 
 A process of its own, since the library and its back ends are heavier than all the rest of a run.
-Only what has changed is copied. Nothing is ever deleted at the URL.
+Only what has changed is copied. Nothing is ever deleted at the URL. What cannot be copied does not
+keep the rest from being copied.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
 
-#: What was last seen of each file on either side. Beside the folder, not in it: that is the job's.
+from muster.storage.mounts import without_secret
+
+#: What was last seen of each file: [its mark at the URL, its mark here]. Kept beside the folder,
+#: not in it: that is the job's.
 Seen = dict[str, list[Any]]
+#: Copies at once from back ends that only wait for the network; others are taken one by one.
+_AT_ONCE = 16
+
+
+class SyncError(Exception):
+    """Some files could not be copied; the others were. The text has a line for each."""
 
 
 def pull(url: str, folder: Path) -> int:
-    """Copy what is new at the URL into the folder. Returns the number of files."""
+    """Copy what is new at the URL into the folder. Returns the number of files.
+
+    A URL where nothing is yet is an empty one. Raises SyncError, or what the back end raises.
+    """
     fs, root = fsspec.core.url_to_fs(url)
     folder.mkdir(parents=True, exist_ok=True)
     seen = _load(folder)
-    copied = 0
-    for path, info in _remote_files(fs, root).items():
-        name = path.removeprefix(root.rstrip("/")).lstrip("/")
-        target = folder / name
-        if ".." in Path(name).parts:
-            raise ValueError(f"{path} would land outside of the mount")
-        mark = _mark(info)
-        if target.exists() and seen.get(name, [None])[0] == mark:
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fs.get_file(path, str(target))
+
+    def copy(found: tuple[str, str, str]) -> None:
+        path, name, mark = found
+        target = folder / _safe(name)
+        # written beside the folder first: half a file must never be taken for a changed one
+        part = _beside(folder, f".{os.getpid()}-{hash(name):x}.part")
+        try:
+            fs.get_file(path, str(part))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
         seen[name] = [mark, _local_mark(target)]
-        copied += 1
-    _save(folder, seen)
-    return copied
+
+    new = [
+        found
+        for found in _remote_files(fs, root)
+        if not (_same(seen, found[1], 0, found[2]) and (folder / found[1]).exists())
+    ]
+    return _copy_all(fs, copy, new, folder, seen)
 
 
 def push(url: str, folder: Path) -> int:
-    """Copy what is new in the folder to the URL. Returns the number of files."""
+    """Copy what is new in the folder to the URL. Returns the number of files.
+
+    Links are followed to files, not into folders. Raises as `pull` does.
+    """
     fs, root = fsspec.core.url_to_fs(url)
     seen = _load(folder)
-    copied = 0
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
-        name = path.relative_to(folder).as_posix()
-        mark = _local_mark(path)
-        if seen.get(name, [None, None])[1] == mark:
-            continue
+
+    def copy(found: tuple[str, list[int]]) -> None:
+        name, mark = found
         remote = f"{root.rstrip('/')}/{name}"
-        fs.makedirs(remote.rpartition("/")[0], exist_ok=True)
-        fs.put_file(str(path), remote)
+        try:
+            fs.put_file(str(folder / name), remote)
+        except FileNotFoundError:
+            if not (folder / name).exists():
+                return  # the job has deleted it meanwhile, as it does with old checkpoints
+            raise
+        # the mark from before copying: what is written to meanwhile is copied again
         seen[name] = [_mark(fs.info(remote)), mark]
-        copied += 1
+
+    new = [found for found in _local_files(folder) if not _same(seen, found[0], 1, found[1])]
+    for parent in sorted({str(PurePosixPath(name).parent) for name, _ in new}):
+        fs.makedirs(root if parent == "." else f"{root.rstrip('/')}/{parent}", exist_ok=True)
+    return _copy_all(fs, copy, new, folder, seen)
+
+
+def _copy_all(
+    fs: Any, copy: Callable[[Any], None], files: list[Any], folder: Path, seen: Seen
+) -> int:
+    errors = []
+
+    def attempt(found: Any) -> None:
+        try:
+            copy(found)
+        except Exception as error:  # noqa: BLE001  back ends raise what they like
+            errors.append(f"{found[0]}: {type(error).__name__}: {error}")
+
+    with ThreadPoolExecutor(_AT_ONCE if getattr(fs, "async_impl", False) else 1) as pool:
+        for _ in pool.map(attempt, files):
+            pass
     _save(folder, seen)
-    return copied
+    if errors:
+        raise SyncError("\n".join(sorted(errors)))
+    return len(files)
 
 
-def _remote_files(fs: Any, root: str) -> dict[str, Any]:
+def _remote_files(fs: Any, root: str) -> Iterator[tuple[str, str, str]]:
+    """(path, name below the root, mark) of all files below a URL."""
     try:
         found = fs.find(root, detail=True)
     except FileNotFoundError:
-        return {}  # nothing there yet: the first run of many writes it
-    return {path: info for path, info in found.items() if info.get("type") != "directory"}
+        return  # nothing there yet: the first run of many writes it
+    prefix = root.rstrip("/")
+    for path, info in sorted(found.items()):
+        name = path.removeprefix(prefix).lstrip("/")
+        if info.get("type") == "directory":
+            continue
+        if not name:
+            if info.get("size") == 0:
+                continue  # object stores mark folders so
+            raise NotADirectoryError("it is a file; give the folder it is in")
+        yield path, name, _mark(info)
+
+
+def _local_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    for here, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(here, name)
+            try:
+                if path.is_file():
+                    yield path.relative_to(folder).as_posix(), _local_mark(path)
+            except FileNotFoundError:
+                continue  # deleted while we looked
+
+
+def _safe(name: str) -> str:
+    """Object stores allow any name; a folder does not."""
+    if ".." in name.split("/"):
+        raise ValueError("it would land outside of the mount")
+    return name
+
+
+def _same(seen: Seen, name: str, side: int, mark: Any) -> bool:
+    return name in seen and seen[name][side] == mark and mark != ""
 
 
 def _mark(info: dict[str, Any]) -> str:
-    """What changes when the file does, as far as its file system tells."""
-    keys = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
-    told = next((info[key] for key in keys if info.get(key)), "")
-    return f"{info.get('size')}/{told}"
+    """What changes when the file does; "" if its file system tells nothing that would."""
+    keys = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated")
+    told = next((info[key] for key in (*keys, "created") if info.get(key)), None)
+    return "" if told is None else f"{info.get('size')}/{told}"
 
 
 def _local_mark(path: Path) -> list[int]:
@@ -80,33 +159,50 @@ def _local_mark(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _seen_file(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.seen")
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f"{folder.name}{suffix}")
 
 
 def _load(folder: Path) -> Seen:
     try:
-        seen: Seen = json.loads(_seen_file(folder).read_text())
+        seen: Seen = json.loads(_beside(folder, ".seen").read_text())
     except FileNotFoundError:
         return {}
     return seen
 
 
 def _save(folder: Path, seen: Seen) -> None:
-    part = folder.with_name(f"{folder.name}.seen.part")
+    part = _beside(folder, ".seen.part")
     part.write_text(json.dumps(seen))
-    part.replace(_seen_file(folder))
+    part.replace(_beside(folder, ".seen"))
 
 
 def main(argv: list[str]) -> int:
-    """The process. Exit code 1, and one line on stderr, if it did not work."""
-    direction, url, folder = argv
+    """The process. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
+    was called wrongly."""
+    match argv:
+        case ["in" | "out" as direction, url, folder]:
+            return _run(pull if direction == "in" else push, url, folder)
+    sys.stderr.write("usage: python -m muster.storage.sync in|out URL FOLDER\n")
+    return 2
+
+
+def _run(copy: Callable[[str, Path], int], url: str, folder: str) -> int:
     try:
-        (pull if direction == "in" else push)(url, Path(folder))
+        copy(url, Path(folder))
+    except SyncError as error:
+        _report(url, str(error).splitlines())
+        return 1
     except Exception as error:  # noqa: BLE001  back ends raise what they like
-        sys.stderr.write(f"{url}: {type(error).__name__}: {error}\n")
+        _report(url, [f"{type(error).__name__}: {error}"])
         return 1
     return 0
+
+
+def _report(url: str, lines: Iterable[str]) -> None:
+    shown = without_secret(url)
+    for line in lines:
+        sys.stderr.write(f"{shown}: {line.replace(url, shown)}\n")
 
 
 if __name__ == "__main__":

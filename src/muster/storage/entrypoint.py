@@ -1,0 +1,120 @@
+"""From stored code to what is run: which kind a file is, where the entry point lies, which
+program runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+
+from muster.errors import InvalidInput, Problem
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+KINDS = {".py": "python", ".sh": "shell", ".bash": "shell", ".jar": "jar", ".class": "class"}
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+
+
+def kind_of(name: str) -> str | None:
+    """The kind a file name tells, in capitals too; None if it tells none."""
+    lower = name.lower()
+    return "archive" if lower.endswith(ARCHIVES) else KINDS.get(PurePosixPath(lower).suffix)
+
+
+def locate(
+    entrypoint: str, archive: str, roots: Iterable[str], has: Callable[[str], bool]
+) -> str | None:
+    """Where the entry point lies in an archive, None if nowhere or in several places.
+
+    OCI: the path starts at the archive's root folder, which is called as the archive is; ADS packs
+    without that folder, or leaves it out of the path. All of them will do. roots: the folders at
+    the top. has: whether there is such a file.
+    """
+    path = PurePosixPath(entrypoint)
+    if path.is_absolute() or ".." in path.parts:
+        return None
+    wanted = str(path)
+    if has(wanted):
+        return wanted
+    below = [place for root in roots if has(place := f"{root}/{wanted}")]
+    if len(below) == 1:
+        return below[0]
+    first, _, rest = wanted.partition("/")
+    return rest if rest and first == archive.partition(".")[0] and has(rest) else None
+
+
+def command(kind: str, name: str, entrypoint: str | None, python: str, folder: Path) -> list[str]:
+    """What to run in `folder` for the file `name` of it. entrypoint: the main class of a JAR."""
+    given = f"./{name}" if name.startswith("-") else name  # no option of python's or bash's
+    if kind == "python":
+        return [python, given]
+    if kind == "shell":
+        with open(folder / name, "rb") as file:
+            return [*_shell(file.readline(256)), given]
+    if kind == "jar":
+        return ["java", "-cp", given, entrypoint] if entrypoint else ["java", "-jar", given]
+    if kind == "class":
+        return ["java", "-cp", *_class_path(name, (folder / name).read_bytes())]
+    return [f"./{name}"]
+
+
+def _shell(line: bytes) -> list[str]:
+    """The shell a script's first line asks for, with its options (`-e` decides about failure)."""
+    words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
+    if words and PurePosixPath(words[0]).name == "env":
+        words = [word for word in words[1:] if word != "-S"]
+    name = PurePosixPath(words[0]).name if words else ""
+    return [name, *words[1:]] if name in _SHELLS else ["bash"]
+
+
+def _class_path(name: str, data: bytes) -> list[str]:
+    """Class path and class: the class tells its package, hence the folder the package is in."""
+    own = class_name(name, data)
+    path = str(PurePosixPath(name).with_suffix(""))
+    if path != own and not path.endswith(f"/{own}"):
+        hint = f"put it at {own}.class below the root of its packages"
+        raise InvalidInput(Problem("entrypoint", f"{name} holds the class {own}", hint))
+    return [path.removesuffix(own).rstrip("/") or ".", own.replace("/", ".")]
+
+
+def class_name(name: str, data: bytes) -> str:
+    """The name a Java class has, with its package: `com/example/Main`. Raises InvalidInput.
+
+    Java Virtual Machine Specification 4.1 and 4.4: the constant pool, then what the class is.
+    """
+    try:
+        own = _class_name(data) if data.startswith(b"\xca\xfe\xba\xbe") else ""
+    except (ValueError, IndexError, KeyError):
+        own = ""
+    if not own:
+        text = f"{name} is damaged or no Java class"
+        raise InvalidInput(Problem("artifact", text, "compile it again"))
+    return own
+
+
+def _class_name(data: bytes) -> str:
+    texts: dict[int, str] = {}
+    classes: dict[int, int] = {}
+    at, index, count = 10, 1, _u2(data, 8)
+    while index < count:
+        tag = data[at]
+        if tag == 1:
+            texts[index] = data[at + 3 : at + 3 + _u2(data, at + 1)].decode(errors="replace")
+            at += _u2(data, at + 1)
+        elif tag == 7:
+            classes[index] = _u2(data, at + 1)
+        at += _POOL_SIZES[tag]
+        index += 2 if tag in (5, 6) else 1  # long and double take two places
+    return texts[classes[_u2(data, at + 2)]]
+
+
+#: Bytes of a constant with its tag; a text's own length comes on top.
+_POOL_SIZES = {
+    **dict.fromkeys((7, 8, 16, 19, 20), 3),
+    **dict.fromkeys((3, 4, 9, 10, 11, 12, 17, 18), 5),
+    **{5: 9, 6: 9, 15: 4, 1: 3},
+}
+
+
+def _u2(data: bytes, at: int) -> int:
+    if len(data) < at + 2:
+        raise ValueError("it ends too early")
+    return int.from_bytes(data[at : at + 2])
