@@ -207,7 +207,7 @@ def test_a_removed_file_hides_nothing_of_the_others(log: Log) -> None:
     assert log.everything() == [(1, b"here\n")]
 
 
-@pytest.mark.parametrize("again", [b"x\n", b"as long\n", b"longer than it was before\n"])
+@pytest.mark.parametrize("again", [b"x\n", b"as wide\n", b"longer than it was before\n"])
 def test_emptied_by_its_program_read_as_it_goes(log: Log, again: bytes) -> None:
     cursor = LogCursor(log.folder)
     log.put(0, b"as long\npart")
@@ -255,6 +255,63 @@ def test_emptied_under_a_reader_that_was_behind(log: Log) -> None:
     log.note()
     assert data(reader.read()) == b"4\n"
     reader.close()
+
+
+def test_emptied_and_written_further_than_before_between_two_notes(log: Log) -> None:
+    reader = LogCursor(log.folder)
+    log.put(0, b"before the tee\n")
+    log.note()
+    assert data(reader.read()) == b"before the tee\n"
+    log.empty(0)
+    log.put(0, b"through tee\nafter the tee\n")
+    log.note()
+    assert data(reader.read()) == b"through tee\nafter the tee\n"
+    reader.close()
+
+
+@pytest.mark.parametrize("again", [b"a\n", b"half a\n", b"half\n", b"much longer than half\n"])
+def test_emptied_in_the_middle_of_the_first_line(log: Log, again: bytes) -> None:
+    reader = LogCursor(log.folder)
+    log.put(0, b"half a line")
+    log.note()
+    assert data(reader.read()) == b""
+    log.empty(0)
+    log.put(0, again)
+    log.note()
+    assert data([*reader.read(), *reader.drain()]) == again
+    reader.close()
+
+
+emptying = st.lists(
+    st.sampled_from(["put", "put", "put", "note", "read", "empty"]), min_size=8, max_size=60
+)
+
+
+@given(emptying)
+def test_a_follower_of_a_file_that_is_emptied_gets_whole_lines_each_once(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Log(Path(folder))
+        reader = LogCursor(log.folder)
+        got = b""
+        for n, step in enumerate(steps):
+            if step == "put":
+                log.put(0, b"line %d%s\n" % (n, b"." * (n * 7 % 5)))
+            elif step == "note":
+                log.note()
+            elif step == "read":
+                got += data(reader.read())
+            else:
+                log.empty(0)
+        got += data([*reader.read(), *reader.drain()])
+        reader.close()
+        there = (log.folder / "0.out").read_bytes()
+        assert got.endswith(there)
+        lines = got.splitlines()
+        assert len(set(lines)) == len(lines)
+        written = {
+            b"line %d%s" % (n, b"." * (n * 7 % 5)) for n, s in enumerate(steps) if s == "put"
+        }
+        assert set(lines) <= written
 
 
 @given(

@@ -75,7 +75,6 @@ class LogCursor:
         self._places = {n: StreamReader(path, self._files) for n, path in self._paths.items()}
         self._index = os.open(folder / "index", os.O_RDONLY | os.O_CLOEXEC)
         self._offset = 0
-        self._emptied = self._last_emptied()
         self._old: dict[int, int] = {}  # lines to come that were there when `tail` was called
         self._skip = 0
         self._time = 0
@@ -85,11 +84,10 @@ class LogCursor:
         """What was noted since the last time."""
         while block := index_block(self._index, self._offset):
             for time_ns, number, end in ENTRY.iter_unpack(block):
-                at = self._offset
                 self._offset += ENTRY.size
                 self.finished = number == END  # unless a successor of the writer goes on
                 place = self._places.get(number)
-                if place is not None and at >= self._emptied.get(number, 0):
+                if place is not None:
                     for data in place.upto(end):
                         yield from self._give(time_ns, number, data)
 
@@ -140,19 +138,3 @@ class LogCursor:
         self._old[number] -= old
         self._skip -= dropped
         return data.split(b"\n", dropped)[-1]
-
-    def _last_emptied(self) -> dict[int, int]:
-        """Where in the index each stream that was emptied by its program begins anew.
-
-        What was noted of it before is no more; reading by it would give its new content twice.
-        """
-        ends: dict[int, int] = {}
-        emptied: dict[int, int] = {}
-        offset = 0
-        while block := index_block(self._index, offset):
-            for _, number, end in ENTRY.iter_unpack(block):
-                if end < ends.get(number, 0):
-                    emptied[number] = offset
-                ends[number] = end
-                offset += ENTRY.size
-        return emptied

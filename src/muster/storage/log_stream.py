@@ -9,6 +9,7 @@ from pathlib import Path
 CHUNK = 256 << 10  # bytes read and given at a time, unless one line is longer
 LONGEST = 1 << 20  # a line longer than this is cut
 _CARRY = CHUNK // 4  # a longer unfinished line is not read again for every note of its growth
+_GIVEN = 256  # bytes remembered of what was given last
 _OPEN = 128  # files kept open
 
 
@@ -50,8 +51,9 @@ class OpenFiles:
 class StreamReader:
     """A place in one output file.
 
-    A program may empty its own output (`echo x > /dev/stdout` does). An `end` lower than the one
-    before says so, and what is in the file now is given from its start, once.
+    A program may empty its own output, as `tee /dev/stderr` does, and the index need not show it:
+    the file may have grown beyond its former end by the next note. So a place is good as long as
+    what lies before it is what was given; else what is in the file now is given from its start.
     """
 
     def __init__(self, path: Path, files: OpenFiles) -> None:
@@ -59,28 +61,21 @@ class StreamReader:
         self._files = files
         self._at = 0  # the first byte not given yet
         self._searched = 0  # no newline between _at and here
-        self._end = 0  # how far the file was said to reach
-        self._short = False  # it was found shorter than said, before the index told
+        self._given = b""  # what lies before _at
 
     def upto(self, end: int) -> Iterator[bytes]:
         """Whole lines up to offset `end`, in chunks; what follows the last newline waits."""
-        if end < self._end:
-            if not self._short:
-                self._at = self._searched = 0
-            self._short = False
-        self._end = end
+        if self._before(self._at) != self._given:
+            self._move(0)
+        if end < self._searched:
+            self._searched = self._at
         while self._searched < end:
             carried = self._searched - self._at
             start = self._at if carried < _CARRY else self._searched
             wanted = min(CHUNK, end - start, self._at + LONGEST + 1 - start)
             data = self._files.read(self._path, start, wanted)
             if len(data) < wanted:
-                self._short = True
-                size = start + len(data) if data else self._files.size(self._path)
-                end = min(end, size)
-                if size < self._searched:
-                    self._at = self._searched = 0
-                    continue
+                end = start + len(data)  # cut short under us
             cut = data.rfind(b"\n") + 1
             if cut:
                 yield self._take(start + cut, data[:cut] if start == self._at else None)
@@ -94,13 +89,12 @@ class StreamReader:
         if data is None:
             data = self._files.read(self._path, self._at, to - self._at)
         self._at = self._searched = to
+        self._given = (self._given + data[-_GIVEN:])[-_GIVEN:]
         return data
 
     def rest(self) -> bytes:
         """The last line, which nothing will end any more; empty if there is none."""
-        data = self._files.read(self._path, self._at, self._searched - self._at)
-        self._at = self._searched
-        return data
+        return self._take(self._searched, None)
 
     def keep_last(self, lines: int) -> int:
         """Go to where the last `lines` lines of the file begin; how many lines follow.
@@ -120,5 +114,13 @@ class StreamReader:
             while missing > 0 and (at := data.rfind(b"\n", 0, at)) >= 0:
                 missing -= 1
             begin = block + at + 1
-        self._at = self._searched = begin
+        self._move(begin)
         return wanted - missing + (not ended) if missing else lines
+
+    def _move(self, to: int) -> None:
+        self._at = self._searched = to
+        self._given = self._before(to)
+
+    def _before(self, offset: int) -> bytes:
+        start = max(0, offset - _GIVEN)
+        return self._files.read(self._path, start, offset - start)
