@@ -198,3 +198,9 @@ def test_messages(db: Database, text: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         jobs.find(db, text)
     assert str(caught.value) == message
+
+
+def test_id_goes_before_a_name_that_looks_like_it(db: Database) -> None:
+    """Scripts keep ids; a Job that somebody calls like one must not come in between."""
+    jobs.insert(db, job_record("zzzz", "abc3", "its own"))
+    assert jobs.find(db, "abc3").id == "abc3"

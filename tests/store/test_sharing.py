@@ -162,7 +162,7 @@ def test_fork_while_another_thread_writes(db: Database) -> None:
 
     thread = Thread(target=long_transaction)
     thread.start()
-    inside.wait()
+    assert inside.wait(20)
 
     def child() -> None:
         with pytest.raises(RuntimeError, match="forked during a transaction"):
