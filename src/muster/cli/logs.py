@@ -46,5 +46,5 @@ def logs(
     from muster.storage.log_reader import records
 
     for chunk in chunks:
-        for record in records(chunk):
+        for record in records(chunk, run.attempt):
             click.echo(json.dumps(record_dict(record)))

@@ -143,7 +143,7 @@ class JobRun:
         """Lines of output, merged by time over the nodes. follow: until the run has ended."""
         selection = Selection(ranks, groups, streams, tail)
         for chunk in self.log_chunks(selection, follow=follow):
-            yield from records(chunk)
+            yield from records(chunk, self._record.attempt)
 
     def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[LogChunk]:
         """As `logs`, but many lines of one stream at a time: for those in a hurry."""
@@ -162,6 +162,11 @@ class JobRun:
         # what the spec leaves to the framework was settled by the plan
         spec = {**self._record.spec, "network": self._record.plan["network"]}
         return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
+
+    @property
+    def attempt(self) -> int:
+        """How often it was started again as a whole; 0 the first time."""
+        return self._record.attempt
 
     @property
     def processes_per_node(self) -> int:

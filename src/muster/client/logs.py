@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,15 +47,15 @@ def chunks(
             source.wait_until_there()
         if not (folder / "streams.json").exists():
             return  # its output was not wanted, or nothing has started
-        cursor = LogCursor(folder, selection)
-        if selection.tail is not None:
-            cursor.tail(selection.tail)
-        while True:
-            yield from cursor.read()
-            if cursor.finished or source is None or source.ended:
-                break
-            source.wait(folder / "index")
-        yield from cursor.drain()
+        with closing(LogCursor(folder, selection)) as cursor:
+            if selection.tail is not None:
+                cursor.tail(selection.tail)
+            while True:
+                yield from cursor.read()
+                if cursor.finished or source is None or source.ended:
+                    break
+                source.wait(folder / "index")
+            yield from cursor.drain()
     finally:
         if source is not None:
             source.close()

@@ -12,6 +12,7 @@ import select
 import struct
 import sys
 import time
+from collections.abc import Set
 from pathlib import Path
 
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
@@ -57,8 +58,9 @@ class Watcher:
         """Seconds after which to call `drain` although nothing became readable; None = never."""
         raise NotImplementedError
 
-    def drain(self) -> set[Path]:
-        """What has changed since the last call. A file that was removed is named a last time."""
+    def drain(self) -> Set[Path]:
+        """What has changed since the last call, what changed first before the rest where the
+        kernel tells. A file that was removed is named a last time."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -92,15 +94,16 @@ class _Inotify(Watcher):
     def timeout(self) -> float | None:
         return self._others.timeout() if self._others else None
 
-    def drain(self) -> set[Path]:
-        changed = self._others.drain() if self._others else set()
-        for path in self._told():
-            changed.add(path)
+    def drain(self) -> Set[Path]:
+        changed = dict.fromkeys(self._told())
+        for path in changed:
             try:
                 self.add(path)
             except FileNotFoundError:
                 continue  # removed: nothing of it is to come
-        return changed
+        if self._others:
+            changed |= dict.fromkeys(self._others.drain())
+        return changed.keys()
 
     def _told(self) -> list[Path]:
         """What the kernel names; it is no longer watched."""
@@ -139,7 +142,7 @@ class _Polling(Watcher):
     def timeout(self) -> float | None:
         return max(0.0, self._next - time.monotonic())
 
-    def drain(self) -> set[Path]:
+    def drain(self) -> Set[Path]:
         changed = set()
         for path, seen in self._seen.items():
             now = self._look(path)
