@@ -149,6 +149,24 @@ def test_advice_rescues_what_can_be_read(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "broken" / name).read_bytes() == before
 
 
+@pytest.mark.parametrize("damage", [whole_header, text])
+def test_no_rescue_is_promised_where_nothing_can_be_read(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "m.db"
+    filled(path)
+    path.write_bytes(damage(path.read_bytes()))
+    assert commands(complaint(path)).keys() == {"put it aside"}
+
+
+def test_rescue_that_saved_nothing_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert "is corrupt (it has no tables)" in complaint(path)
+
+
 def test_advice_for_a_fresh_start(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     filled(path)

@@ -150,18 +150,20 @@ class Database:
         connection.execute("PRAGMA foreign_keys=ON")
 
     def _check_version(self, connection: sqlite3.Connection) -> None:
-        version = _version(connection)
+        # one statement: the version must be as old as the look at the tables
+        sql = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+        version, tables = connection.execute(sql).fetchone()
         known = len(self._migrations)
         if version < 0:
             raise StoreError(corrupt(self.path, f"schema version {version}"))
+        if version > 0 and not tables:
+            raise StoreError(corrupt(self.path, "it has no tables", readable=False))
         if version > known:
             raise StoreError(
                 f"{self.path} was written by a newer Muster (schema {version}, this one knows "
                 f"{known}); upgrade Muster, or set MUSTER_HOME to another folder"
             )
-        # one statement: the version must be as old as the look at the tables
-        sql = "SELECT 1 FROM sqlite_master, pragma_user_version WHERE user_version = 0 LIMIT 1"
-        if version == 0 and connection.execute(sql).fetchone():
+        if version == 0 and tables:
             raise StoreError(
                 f"{self.path} is the database of another program; move it away, or set "
                 "MUSTER_HOME to another folder"

@@ -17,8 +17,10 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
     # absent where the error is Python's own: wrong use of the module
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     match code:
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        case sqlite3.SQLITE_CORRUPT:
             return corrupt(path, str(error))
+        case sqlite3.SQLITE_NOTADB:
+            return corrupt(path, str(error), readable=False)
         case sqlite3.SQLITE_FULL:
             return _full(path)
         case sqlite3.SQLITE_IOERR:
@@ -37,8 +39,8 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return None
 
 
-def corrupt(path: Path, why: str) -> str:
-    """Advice on a damaged file.
+def corrupt(path: Path, why: str, *, readable: bool = True) -> str:
+    """Advice on a damaged file. readable: whether SQLite can make out tables in it.
 
     `.dump` rather than `.recover`, which is missing from some builds of sqlite3 (Debian 12) and
     then leaves an empty file. A dump of a damaged file ends in ROLLBACK and has no user_version.
@@ -51,10 +53,14 @@ def corrupt(path: Path, why: str) -> str:
     into = quote(str(path.with_name(rescued)))
     end = f"PRAGMA user_version={len(MIGRATIONS)}; COMMIT;"
     dump = f"sqlite3 {file} .dump | grep -v -e ^ROLLBACK -e ^COMMIT; echo '{end}'"
-    return (
+    advice = (
         f"the database {path} is corrupt ({why}); nothing was changed. "
-        f"To start afresh, put it aside: `mkdir {folder} && mv {file}* {folder}`. "
-        f"To keep what can be read, before that: `{{ {dump}; }} | sqlite3 {into}`, "
+        f"To start afresh, put it aside: `mkdir {folder} && mv {file}* {folder}`"
+    )
+    if not readable:
+        return f"{advice}. A copy of yours, if there is one, can take its place"
+    return (
+        f"{advice}. To keep what can be read, before that: `{{ {dump}; }} | sqlite3 {into}`, "
         f"and after it: `mv {folder}/{quote(rescued)} {file}`"
     )
 
