@@ -18,6 +18,7 @@ from muster.control import bell, lease
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
 from muster.control.recover import recover
+from muster.control.watch import begin_life, wait_for_end
 from muster.engines.local import addresses
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, MusterError, Problem
@@ -182,12 +183,14 @@ class Service:
         _place_logs(folder.path, draft.plan)
         held = lease.acquire(folder.lease)
         assert held is not None, "nobody else knows this run yet"
+        life = begin_life(folder.life)
         try:
             bell.install(folder.bell)
             record = self._accept(draft)
-            self._launch().start(self.home.root, run_id, held, environ or os.environ)
+            self._launch().start(self.home.root, run_id, (held, life), environ or os.environ)
         finally:
             os.close(held)
+            os.close(life)
         return record
 
     def _launch(self) -> Launcher:
@@ -253,8 +256,6 @@ class Service:
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
         """The run, once it has ended. Raises TimeoutError after `timeout` seconds."""
-        from muster.control.watch import wait_for_end
-
         wait_for_end(self.db, self.home, run_id, timeout)
         record = runs.get(self.db, run_id)
         if not RunState(record.state).terminal:

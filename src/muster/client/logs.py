@@ -9,15 +9,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from muster.control import lease
-from muster.control.watch import supervisor_end
+from muster.control.watch import end_of_life
 from muster.service import Service
 from muster.storage.log_reader import LogChunk, LogCursor
 from muster.storage.logs import StreamInfo
 from muster.storage.notify import Watcher, wait_for
 from muster.store.records import RunRecord
-
-_LOOK = 0.1  # seconds between looks at a run's lease, where the kernel does not tell
 
 
 class Selection(Struct, frozen=True):
@@ -66,10 +63,9 @@ class _Followed:
 
     def __init__(self, service: Service, run: RunRecord, folder: Path) -> None:
         self._folder = folder
-        self._lease = service.home.run_dir(run.id).lease
-        self._end = supervisor_end(service.home, run.id)
+        self._end = end_of_life(service.db, service.home, run.id)
         self._watcher: Watcher | None = None
-        self.ended = self._end is None and not lease.held(self._lease)
+        self.ended = self._end is None
 
     def wait_until_there(self) -> None:
         """Return when the log exists, or never will."""
@@ -101,12 +97,8 @@ class _Followed:
         self._poll(self._watcher)
 
     def _poll(self, watcher: Watcher) -> None:
-        if self._end is not None:
-            self.ended = bool(wait_for(watcher, self._end))
-        else:
-            # no descriptor tells of its end on this system: look now and then
-            wait_for(watcher, timeout=_LOOK)
-            self.ended = not lease.held(self._lease)
+        assert self._end is not None, "it has not ended"
+        self.ended = bool(wait_for(watcher, self._end))
         watcher.drain()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -60,8 +60,11 @@ class Launcher:
         theirs.close()
         return cls(ours)
 
-    def start(self, home: Path, run_id: str, lease: int, environ: Mapping[str, str]) -> int:
-        """Have a supervisor started for a run; it takes the lease over. Returns its pid.
+    def start(
+        self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
+    ) -> int:
+        """Have a supervisor started for a run; it takes over what is held, the run's lease and
+        its life. Returns its pid.
 
         Raises EngineError if it cannot be.
         """
@@ -74,7 +77,7 @@ class Launcher:
         data = json.dumps(request).encode()
         try:
             with self._turn:
-                socket.send_fds(self._sock, [_HEADER.pack(len(data))], [lease])
+                socket.send_fds(self._sock, [_HEADER.pack(len(data))], held)
                 self._sock.sendall(data)
                 answer = self._sock.recv(4096).decode()
         except OSError as error:
@@ -102,18 +105,21 @@ def serve(sock: socket.socket) -> None:
     gc.collect()
     gc.freeze()  # what is loaded now is never collected, so children share its pages
     while True:
-        data, leases, _, _ = socket.recv_fds(sock, _HEADER.size, 1)
+        data, held, _, _ = socket.recv_fds(sock, _HEADER.size, 2)
         if not data:
             return
+        for descriptor in held:
+            os.set_inheritable(descriptor, False)
         (length,) = _HEADER.unpack(data)
         request = json.loads(_read(sock, length))
         try:
-            pid = _start(request, leases[0])
-            os.pwrite(leases[0], b"%d\n" % pid, 0)  # whoever finds the lease held knows by whom
+            pid = _start(request, held)
+            os.pwrite(held[0], b"%d\n" % pid, 0)  # whoever finds the lease held knows by whom
             answer = str(pid)
         except OSError as error:
             answer = error.strerror or repr(error)
-        os.close(leases[0])
+        for descriptor in held:
+            os.close(descriptor)
         sock.sendall(answer.encode())
 
 
@@ -127,19 +133,19 @@ def _read(sock: socket.socket, length: int) -> bytes:
     return data
 
 
-def _start(request: dict[str, Any], lease: int) -> int:
+def _start(request: dict[str, Any], held: Sequence[int]) -> int:
     """Fork a supervisor by way of a process that opens the run's namespaces for it and ends."""
-    pid = _attempt(request, lease, plain=False)
+    pid = _attempt(request, held, plain=False)
     # some containers allow namespaces but not a /proc for them: then do without
-    return pid or _attempt(request, lease, plain=True)
+    return pid or _attempt(request, held, plain=True)
 
 
-def _attempt(request: dict[str, Any], lease: int, *, plain: bool) -> int:
+def _attempt(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
         os.close(reading)
-        _middle(request, lease, writing, plain=plain)
+        _middle(request, held, writing, plain=plain)
     os.close(writing)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as file:
@@ -149,7 +155,7 @@ def _attempt(request: dict[str, Any], lease: int, *, plain: bool) -> int:
     return pids[0] if pids and b"ready" in answer else 0
 
 
-def _middle(request: dict[str, Any], lease: int, writing: int, *, plain: bool) -> None:
+def _middle(request: dict[str, Any], held: Sequence[int], writing: int, *, plain: bool) -> None:
     from muster.engines.local.isolation import Isolation, enclose
 
     try:
@@ -157,13 +163,13 @@ def _middle(request: dict[str, Any], lease: int, writing: int, *, plain: bool) -
         isolation = Isolation("plain", reason="/proc cannot be mounted") if plain else enclose()
         pid = os.fork()
         if pid == 0:
-            _supervisor(request, isolation, lease, writing)
+            _supervisor(request, isolation, held, writing)
         os.write(writing, b"%d " % pid)
     finally:
         os._exit(0)
 
 
-def _supervisor(request: dict[str, Any], isolation: Any, lease: int, writing: int) -> None:
+def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], writing: int) -> None:
     from muster.control.supervisor import Assignment, detach, supervise
     from muster.engines.local.isolation import settle
     from muster.storage.home import Home
@@ -176,12 +182,12 @@ def _supervisor(request: dict[str, Any], isolation: Any, lease: int, writing: in
             settle()
         os.write(writing, b"ready ")
         os.close(writing)
-        _keep_only(lease)
+        _keep_only(held)
         gc.enable()  # the submitter may have switched it off; we may live for days
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        supervise(
-            Assignment(home, request["run_id"], request["environ"], request["python"]), isolation
-        )
+        python = request["python"]
+        assignment = Assignment(home, request["run_id"], request["environ"], python, held[1])
+        supervise(assignment, isolation)
         code = 0
     except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
@@ -189,7 +195,9 @@ def _supervisor(request: dict[str, Any], isolation: Any, lease: int, writing: in
         os._exit(code)
 
 
-def _keep_only(lease: int) -> None:
+def _keep_only(held: Sequence[int]) -> None:
     """Close what came along from the submitter. Its sockets must end when it does."""
-    os.closerange(3, lease)
-    os.closerange(lease + 1, max(256, lease + 1))
+    for descriptor in range(3, max(256, *held)):
+        if descriptor not in held:
+            with contextlib.suppress(OSError):  # most are not open
+                os.close(descriptor)

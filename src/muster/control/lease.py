@@ -30,18 +30,6 @@ def held(path: Path) -> bool:
     return descriptor is None
 
 
-def wait_until_free(path: Path) -> None:
-    """Block until nobody drives the run. Returns at once if nobody does."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
-
-
 def holder(path: Path) -> int | None:
     """The pid that was last given the lease; None if none was yet. It may have ended since."""
     try:

@@ -6,10 +6,13 @@ import os
 import time
 
 from muster.control import lease
+from muster.control.watch import wait_for_process
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home
 from muster.store import runs
 from muster.store.database import Database
+
+_DYING = 5.0  # seconds; by then the number is somebody else's
 
 WHY = (
     "the run's supervisor was killed, and every process of the run with it; "
@@ -31,6 +34,10 @@ def _settle(db: Database, home: Home, run_id: str) -> bool:
     if held is None:
         return False  # somebody drives it
     try:
+        pid = lease.holder(folder.lease)
+        if pid is not None:
+            # a dying process lets go of its files a moment before its namespace is emptied
+            wait_for_process(pid, _DYING)
         if RunState(runs.get(db, run_id).state).terminal:
             return False  # it ended between our two looks
         _record(db, run_id, WHY)

@@ -32,12 +32,16 @@ from muster.store.database import Database
 
 
 class Assignment(Struct, frozen=True):
-    """Which run to drive, and what its nodes start from (see `RunContext`)."""
+    """Which run to drive, and what its nodes start from (see `RunContext`).
+
+    life: the descriptor to let go of when the outcome is recorded (see `control.watch`).
+    """
 
     home: Home
     run_id: str
     environ: Mapping[str, str]
     python: str
+    life: int
 
 
 def warm() -> None:
@@ -60,6 +64,8 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         log = assignment.home.run_dir(assignment.run_id).supervisor_log
         text = f"internal error of Muster: {error!r}; please report it with {log}"
         _give_up(database, assignment.run_id, text)
+    finally:
+        os.close(assignment.life)
 
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:

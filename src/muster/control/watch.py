@@ -1,12 +1,15 @@
-"""Waiting for a run to end, told by the kernel."""
+"""Waiting for a run to end, told by the kernel.
+
+A run's `life` is a FIFO that its supervisor holds open until the run's outcome is recorded, or
+until it dies. Whoever has it open for reading is woken by either.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import time
 from collections.abc import Callable
+from pathlib import Path
 
 from muster.control import lease
 from muster.lifecycle.states import RunState
@@ -15,19 +18,22 @@ from muster.store import runs
 from muster.store.database import Database
 
 
-def supervisor_end(home: Home, run_id: str) -> int | None:
-    """A descriptor that becomes readable when the run's supervisor ends; None if it cannot be
-    had, because it has ended already or the system has no such thing."""
-    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
-    pid = lease.holder(home.run_dir(run_id).lease)
-    if pid is None or opener is None:
-        return None
+def begin_life(path: Path) -> int:
+    """Make a run's life; returns the descriptor that is to pass to its supervisor."""
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def end_of_life(db: Database, home: Home, run_id: str) -> int | None:
+    """A descriptor that hangs up when the run has ended; None if it has, or nobody drives it."""
+    folder = home.run_dir(run_id)
     try:
-        descriptor = opener(pid)
-    except OSError:
+        descriptor = os.open(folder.life, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
-    # the number may be another process's by now: then nobody holds the lease
-    if lease.held(home.run_dir(run_id).lease):
+    # looked at only now: the outcome is recorded first and the FIFO let go of then, so while it
+    # is not, the hanging up is still to come
+    if not RunState(runs.get(db, run_id).state).terminal and lease.held(folder.lease):
         return descriptor
     os.close(descriptor)
     return None
@@ -35,35 +41,31 @@ def supervisor_end(home: Home, run_id: str) -> int | None:
 
 def wait_for_end(db: Database, home: Home, run_id: str, timeout: float | None) -> None:
     """Return when nobody drives the run any more. Raises TimeoutError after `timeout` seconds."""
-    record = runs.get(db, run_id)
-    if RunState(record.state).terminal:
+    descriptor = end_of_life(db, home, run_id)
+    if descriptor is None:
         return
-    descriptor = supervisor_end(home, run_id)
-    if descriptor is not None:
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            if not poll.poll(None if timeout is None else timeout * 1000):
-                raise TimeoutError(f"run {record.name} has not ended within {timeout:g} s")
-        finally:
-            os.close(descriptor)
-        return
-    if timeout is None:
-        with contextlib.suppress(InterruptedError):
-            lease.wait_until_free(home.run_dir(run_id).lease)
-        return
-    _wait_in_steps(db, home, run_id, time.monotonic() + timeout, timeout)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(None if timeout is None else timeout * 1000):
+            name = runs.get(db, run_id).name
+            raise TimeoutError(f"run {name} has not ended within {timeout:g} s")
+    finally:
+        os.close(descriptor)
 
 
-def _wait_in_steps(db: Database, home: Home, run_id: str, deadline: float, timeout: float) -> None:
-    """Where the kernel cannot tell (no pidfd): look, at growing intervals of 5 to 100 ms."""
-    pause = 0.005
-    while True:
-        if not lease.held(home.run_dir(run_id).lease):
-            return
-        if time.monotonic() >= deadline:
-            raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
-        if RunState(runs.get(db, run_id).state).terminal:
-            return
+def wait_for_process(pid: int, timeout: float) -> None:
+    """Return when a process that is dying has gone, or after `timeout` seconds."""
+    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+    if opener is None:
+        return
+    try:
+        descriptor = opener(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(timeout * 1000)
+    finally:
+        os.close(descriptor)

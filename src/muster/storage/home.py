@@ -26,6 +26,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "bell"
 
     @property
+    def life(self) -> Path:
+        """A FIFO: held open by the supervisor until the run has ended."""
+        return self.path / "life"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor itself had to say: nothing, when all is well."""
         return self.path / "supervisor.log"

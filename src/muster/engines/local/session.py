@@ -65,7 +65,8 @@ class LocalSession:
             become_subreaper()
         self._ports = Ports(plan.ports, isolated=plan.network == "isolated")
         self._fabric = Fabric() if plan.network == "isolated" else None
-        self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices())
+        wanted = any(group.resources.gpus for group in plan.groups)
+        self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
         self._placed = mounting.place(plan, self._run_dir.mounts)
         mounting.mount_exports(plan, self._placed)
         self._synced = SyncedMounts(plan, self._placed)
