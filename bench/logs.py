@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import MUSTER, compare, fresh_home
 
-NODES, LINES = 8, 400_000
+NODES, LINES = 8, 1_600_000
 WRITER = (
     "import sys; line = b'x' * 99 + b'\\n'; out = sys.stdout.buffer\n"
     f"for _ in range({LINES} // 80): out.write(line * 80); out.flush()"
@@ -53,5 +53,5 @@ if __name__ == "__main__":
             "muster run --detach": lambda: run("--detach"),
             "muster run, shown merged": run,
         },
-        rounds=5,
+        rounds=3,
     )

@@ -16,11 +16,8 @@ from muster.errors import EngineError
 
 def devices(root: Path = Path("/dev")) -> list[int]:
     """Numbers of the NVIDIA devices here (/dev/nvidia0, ...), those CUDA_VISIBLE_DEVICES names."""
-    present = sorted(
-        int(path.name.removeprefix("nvidia"))
-        for path in root.glob("nvidia[0-9]*")
-        if path.name.removeprefix("nvidia").isdigit()
-    )
+    names = [name.removeprefix("nvidia") for name in os.listdir(root) if "nvidia" in name]
+    present = sorted(int(name) for name in names if name.isdigit())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
