@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from muster.errors import InvalidInput
+from muster.errors import InvalidInput, StoreError
 from muster.storage import archives
-from muster.storage.archives import list_files, unpack
+from muster.storage.archives import list_files, pack, stays_inside, unpack
 
 
 def tar(path: Path, *members: tarfile.TarInfo, data: bytes = b"x") -> Path:
@@ -47,6 +51,15 @@ ATTACKS: dict[str, tuple[list[tarfile.TarInfo], str]] = {
         [member("l", SYM, "y"), member("h", HARD, "l")],
         "leads to no file of it",
     ),
+    "link through a link": (
+        [member("a/b/x"), member("a/b/c", SYM, "../.."), member("e", SYM, "a/b/c/..")],
+        "the link e leads outside, to a/b/c/..",
+    ),
+    "folder over a file": ([member("a"), member("a", tarfile.DIRTYPE)], "holds a twice"),
+    "file over a folder": ([member("a", tarfile.DIRTYPE), member("a")], "holds a twice"),
+    "link over a folder": ([member("a", tarfile.DIRTYPE), member("a", SYM, ".")], "holds a twice"),
+    "file over a link": ([member("l", SYM, "."), member("l")], "holds l twice"),
+    "block device": ([member("d", tarfile.BLKTYPE)], "neither file, folder nor link"),
     "device": ([member("d", tarfile.CHRTYPE)], "neither file, folder nor link"),
     "fifo": ([member("f", tarfile.FIFOTYPE)], "neither file, folder nor link"),
     "twice": ([member("a"), member("./a")], "holds a twice"),
@@ -148,3 +161,109 @@ def test_links_inside_stay(tmp_path: Path) -> None:
     unpack(path, path.name, target)
     for name in ("d/f", "d/l", "up", "h"):
         assert (target / name).read_bytes() == b"x"
+
+
+def test_the_same_folder_again_and_again_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tar(tmp_path / "a.tar.gz", *(member("d", tarfile.DIRTYPE) for _ in range(4)))
+    assert list_files(path) == []
+    monkeypatch.setattr(archives, "MAX_ENTRIES", 3)
+    with pytest.raises(InvalidInput, match="holds more than 3 entries"):
+        list_files(path)
+
+
+def test_loops_of_links_are_followed_by_nobody(tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar.gz", member("a", SYM, "b"), member("b", SYM, "a"), member("f"))
+    target = tmp_path / "t"
+    target.mkdir()
+    unpack(path, path.name, target)
+    assert sorted(os.listdir(target)) == ["a", "b", "f"]
+
+
+def test_nothing_is_left_where_there_was_something(tmp_path: Path) -> None:
+    """Of a failure half way: ours goes, what was there stays as it was."""
+    target = tmp_path / "t"
+    (target / "d").mkdir(parents=True)
+    (target / "d" / "mine").write_text("old")
+    (target / "z").write_text("old")
+    path = tar(tmp_path / "a.tar.gz", member("new/x"), member("l", SYM, "new"), member("z"))
+    with pytest.raises(StoreError, match=r"cannot unpack a.tar.gz into .*: File exists"):
+        unpack(path, path.name, target)
+    assert sorted(os.listdir(target)) == ["d", "z"]
+    assert (target / "z").read_text() == "old"
+
+
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = tmp_path / "t"
+    target.mkdir()
+    path = tar(tmp_path / "a.tar.gz", member("a"), member("h", HARD, "a"))
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        unpack(path, path.name, target)
+    assert os.listdir(target) == []
+
+
+def test_executable_stays_so_and_no_more(tmp_path: Path) -> None:
+    members = [member("run"), member("plain"), member("root")]
+    for info, mode in zip(members, (0o700, 0o666, 0o6755), strict=True):
+        info.mode = mode
+    path = tar(tmp_path / "a.tar.gz", *members)
+    target = tmp_path / "t"
+    target.mkdir()
+    unpack(path, path.name, target)
+    modes = {p.name: p.stat().st_mode & 0o7777 for p in target.iterdir()}
+    assert modes == {"run": 0o755, "plain": 0o644, "root": 0o755}
+
+
+def test_pack_mends_links_that_go_round_by_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "f").write_text("x")
+    (folder / "absolute").symlink_to(folder / "f")
+    (folder / "sub" / "round").symlink_to("../../code/f")
+    (folder / "sub" / "plain").symlink_to("../f")
+    (folder / "loop").symlink_to("loop")
+    names = ["absolute", "f", "loop", "sub/plain", "sub/round"]
+    path = tmp_path / "a.tar"
+    with open(path, "wb") as file:
+        pack(folder, names, file)
+    assert list_files(path) == names
+    target = tmp_path / "t"
+    target.mkdir()
+    unpack(path, path.name, target)
+    assert (target / "absolute").read_text() == (target / "sub" / "round").read_text() == "x"
+    assert os.readlink(target / "sub" / "plain") == "../f"
+
+
+PARTS = st.sampled_from(["a", "b", "c", "..", "."])
+PLACES = ["a", "b", "c", "a/a", "a/b", "b/a", "a/a/a", "c/b/a"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(PLACES), st.lists(PARTS, min_size=1, max_size=5).map("/".join), min_size=1
+    )
+)
+def test_links_agree_with_the_kernel(
+    tmp_path_factory: pytest.TempPathFactory, links: dict[str, str]
+) -> None:
+    """Whatever we let pass, the kernel resolves to a place inside."""
+    links = {n: to for n, to in links.items() if not any(n.startswith(f"{m}/") for m in links)}
+    root = tmp_path_factory.mktemp("links")
+    for name, to in links.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(to)
+    for name in links:
+        if all(stays_inside(other, links) for other in links):
+            try:
+                real = os.path.realpath(root / name, strict=True)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    continue  # nobody can follow it
+                real = os.path.realpath(root / name)  # leads to what is not there
+            assert f"{real}/".startswith(f"{root}/"), (name, real)

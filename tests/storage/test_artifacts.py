@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.errors import InvalidInput
+from muster.errors import InvalidInput, StoreError
+from muster.storage import artifacts
 from muster.storage.artifacts import (
     ArtifactRef,
     entry_command,
@@ -170,3 +171,129 @@ def test_unreadable(home: Home, tmp_path: Path) -> None:
 def test_code_that_is_gone(home: Home) -> None:
     with pytest.raises(InvalidInput, match="the stored code abcdef012345 is gone"):
         load_ref(home, "abcdef0123456789", "a.py")
+
+
+def test_code_that_is_gone_when_it_is_to_be_placed(home: Home, tmp_path: Path, code: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    for ref in (
+        store_artifact(home, tmp_path / "a.py", None),
+        store_artifact(home, code, "main.py"),
+    ):
+        stored_path(home, ref.sha256).unlink()
+        with pytest.raises(InvalidInput, match=r"is gone from .*run the job's file again"):
+            place_artifact(home, ref, tmp_path)
+
+
+def test_code_cut_short_by_a_power_cut_is_stored_again(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("print('whole')\n")
+    ref = store_artifact(home, tmp_path / "a.py", None)
+    path = stored_path(home, ref.sha256)
+    path.chmod(0o600)
+    path.write_text("pri")
+    assert store_artifact(home, tmp_path / "a.py", None) == ref
+    assert path.read_text() == "print('whole')\n"
+    assert path.stat().st_mode & 0o777 == 0o400
+
+
+def test_known_code_is_not_written_again(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("print(1)\n")
+    path = stored_path(home, store_artifact(home, tmp_path / "a.py", None).sha256)
+    before = path.stat()
+    store_artifact(home, tmp_path / "a.py", None)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_what_is_no_file(home: Home, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "DIR/pipe.py is neither file nor folder" in bad(home, tmp_path / "pipe.py")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    assert "loop.py cannot be stored: Too many levels" in bad(home, tmp_path / "loop.py")
+    (tmp_path / "dangling.py").symlink_to("nope.py")
+    assert "there is no DIR/dangling.py" in bad(home, tmp_path / "dangling.py")
+
+
+def test_too_large(home: Home, tmp_path: Path, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(tmp_path / "big.py", "wb") as file:
+        file.truncate((4 << 30) + (200 << 20))
+    assert "big.py has 4.2 GiB, at most 4 GiB are allowed" in bad(home, tmp_path / "big.py")
+    monkeypatch.setattr(artifacts, "MAX_SIZE", 10)
+    assert "at most 4 GiB" in bad(home, code, "main.py")
+
+
+@pytest.mark.parametrize("number", ["ENOSPC", "EDQUOT", "EROFS"])
+def test_no_room(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    def full(fd: int) -> None:
+        code = getattr(artifacts.errno, number)
+        raise OSError(code, os.strerror(code))
+
+    (tmp_path / "a.py").write_text("")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match=r"cannot store code in .*free some space") as caught:
+        store_artifact(home, tmp_path / "a.py", None)
+    assert str(home.artifacts) in str(caught.value)
+    assert stored_files(home) == []
+
+
+def test_home_that_went_away(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    shutil.rmtree(home.artifacts)
+    with pytest.raises(StoreError, match=r"cannot store code in .*: No such file"):
+        store_artifact(home, tmp_path / "a.py", None)
+
+
+def test_program_in_a_zip_may_run_again(home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("tool", "#!/bin/sh\necho ran\n")
+        packed.writestr("data.bin", "x")
+    assert "cannot tell how to run data.bin" in bad(home, path, "data.bin")
+    ref = store_artifact(home, path, "tool")
+    assert run_here(home, ref, "tool", tmp_path / "w") == "ran\n"
+
+
+def test_entry_of_no_kind_in_a_folder(home: Home, code: Path) -> None:
+    (code / "data.bin").write_text("x")
+    assert "cannot tell how to run data.bin" in bad(home, code, "data.bin")
+
+
+def test_entry_point_as_oci_writes_it(home: Home, tmp_path: Path, code: Path) -> None:
+    """From the root folder, though a folder is packed without."""
+    (code / "main.py").write_text("print('ran')\n")
+    ref = store_artifact(home, code, "code/main.py")
+    assert run_here(home, ref, "code/main.py", tmp_path / "w") == "ran\n"
+
+
+def test_entry_point_outside(home: Home, tmp_path: Path, code: Path) -> None:
+    (tmp_path / "w").mkdir()
+    for entry in ("../code/main.py", str(code / "main.py")):
+        assert f"entrypoint: {entry} is not in".replace(str(tmp_path), "DIR") in bad(
+            home, code, entry
+        )
+        ref = ArtifactRef("0" * 64, "code.tar", "archive", 0)
+        with pytest.raises(InvalidInput, match="is not in the unpacked code"):
+            entry_command(ref, entry, sys.executable, tmp_path / "w")
+
+
+def test_jars_that_cannot_run(home: Home, tmp_path: Path) -> None:
+    path = tmp_path / "a.jar"
+    path.write_text("garbage")
+    assert "a.jar is damaged or no JAR" in bad(home, path)
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    assert "a.jar names no main class (give the main class" in bad(home, path)
+
+
+def test_a_class_that_is_none(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "A.class").write_text("garbage")
+    assert "A.class is damaged or no Java class" in bad(home, tmp_path / "A.class")
+
+
+def test_single_files_load_no_archives() -> None:
+    """They are on the way of every run: what reads archives costs more than the run."""
+    code = (
+        "import sys, muster.storage.artifacts\n"
+        "heavy = {'tarfile', 'zipfile', 'pathspec', 'shutil', 'tempfile', 'hashlib', 'fsspec'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

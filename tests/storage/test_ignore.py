@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
+from muster.storage import ignore
 from muster.storage.ignore import files_of
 
 FILES = [
@@ -70,3 +75,117 @@ def test_links(tmp_path: Path) -> None:
         files_of(root, tmp_path / "home")
     (root / ".musterignore").write_text("outside\n.musterignore\n")
     assert files_of(root, tmp_path / "home") == ["a.py", "inside"]
+
+
+def test_nothing_brings_back_what_is_never_code(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("!__pycache__/\n!.git\n!.venv/\n!odd/\n")
+    for name in ("__pycache__/a.pyc", ".venv/x", "odd/pyvenv.cfg", "odd/x.py", "env/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".git").write_text("gitdir: elsewhere")  # as in a worktree
+    assert files_of(tmp_path, tmp_path / "home") == [".gitignore", "env/x.py"]
+
+
+def test_home_is_left_out_by_whatever_path(tmp_path: Path) -> None:
+    (tmp_path / "code" / "state").mkdir(parents=True)
+    (tmp_path / "code" / "state" / "muster.db").write_text("x")
+    (tmp_path / "code" / "a.py").write_text("x")
+    (tmp_path / "link").symlink_to("code")
+    for folder in ("code", "link"):
+        for home in ("code/state", "link/state"):
+            assert files_of(tmp_path / folder, tmp_path / home) == ["a.py"]
+
+
+def test_links_that_lead_in_circles_and_up(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "loop").symlink_to("loop")
+    (tmp_path / "code" / "self").symlink_to(".")
+    (tmp_path / "code" / "dangling").symlink_to("nope")
+    assert files_of(tmp_path / "code", tmp_path) == ["dangling", "loop", "self"]
+    (tmp_path / "code2").mkdir()
+    (tmp_path / "code" / "sibling").symlink_to("../code2")
+    with pytest.raises(InvalidInput, match="the link sibling leads out of"):
+        files_of(tmp_path / "code", tmp_path)
+
+
+def test_sockets_and_pipes_are_no_code(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.py").write_text("x")
+    assert files_of(tmp_path, tmp_path / "home") == ["a.py"]
+
+
+def test_deep_folders(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(1500):  # more than the interpreter would recurse
+        deep = deep / "d"
+        os.mkdir(deep)
+    (deep / "f").write_text("x")
+    try:
+        (found,) = files_of(tmp_path, tmp_path / "home")
+        assert found.count("/") == 1500
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
+
+
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ignore, "MAX_FILES", 2)
+    for name in "ab":
+        (tmp_path / name).write_text("x")
+    assert len(files_of(tmp_path, tmp_path / "home")) == 2
+    (tmp_path / "c").write_text("x")
+    with pytest.raises(InvalidInput, match=r"more than 2 files .*\.musterignore, or mount it"):
+        files_of(tmp_path, tmp_path / "home")
+
+
+TREE = ["a", "b.py", "c c", "a.d/a", "a.d/b.py", "a.d/e/a", "a.d/e/f.log", "e/a.d/x", "e/b.py", "#"]
+WORDS = ["a", "b.py", "a.d", "e", "*", "**", "*.py", "?", "a*", "[ab]", "[!a]*", "x", "f.log", "#"]
+LINES = st.one_of(
+    st.builds(
+        lambda bang, lead, parts, tail: bang + lead + "/".join(parts) + tail,
+        st.sampled_from(["", "", "!", "\\"]),
+        st.sampled_from(["", "/", "**/"]),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=3),
+        st.sampled_from(["", "/", "/**", " ", "\\ ", "\r"]),
+    ),
+    st.text("a*?[]!/#\\ b.-:^", max_size=7),
+    st.sampled_from(
+        [
+            "[[:alpha:]]*",
+            "[![:alpha:]]",
+            "[[:nope:]]",
+            "[[:",
+            "a.d/e**/f.log",
+            "**.py",
+            "[b-a]",
+            "[!b-a]*",
+        ]
+    ),
+)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git on this machine")
+@settings(max_examples=150, deadline=None)
+@given(top=st.lists(LINES, max_size=4), nested=st.lists(LINES, max_size=2), bom=st.booleans())
+@example(top=[], nested=["*", "![!a]*"], bom=False)
+@example(top=["*.py", "!a.d"], nested=[], bom=False)
+@example(top=["a.d/*", "!a.d/e"], nested=["f.log"], bom=False)
+@example(top=["a[", "\\"], nested=[], bom=True)
+def test_any_rules_agree_with_git(
+    tmp_path_factory: pytest.TempPathFactory, top: list[str], nested: list[str], bom: bool
+) -> None:
+    root = tmp_path_factory.mktemp("git")
+    for name in TREE:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    mark = b"\xef\xbb\xbf" if bom else b""
+    (root / ".gitignore").write_bytes(mark + "\n".join(top).encode())
+    (root / "a.d" / ".gitignore").write_bytes("\n".join(nested).encode())
+    subprocess.run(["git", "-C", root, "init", "-q"], check=True)
+    names = [*TREE, ".gitignore", "a.d/.gitignore"]
+    asked = "\0".join(names).encode()
+    # `core.excludesFile`: the person's own rules are not the project's
+    command = ["git", "-C", root, "-c", "core.excludesFile=", "check-ignore", "-z", "--stdin"]
+    done = subprocess.run(command, input=asked, capture_output=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    left_out = set(done.stdout.decode().split("\0"))
+    assert files_of(root, root / "home") == sorted(set(names) - left_out), (top, nested)

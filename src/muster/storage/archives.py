@@ -53,18 +53,17 @@ def unpack(path: Path, name: str, target: Path) -> None:
     cannot take it; on any failure nothing of it is left in the folder.
     """
     before = set(os.listdir(target))
-    tops: set[str] = set()
-    try:
-        with open_archive(path, name) as reader:
-            entries = _checked(reader, path)
-            tops = {entry.name.partition("/")[0] for entry in entries} - before
+    with open_archive(path, name) as reader:
+        entries = _checked(reader, path)
+        tops = {entry.name.partition("/")[0] for entry in entries} - before
+        try:
             _write(reader, entries, target)
-    except BaseException as error:
-        _remove(target, tops)
-        if isinstance(error, OSError):
-            why = error.strerror or str(error)
-            raise StoreError(f"cannot unpack {name} into {target}: {why}") from None
-        raise
+        except BaseException as error:
+            _remove(target, tops)
+            if isinstance(error, OSError):
+                why = error.strerror or str(error)
+                raise StoreError(f"cannot unpack {name} into {target}: {why}") from None
+            raise
 
 
 def pack(folder: Path, files: Sequence[str], to: IO[bytes]) -> None:

@@ -10,10 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore import GitIgnorePatternError
-
 from muster.errors import InvalidInput, Problem
+from muster.storage.ignore_rules import Rule, read_rules, verdict
 
 #: Never code, whatever the ignore files say. (`.git` is a file in a worktree.)
 ALWAYS = frozenset({".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".DS_Store"})
@@ -21,7 +19,7 @@ ALWAYS = frozenset({".git", "__pycache__", ".venv", ".mypy_cache", ".pytest_cach
 MAX_FILES = 100_000
 
 #: Ignore files that bear on a folder, outermost first: (the folder each lies in, its rules).
-_Rules = tuple[tuple[str, GitIgnoreSpec], ...]
+_Rules = tuple[tuple[str, tuple[Rule, ...]], ...]
 
 
 def files_of(folder: Path, home: Path) -> list[str]:
@@ -53,11 +51,12 @@ def _walk(root: str, home: str) -> Iterator[tuple[str, bool]]:
         if "pyvenv.cfg" in entries and below:
             continue  # a virtual environment, by whatever name
         if own in entries and entries[own].is_file():
-            rules = (*rules, (below, _read(f"{root}/{below}{own}")))
+            with open(f"{root}/{below}{own}", "rb") as file:
+                rules = (*rules, (below, read_rules(file.read())))
         for name, entry in entries.items():
             path = f"{below}{name}"
             is_folder = entry.is_dir(follow_symlinks=False)
-            if name in ALWAYS or _ignored(f"{path}/" if is_folder else path, rules):
+            if name in ALWAYS or _ignored(path, rules, folder=is_folder):
                 continue
             if is_folder:
                 if f"{root}/{path}" != home:
@@ -66,30 +65,12 @@ def _walk(root: str, home: str) -> Iterator[tuple[str, bool]]:
                 yield path, entry.is_symlink()
 
 
-def _read(path: str) -> GitIgnoreSpec:
-    # as git does: lines end at \n alone, a byte order mark is skipped, bytes need not be text
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-        lines = [line.removesuffix("\n").removesuffix("\r") for line in file]
-    if lines:
-        lines[0] = lines[0].removeprefix("\ufeff")
-    return GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line))
-
-
-def _is_pattern(line: str) -> bool:
-    """What git cannot read matches nothing there either."""
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except GitIgnorePatternError:
-        return False
-    return True
-
-
-def _ignored(path: str, rules: _Rules) -> bool:
+def _ignored(path: str, rules: _Rules, *, folder: bool) -> bool:
     """The nearest ignore file that says anything decides, as in git."""
-    for below, spec in reversed(rules):
-        verdict = spec.check_file(path.removeprefix(below)).include
-        if verdict is not None:
-            return verdict
+    for below, own in reversed(rules):
+        said = verdict(own, path.removeprefix(below), folder=folder)
+        if said is not None:
+            return said
     return False
 
 

@@ -92,6 +92,8 @@ def _check_protocol(shown: str, protocol: str) -> list[Problem]:
         text = f"{shown}: nothing knows how to read {protocol}://"
         return [Problem("mounts", text, f"known are {known}")]
     module, package = _PACKAGES.get(protocol) or (own.partition(".")[0], own.partition(".")[0])
-    if module and protocol not in registry and find_spec(module) is None:
+    if module == "fsspec" or protocol in registry:
+        return []
+    if find_spec(module) is None:
         return [Problem("mounts", f"{shown} needs {package}", f"pip install {package}")]
     return []

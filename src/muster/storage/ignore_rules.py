@@ -1,0 +1,162 @@
+"""One ignore file, read and matched as git does it.
+
+Source of the rules: gitignore(5), and git's own wildmatch for what that leaves open. Names are
+bytes there (`?` is one of them), so they are here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+_CLASSES = {
+    b"alnum": rb"0-9A-Za-z",
+    b"alpha": rb"A-Za-z",
+    b"blank": rb" \t",
+    b"cntrl": rb"\x00-\x1f\x7f",
+    b"digit": rb"0-9",
+    b"graph": rb"!-~",
+    b"lower": rb"a-z",
+    b"print": rb" -~",
+    b"punct": rb"!-/:-@\[-`{-~",
+    b"space": rb" \t-\r",
+    b"upper": rb"A-Z",
+    b"xdigit": rb"0-9A-Fa-f",
+}
+_NAMED = re.compile(rb"\[:([^\]]*):\]")
+
+
+class Rule(Struct, frozen=True):
+    """keeps: begins with `!`. whole: matched against the path, else against the last name."""
+
+    pattern: re.Pattern[bytes]
+    keeps: bool
+    whole: bool
+    folders_only: bool
+
+
+def read_rules(content: bytes) -> tuple[Rule, ...]:
+    """The rules of an ignore file, in its order. What git cannot read matches nothing there."""
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return tuple(rule for line in lines if (rule := _rule(line.removesuffix(b"\r"))) is not None)
+
+
+def verdict(rules: Iterable[Rule], path: str, *, folder: bool) -> bool | None:
+    """Whether a path, relative to the ignore file, is left out; None if no rule is about it.
+
+    The last rule that matches decides. Folders above it are not asked about: who walks down does
+    not enter those that are left out.
+    """
+    whole = os.fsencode(path)
+    name = whole.rpartition(b"/")[2]
+    said = None
+    for rule in rules:
+        if rule.folders_only and not folder:
+            continue
+        if rule.pattern.fullmatch(whole if rule.whole else name):
+            said = not rule.keeps
+    return said
+
+
+def _rule(line: bytes) -> Rule | None:
+    if not line or line.startswith(b"#"):
+        return None
+    text = _trimmed(line)
+    keeps = text.startswith(b"!")
+    text = text[keeps:]
+    folders_only = text.endswith(b"/")
+    text = text[: len(text) - folders_only]
+    whole = b"/" in text
+    # git compares what comes before the first wildcard by itself; `**` may begin right after
+    plain = re.match(rb"[^*?\[\\]*", text.removeprefix(b"/"))
+    assert plain is not None, "it matches nothing, too"
+    rest = _translate(text.removeprefix(b"/")[plain.end() :])
+    if rest is None:
+        return None
+    pattern = re.compile(re.escape(plain.group()) + rest, re.DOTALL)
+    return Rule(pattern, keeps, whole, folders_only)
+
+
+def _trimmed(line: bytes) -> bytes:
+    """Without the spaces at its end, unless they are escaped."""
+    end = len(line.rstrip(b" "))
+    if end == len(line):
+        return line
+    escapes = end - len(line[:end].rstrip(b"\\"))
+    return line[: end + escapes % 2]
+
+
+def _translate(glob: bytes) -> bytes | None:
+    """The regular expression of a pattern, None if it is not one."""
+    out, at = [], 0
+    while at < len(glob):
+        char = glob[at : at + 1]
+        if char == b"*":
+            end = at
+            while glob[end : end + 1] == b"*":
+                end += 1
+            free = end - at > 1 and (at == 0 or glob[at - 1 : at] == b"/")
+            if free and glob[end : end + 1] == b"/":
+                out.append(b"(?:.*/)?")
+                end += 1
+            elif free and (end == len(glob) or glob[end : end + 2] == b"\\/"):
+                out.append(b".*")
+            else:
+                out.append(b"[^/]*")
+            at = end
+        elif char == b"?":
+            out.append(b"[^/]")
+            at += 1
+        elif char == b"[":
+            found = _translate_set(glob, at + 1)
+            if found is None:
+                return None
+            out.append(found[0])
+            at = found[1]
+        else:
+            at += char == b"\\"
+            if at == len(glob):
+                return None
+            out.append(re.escape(glob[at : at + 1]))
+            at += 1
+    return b"".join(out)
+
+
+def _translate_set(glob: bytes, at: int) -> tuple[bytes, int] | None:
+    """A `[...]` whose inside begins at `at`: its expression and where it ends."""
+    negated = glob[at : at + 1] in (b"!", b"^")
+    at += negated
+    parts: list[bytes] = []
+    start = at
+    low: int | None = None  # what a `-` would reach from
+    while at == start or glob[at : at + 1] != b"]":
+        if at >= len(glob):
+            return None
+        named = _NAMED.match(glob, at)
+        if named is not None:
+            if named[1] not in _CLASSES:
+                return None
+            parts.append(_CLASSES[named[1]])
+            at, low = named.end(), None
+            continue
+        reaches = glob[at : at + 1] == b"-" and low is not None
+        reaches = reaches and glob[at + 1 : at + 2] not in (b"", b"]")
+        at += reaches
+        at += glob[at : at + 1] == b"\\"
+        if at >= len(glob):
+            return None
+        if reaches and low is not None:
+            if low <= glob[at]:
+                parts.append(b"\\x%02x-\\x%02x" % (low, glob[at]))
+            low = None
+        else:
+            low = glob[at]
+            parts.append(b"\\x%02x" % low)
+        at += 1
+    inside = b"".join(parts)
+    if negated:
+        return b"[^/" + inside + b"]", at + 1
+    return (b"(?!/)[" + inside + b"]" if inside else b"(?!)"), at + 1

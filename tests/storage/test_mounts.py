@@ -1,0 +1,123 @@
+"""Sources of mounts: what they are taken for, and what is said of bad ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from fsspec.registry import known_implementations
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.storage import mounts
+from muster.storage.mounts import check_sources, classify_source, without_secret
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("/data", "directory"),
+        ("data", "directory"),
+        ("./a:/b", "directory"),
+        ("/a:/b", "directory"),
+        (":/b", "directory"),
+        ("C:", "directory"),
+        ("a:b", "directory"),
+        ("nfs://host/export", "nfs"),
+        ("host:/export", "nfs"),
+        ("10.0.0.1:/export/a", "nfs"),
+        ("s3://bucket/a", "url"),
+        ("file:///data", "url"),
+        ("simplecache::s3://bucket", "url"),
+    ],
+)
+def test_classify(source: str, kind: str) -> None:
+    assert classify_source(source) == kind
+
+
+@given(st.text())
+def test_everything_is_of_one_kind(source: str) -> None:
+    kind = classify_source(source)
+    assert kind in ("directory", "nfs", "url")
+    assert kind != "directory" or "://" not in source
+
+
+def texts(*sources: str) -> list[str]:
+    return [str(problem) for problem in check_sources(sources)]
+
+
+def test_directories(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert texts(str(tmp_path)) == []
+    (text,) = texts(str(tmp_path / "nope"))
+    assert text == f"mounts: there is no {tmp_path}/nope (make it, or check the path)"
+    (text,) = texts(str(tmp_path / "file"))
+    assert "is no directory (give the folder it is in)" in text
+    (text,) = texts(str(tmp_path / "file" / "below"))
+    assert "there is no" in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_directory(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir(mode=0)
+    (text,) = texts(str(tmp_path / "d"))
+    assert "cannot be read" in text
+
+
+def test_every_problem_once(tmp_path: Path) -> None:
+    nope = str(tmp_path / "nope")
+    found = texts(nope, "blub://x", nope)
+    assert len(found) == 2
+    assert "nothing knows how to read blub://" in found[1]
+    assert "s3" in found[1]
+
+
+def test_what_comes_with_fsspec_is_fine() -> None:
+    assert texts("file:///data", "local:///data", "simplecache::file:///data") == []
+
+
+def test_memory_is_refused() -> None:
+    (text,) = texts("memory://a")
+    assert "the memory of one process" in text
+
+
+@pytest.mark.parametrize("protocol", sorted(mounts._PACKAGES))
+def test_missing_packages(monkeypatch: pytest.MonkeyPatch, protocol: str) -> None:
+    monkeypatch.setattr(mounts, "find_spec", lambda name: None)
+    module, package = mounts._PACKAGES[protocol]
+    (text,) = texts(f"{protocol}://bucket/a")
+    assert text == f"mounts: {protocol}://bucket/a needs {package} (pip install {package})"
+    seen = []
+    monkeypatch.setattr(mounts, "find_spec", lambda name: seen.append(name) or True)
+    assert texts(f"{protocol}://bucket/a") == []
+    assert seen == [module]
+
+
+def test_packages_are_those_fsspec_loads() -> None:
+    """Where fsspec's class lies in the package itself, both must name the same."""
+    for protocol, (module, _) in mounts._PACKAGES.items():
+        own = known_implementations.get(protocol, {}).get("class", "fsspec").partition(".")[0]
+        assert own in ("fsspec", module), protocol
+
+
+def test_chains_need_every_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "find_spec", lambda name: None)
+    (text,) = texts("simplecache::s3://bucket/a")
+    assert "needs s3fs" in text
+
+
+def test_secrets_are_not_shown() -> None:
+    (text,) = texts("blub://me:hunter2@host/a")
+    assert "hunter2" not in text
+    assert "blub://***@host/a" in text
+    assert without_secret("s3://bucket/a@b") == "s3://bucket/a@b"
+
+
+@pytest.mark.parametrize("source", ["nfs://host/a", "host:/a"])
+def test_nfs_is_for_root(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (text,) = texts(source)
+    assert f"{source} can only be mounted by root (mount it yourself" in text
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert texts(source) == []
