@@ -12,7 +12,7 @@ RUNS = 10_000
 
 def fill(home: Path) -> None:
     """10,000 finished runs, straight into the store."""
-    from muster.client.api import Client
+    from muster.client.client import Client
     from muster.store import runs as table
 
     client = Client(home)

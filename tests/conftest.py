@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.client.api import Client
+from muster.client.client import Client
 
 
 @pytest.fixture(autouse=True)

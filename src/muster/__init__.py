@@ -16,18 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.client.api import (
-        Client,
-        Job,
-        JobRun,
-        Node,
-        Setting,
-        get_job,
-        get_run,
-        jobs,
-        run,
-        runs,
-    )
+    from muster.client.api import get_job, get_run, jobs, run, runs
+    from muster.client.client import Client
+    from muster.client.job import Job
+    from muster.client.node import Node
+    from muster.client.run import JobRun, Setting
     from muster.errors import InvalidInput, MusterError, NotFound, Problem
     from muster.storage.log_reader import LogRecord
 
@@ -57,6 +50,11 @@ _HOME = {
     "NotFound": "muster.errors",
     "Problem": "muster.errors",
     "LogRecord": "muster.storage.log_reader",
+    "Client": "muster.client.client",
+    "Job": "muster.client.job",
+    "JobRun": "muster.client.run",
+    "Node": "muster.client.node",
+    "Setting": "muster.client.run",
 }
 
 

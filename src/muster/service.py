@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.control import bell, lease
@@ -19,13 +19,13 @@ from muster.control.launcher import Launcher
 from muster.control.persist import node_record
 from muster.control.recover import recover
 from muster.control.watch import begin_life, wait_for_end
-from muster.engines.local import addresses
+from muster.drafting import Draft, draft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import new_id
 from muster.lifecycle.model import NodeStatus
 from muster.lifecycle.states import RunState
-from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
+from muster.plan.model import RunPlan
 from muster.storage.home import Home, default_home
 from muster.store import events, jobs, runs
 from muster.store.database import Database
@@ -34,18 +34,6 @@ from muster.store.records import EventRecord, JobRecord, NodeRecord, RunRecord, 
 if TYPE_CHECKING:
     from muster.engines.local.doctor import Finding
     from muster.spec.models import JobSpec, RunOverrides
-
-
-class Draft(Struct, frozen=True):
-    """A run that passed every check and could be started. Nothing of it is recorded yet."""
-
-    job: JobRecord
-    new_job: bool
-    spec: JobSpec
-    overrides: RunOverrides
-    origins: Mapping[str, str]
-    plan: RunPlan
-    notes: tuple[str, ...]
 
 
 class Service:
@@ -132,7 +120,7 @@ class Service:
     def draft_run(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool = False) -> Draft:
         """Resolve, check and plan a run. Raises InvalidInput with every problem found."""
         try:
-            return self._draft(job, overrides, new_job=new_job)
+            return draft_run(self.home, job, overrides, new_job=new_job)
         except MusterError:
             if new_job:
                 self.discard(job)
@@ -144,32 +132,6 @@ class Service:
             from muster.storage.artifacts import stored_path
 
             stored_path(self.home, job.artifact_sha256).unlink(missing_ok=True)
-
-    def _draft(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool) -> Draft:
-        from muster.plan.build import Identity, build_plan
-        from muster.spec.resolve import resolve, spec_from_json
-        from muster.storage.mounts import check_sources, classify_source
-
-        resolved = resolve(spec_from_json(job.spec), overrides)
-        spec = resolved.spec
-        shapes = _Shapes(self.home.shapes, sum(_size(g) for g in spec.node_groups))
-        problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
-        run_id = new_id()
-        plan = build_plan(
-            spec,
-            Identity(run_id, f"{job.name}-?", job.id, job.name),
-            artifact=_artifact_plan(self.home, job, spec),
-            addresses=addresses.allot,
-            source_kind=classify_source,
-            shape_of=shapes.resources,
-        )
-        engine = LocalEngine()
-        problems += shapes.problems + engine.check(plan, self.home.root)
-        if problems:
-            raise InvalidInput(*problems)
-        notes = tuple(engine.notes(plan))
-        plan = replace(plan, notes=notes)
-        return Draft(job, new_job, spec, overrides, resolved.origins, plan, notes)
 
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
         """Accept the run and have a supervisor take it up.
@@ -284,10 +246,6 @@ def _spec_of(job: JobRecord) -> JobSpec:
     return spec_from_json(job.spec)
 
 
-def _size(group: Any) -> int:
-    return int(group.nodes * group.replicas)
-
-
 def _store_artifact(home: Home, spec: JobSpec) -> Any:
     if spec.artifact is None:
         return None
@@ -295,15 +253,6 @@ def _store_artifact(home: Home, spec: JobSpec) -> Any:
 
     home.prepare()
     return store_artifact(home, Path(spec.artifact), spec.entrypoint)
-
-
-def _artifact_plan(home: Home, job: JobRecord, spec: JobSpec) -> ArtifactPlan | None:
-    if job.artifact_sha256 is None:
-        return None
-    from muster.storage.artifacts import load_ref
-
-    ref = load_ref(home, job.artifact_sha256, job.artifact_name or "")
-    return ArtifactPlan(ref.sha256, ref.file_name, ref.kind, ref.size, spec.entrypoint)
 
 
 def _place_logs(folder: Path, plan: RunPlan) -> None:
@@ -317,25 +266,3 @@ def _place_logs(folder: Path, plan: RunPlan) -> None:
             Problem("logging.directory", f"cannot write to {plan.log_directory}: {error.strerror}")
         ) from None
     (folder / "logs").symlink_to(target)
-
-
-class _Shapes:
-    """Shape names into resources, collecting what is wrong with them."""
-
-    def __init__(self, catalogue: Path, nodes: int) -> None:
-        self._catalogue = catalogue
-        self._nodes = nodes
-        self.problems: list[Problem] = []
-
-    def resources(self, name: str) -> ResourcePlan:
-        from muster.spec.shapes import check_multinode, find_shape
-
-        try:
-            shape = find_shape(name, self._catalogue)
-        except InvalidInput as error:
-            self.problems += error.problems
-            return ResourcePlan(shape=name)
-        self.problems += check_multinode(shape, self._nodes)
-        if shape.local:
-            return ResourcePlan(shape=name)
-        return ResourcePlan(shape.cpus, shape.memory, shape.gpus, name)

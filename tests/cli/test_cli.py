@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.api import Client
+from muster.client.client import Client
 
 MUSTER = [sys.executable, "-m", "muster"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster.client.api import Client
+from muster.client.client import Client
 
 
 def test_run_wait_logs(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class _Run(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from muster.client.api import Client
+        from muster.client.client import Client
 
         names = ["last", *(r.name for r in Client().summaries(limit=50))]
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -35,7 +35,7 @@ class _Job(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from muster.client.api import Client
+        from muster.client.client import Client
 
         names = sorted({job.name for job in Client().service.jobs()})
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]

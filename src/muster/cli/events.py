@@ -13,7 +13,8 @@ from muster.cli.output import print_json, print_table
 @json_option()
 def events(run_name: str, as_json: bool) -> None:
     """What happened to a run, numbered, with times."""
-    from muster.client.api import Client, time_text
+    from muster.client.client import Client
+    from muster.client.times import time_text
 
     client = Client()
     entries = client.service.events(client.run(run_name).id)

@@ -25,7 +25,7 @@ _IGNORED = {"detach", "as_json"}
 @click.pass_context
 def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """What `muster run` with the same arguments would run. Starts nothing."""
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     client = Client()
     draft = draft_from(client, ctx.meta["after"], **options)

@@ -10,7 +10,7 @@ from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
-    from muster.client.api import Client
+    from muster.client.client import Client
 
 
 def duration(flag: str, text: str) -> float:

@@ -17,7 +17,8 @@ def jobs() -> None:
 @json_option()
 def list_jobs(as_json: bool) -> None:
     """Jobs, newest first; a changed file is a new version of its job."""
-    from muster.client.api import Client, Job
+    from muster.client.client import Client
+    from muster.client.job import Job
 
     client = Client()
     found = client.service.jobs()
@@ -46,7 +47,8 @@ def list_jobs(as_json: bool) -> None:
 @json_option()
 def show(job_name: str, as_json: bool) -> None:
     """A job's spec, with everything it left open filled in."""
-    from muster.client.api import Client, Job
+    from muster.client.client import Client
+    from muster.client.job import Job
 
     client = Client()
     job = Job(client, client.service.job(job_name))
@@ -68,7 +70,8 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
 
     Runs keep what they started with. Anything else makes another job: change the file and run it.
     """
-    from muster.client.api import Client, Job
+    from muster.client.client import Client
+    from muster.client.job import Job
 
     client = Client()
     job = Job(client, client.service.job(job_name)).edit(*sets)

@@ -28,7 +28,7 @@ def logs(
 ) -> None:
     """A run's output, of all its nodes, in the order it was written."""
     from muster.cli.follow import Printer
-    from muster.client.api import Client
+    from muster.client.client import Client
     from muster.client.logs import Selection
 
     run = Client().run(run_name)
@@ -42,7 +42,7 @@ def logs(
     if not as_json:
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
         return
-    from muster.client.api import record_dict
+    from muster.client.run import record_dict
     from muster.storage.log_reader import records
 
     for chunk in chunks:

@@ -14,8 +14,9 @@ from muster.control.launcher import Launcher
 from muster.errors import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from muster.client.api import Client, JobRun
-    from muster.service import Draft
+    from muster.client.client import Client
+    from muster.client.run import JobRun
+    from muster.drafting import Draft
 
 
 class _Args(click.Command):
@@ -59,7 +60,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     """
     # forked before anything else is imported: small, and warm by the time the spec is checked
     launcher = Launcher.fork()
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     client = Client(launcher=launcher)
     draft = draft_from(client, ctx.meta["after"], **options)

@@ -12,7 +12,7 @@ from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
 
 if TYPE_CHECKING:
-    from muster.client.api import JobRun, Setting
+    from muster.client.run import JobRun, Setting
     from muster.store.records import RunSummary
 
 
@@ -32,7 +32,7 @@ def list_runs(
 ) -> None:
     """Runs, newest first."""
     from muster.cli.filters import job_filter, since_filter, state_filter
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     client = Client()
     found = client.summaries(
@@ -74,7 +74,7 @@ def _took(started: float, finished: float | None) -> str:
 
 
 def _summary_dict(run: RunSummary) -> dict[str, object]:
-    from muster.client.api import time_text
+    from muster.client.times import time_text
 
     data: dict[str, object] = {name: getattr(run, name) for name in run.__struct_fields__}
     for name in ("created_at", "started_at", "finished_at"):
@@ -87,7 +87,7 @@ def _summary_dict(run: RunSummary) -> dict[str, object]:
 @json_option()
 def show(run_name: str, as_json: bool) -> None:
     """What a run is, why it is in its state, its nodes, and where each setting came from."""
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     run = Client().run(run_name)
     if as_json:
@@ -154,7 +154,7 @@ def _value(setting: Setting) -> str:
 @json_option()
 def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """End runs: SIGTERM, their grace period, SIGKILL. Final."""
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     client = Client()
     found = [client.run(name) for name in run_name]
@@ -180,7 +180,7 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) -> None:
     """Wait until a run has ended; the exit code tells how."""
     from muster.cli.filters import duration
-    from muster.client.api import Client
+    from muster.client.client import Client
 
     run = Client().run(run_name)
     try:

@@ -26,6 +26,16 @@ class RunDir(Struct, frozen=True):
         return self.path / "bell"
 
     @property
+    def cluster_file(self) -> Path:
+        """Who is in the run (OCI: the cluster metadata file)."""
+        return self.path / "cluster.json"
+
+    @property
+    def hosts(self) -> Path:
+        """What the nodes see as /etc/hosts."""
+        return self.path / "hosts"
+
+    @property
     def life(self) -> Path:
         """A FIFO: held open by the supervisor until the run has ended."""
         return self.path / "life"

@@ -9,43 +9,26 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import NodeEvent, RunContext
 from muster.engines.local import gpus, mounting, names
-from muster.engines.local.cgroups import NodeLimits
-from muster.engines.local.fabric import INTERFACE, Fabric
+from muster.engines.local.fabric import Fabric
 from muster.engines.local.isolation import Isolation
-from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import Outputs
 from muster.engines.local.ports import Ports
+from muster.engines.local.starting import LocalNode, Starter
 from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.model import Reason
-from muster.node.channel import Channel
 from muster.node.processes import become_subreaper, children, kill_everything
 from muster.node.roster import member, write_roster
 from muster.plan.model import NodePlan
 
 _LONGEST_WAIT = 86400.0  # seconds
-
-
-class _Node(Struct):
-    """A node whose agent has not ended. said: its last word."""
-
-    rank: int
-    pid: int
-    channel: Channel
-    limits: NodeLimits | None
-    gpus: tuple[int, ...]
-    said: dict[str, Any] | None = None
 
 
 class LocalSession:
@@ -56,8 +39,8 @@ class LocalSession:
         self._context = context
         self._isolation = isolation
         self._run_dir = context.home.run_dir(plan.run_id)
-        self._nodes: dict[int, _Node] = {}  # by pid
-        self._joined: list[_Node] = []  # ready, and not yet told to begin
+        self._nodes: dict[int, LocalNode] = {}  # by pid
+        self._joined: list[LocalNode] = []  # ready, and not yet told to begin
         self._members: list[dict[str, Any]] = []
         self._events: list[NodeEvent] = []
         self._wake = _child_signals()
@@ -70,17 +53,16 @@ class LocalSession:
         self._placed = mounting.place(plan, self._run_dir.mounts)
         mounting.mount_exports(plan, self._placed)
         self._synced = SyncedMounts(plan, self._placed)
-        names.write_hosts(self._hosts, plan.nodes)
+        names.write_hosts(self._run_dir.hosts, plan.nodes)
         self._outputs = Outputs(plan, self._run_dir.logs(context.attempt))
-
-    @property
-    def _hosts(self) -> Path:
-        return self._run_dir.path / "hosts"
-
-    @property
-    def _cluster_file(self) -> Path:
-        """Who is in the run. All nodes are on this machine, so one file serves them all."""
-        return self._run_dir.path / "cluster.json"
+        self._starter = Starter(
+            context,
+            isolation,
+            outputs=self._outputs,
+            ports=self._ports.numbers,
+            gpus=self._gpus,
+            placed=self._placed,
+        )
 
     # --- what the controller asks
 
@@ -110,69 +92,21 @@ class LocalSession:
         if self._synced.holds_end_of(ranks):
             self._synced.abort()
 
-    def _among(self, ranks: Sequence[int]) -> list[_Node]:
+    def _among(self, ranks: Sequence[int]) -> list[LocalNode]:
         wanted = set(ranks)
         return [node for node in self._nodes.values() if node.rank in wanted]
 
     # --- launching
 
     def _start_node(self, node: NodePlan) -> None:
-        group = self._context.plan.group(node.group)
-        folder = self._run_dir.node(node.rank)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._synced.watch(folder / "checkpoint")
-        paths = NodePaths(
-            folder=folder,
-            cluster_file=self._cluster_file,
-            work=self._run_dir.work(node.rank),
-            outputs=self._outputs.of(node.rank),
-        )
-        mounted: dict[str, str] = {}
-        extra: dict[str, str] = {}
-        if not self._isolation.namespaces:
-            mounted = mounting.link_mounts(group.mounts, self._placed, folder)
-            extra = names.wrapper_environment(self._hosts, node)
         try:
-            taken = self._gpus.take(group.resources.gpus) if group.resources.gpus else ()
-            limits = self._limits(node)
+            started = self._starter.start(node)
         except (MusterError, OSError) as error:
             reason = Reason.NOT_STARTED
             self._events.append(NodeEnded(node.rank, None, reason=reason, message=str(error)))
-            return
-        launch = launch_message(
-            self._context,
-            node,
-            paths,
-            ports=self._ports.numbers,
-            gpus=taken,
-            interface=INTERFACE if self._fabric else None,
-            mounted=mounted,
-            extra=extra,
-            contained=self._isolation.namespaces,
-        )
-        setup = NodeSetup(
-            node=node,
-            isolation=self._isolation,
-            isolated_network=self._fabric is not None,
-            hosts=self._hosts,
-            folder=folder,
-            mounts=group.mounts,
-            placed=self._placed,
-            limits=limits,
-            prepare=partial(prepare_code, self._context, group),
-            launch=launch,
-            private_shm=not self._context.home.root.is_relative_to("/dev/shm"),
-        )
-        ours, theirs = socket.socketpair()
-        pid = fork_node(setup, theirs)
-        theirs.close()
-        self._nodes[pid] = _Node(node.rank, pid, Channel(ours), limits, taken)
-
-    def _limits(self, node: NodePlan) -> NodeLimits | None:
-        asked = self._context.plan.group(node.group).resources
-        if asked.shape is not None or (asked.cpus is None and asked.memory is None):
-            return None
-        return NodeLimits(node.node_id, asked.cpus, asked.memory)
+        else:
+            self._nodes[started.pid] = started
+            self._synced.watch(self._run_dir.node(node.rank) / "checkpoint")
 
     # --- hearing
 
@@ -212,7 +146,7 @@ class LocalSession:
             self._reap()
         return any(descriptor == wake for descriptor, _ in ready)
 
-    def _hear(self, node: _Node) -> None:
+    def _hear(self, node: LocalNode) -> None:
         if node.channel.closed:
             return
         for message in node.channel.receive():
@@ -234,13 +168,13 @@ class LocalSession:
             plan = self._context.plan.nodes[node.rank]
             entry = member(plan.rank, plan.address, plan.fqdn, plan.group, plan.node_id)
             self._members.append(entry)
-        write_roster(str(self._cluster_file), self._members)
+        write_roster(str(self._run_dir.cluster_file), self._members)
         for node in self._joined:
             if self._fabric is None or self._connect(self._fabric, node):
                 node.channel.send(op="begin")
         self._joined = []
 
-    def _connect(self, fabric: Fabric, node: _Node) -> bool:
+    def _connect(self, fabric: Fabric, node: LocalNode) -> bool:
         try:
             fabric.connect(node.rank, node.pid)
         except EngineError as error:
@@ -277,7 +211,7 @@ class LocalSession:
             if pid not in known:
                 os.kill(pid, signal.SIGKILL)
 
-    def _ended(self, node: _Node) -> None:
+    def _ended(self, node: LocalNode) -> None:
         """The node's agent is gone and, by its nature, every process of the node with it."""
         while not node.channel.closed:
             self._hear(node)
@@ -294,7 +228,7 @@ class LocalSession:
         if self._nodes or not self._synced.hold_end(event):
             self._events.append(event)
 
-    def _verdict(self, node: _Node) -> NodeEnded:
+    def _verdict(self, node: LocalNode) -> NodeEnded:
         said = node.said
         if said is None:
             if not self._isolation.namespaces:

@@ -1,0 +1,65 @@
+"""Muster on this machine: the way in for everything that is not the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.client.run import JobRun
+from muster.drafting import Draft
+from muster.service import Service
+from muster.storage.home import Home
+from muster.store.records import JobRecord, RunSummary
+
+if TYPE_CHECKING:
+    from muster.control.launcher import Launcher
+    from muster.spec.models import RunOverrides
+
+
+class Client:
+    """Muster on this machine. home: MUSTER_HOME (default: the environment's)."""
+
+    def __init__(self, home: str | Path | None = None, *, launcher: Launcher | None = None) -> None:
+        self.service = Service(Home(Path(home).absolute()) if home else None, launcher)
+
+    def job(
+        self,
+        target: str | Path | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        **fields: Any,
+    ) -> tuple[JobRecord, bool]:
+        """The Job for a spec file, some code or a command, and whether it is new."""
+        from muster.client.target import spec_for
+
+        return self.service.draft_job(spec_for(target, command, fields))
+
+    def draft(
+        self, job: JobRecord, overrides: RunOverrides | None = None, *, new_job: bool = False
+    ) -> Draft:
+        """A checked and planned run that has not started."""
+        return self.service.draft_run(job, overrides or overrides_from({}), new_job=new_job)
+
+    def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> JobRun:
+        """Start a drafted run."""
+        return JobRun(self.service, self.service.start(draft, environ))
+
+    def run(self, text: str) -> JobRun:
+        """The run of that name, id (prefix), or `last`."""
+        return JobRun(self.service, self.service.run(text))
+
+    def runs(self, **filters: Any) -> list[JobRun]:
+        """Runs, newest first. filters: states, job, since (epoch seconds), limit."""
+        return [self.run(summary.id) for summary in self.service.runs(**filters)]
+
+    def summaries(self, **filters: Any) -> list[RunSummary]:
+        """As `runs`, but only what a list shows: fast for thousands."""
+        return self.service.runs(**filters)
+
+
+def overrides_from(fields: Mapping[str, Any]) -> RunOverrides:
+    """Overrides from keyword arguments, less those that are None. Raises InvalidInput."""
+    from muster.spec.overrides import overrides_from_mapping
+
+    return overrides_from_mapping({k: v for k, v in fields.items() if v is not None})

@@ -1,0 +1,211 @@
+"""A run, as an object."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from muster.client.logs import Selection, chunks
+from muster.client.node import Node, node_from
+from muster.client.times import time_text
+from muster.errors import InvalidInput, Problem
+from muster.lifecycle.states import RunState
+from muster.service import Service
+from muster.storage.log_reader import LogChunk, LogRecord, records
+from muster.store.records import RunRecord
+
+
+class Setting(Struct, frozen=True):
+    """One effective setting of a run. origin: `job`, `override` or `default`."""
+
+    path: str
+    value: Any
+    origin: str
+
+
+class JobRun:
+    """One execution of a Job. What it shows is from the last `refresh` (or `wait`)."""
+
+    def __init__(self, service: Service, record: RunRecord) -> None:
+        self._service = service
+        self._record = record
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        """`<job name>-<number>`."""
+        return self._record.name
+
+    @property
+    def job_id(self) -> str:
+        return self._record.job_id
+
+    @property
+    def job_name(self) -> str:
+        return self._record.job_name
+
+    @property
+    def state(self) -> str:
+        """ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED, CANCELING or CANCELED."""
+        return str(self._record.state)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return RunState(self._record.state).terminal
+
+    @property
+    def details(self) -> str:
+        """Why it is in this state, where the state alone does not say."""
+        return self._record.details
+
+    @property
+    def exit_code(self) -> int | None:
+        """0, or that of the first node that failed; None where there is none."""
+        return self._record.exit_code
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has run, or ran; None before it has started."""
+        started, finished = self._record.started_at, self._record.finished_at
+        return None if started is None else (finished or time.time()) - started
+
+    @property
+    def notes(self) -> list[str]:
+        """What the engine does not do as asked, and why."""
+        return list(self._record.notes)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """In rank order."""
+        return [node_from(record) for record in self._service.nodes(self.id)]
+
+    def refresh(self) -> JobRun:
+        """Look again. Returns itself."""
+        self._record = self._service.run(self.id)
+        return self
+
+    def wait(self, timeout: float | None = None) -> JobRun:
+        """Wait until the run has ended. Returns itself.
+
+        Raises TimeoutError after `timeout` seconds (default: never).
+        """
+        self._record = self._service.wait(self.id, timeout)
+        return self
+
+    def cancel(self, why: str = "canceled by its owner") -> JobRun:
+        """End the run; `wait` tells when nothing of it is left. Nothing if it has ended."""
+        self._record = self._service.cancel(self.id, why)
+        return self
+
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        ranks: Collection[int] | None = None,
+        groups: Collection[str] | None = None,
+        streams: Collection[str] | None = None,
+        tail: int | None = None,
+    ) -> Iterator[LogRecord]:
+        """Lines of output, merged by time over the nodes. follow: until the run has ended."""
+        selection = Selection(ranks, groups, streams, tail)
+        for chunk in self.log_chunks(selection, follow=follow):
+            yield from records(chunk, self._record.attempt)
+
+    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[LogChunk]:
+        """As `logs`, but many lines of one stream at a time: for those in a hurry."""
+        return chunks(self._service, self._record, selection, follow=follow)
+
+    def why(self) -> list[str]:
+        """Why it is in the state it is in; the most important sentence first."""
+        from muster.client.explain import why
+
+        return why(self._record, self._service.nodes(self.id))
+
+    def settings(self) -> list[Setting]:
+        """Every effective setting, and where it came from."""
+        from muster.spec.resolve import setting_value
+
+        # what the spec leaves to the framework was settled by the plan
+        spec = {**self._record.spec, "network": self._record.plan["network"]}
+        return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
+
+    @property
+    def attempt(self) -> int:
+        """How often it was started again as a whole; 0 the first time."""
+        return self._record.attempt
+
+    @property
+    def processes_per_node(self) -> int:
+        return int(self._record.plan["processes_per_node"])
+
+    def group_sizes(self) -> dict[str, int]:
+        """Group -> number of nodes, in rank order."""
+        groups = self._record.plan["groups"]
+        return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
+
+    def checked_ranks(self, ranks: Collection[int]) -> Collection[int]:
+        """These ranks. Raises InvalidInput where the run has no such node."""
+        count = sum(self.group_sizes().values())
+        wrong = [rank for rank in ranks if not 0 <= rank < count]
+        if wrong:
+            text = f"{self.name} has no rank {', '.join(map(str, wrong))}"
+            raise InvalidInput(Problem("--rank", text, f"ranks are 0 to {count - 1}"))
+        return ranks
+
+    def checked_groups(self, groups: Collection[str]) -> Collection[str]:
+        """These groups. Raises InvalidInput where the run has no such group."""
+        known = self.group_sizes()
+        wrong = [group for group in groups if group not in known]
+        if wrong:
+            text = f"{self.name} has no group {', '.join(wrong)}"
+            raise InvalidInput(Problem("--group", text, f"there are: {', '.join(known)}"))
+        return groups
+
+    def log_folder(self) -> Path:
+        """Where the plain log files are."""
+        return self._service.home.run_dir(self.id).logs(self._record.attempt)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as JSON-ready data; times as RFC 3339 text."""
+        record = self._record
+        return {
+            "id": record.id,
+            "name": record.name,
+            "job_id": record.job_id,
+            "job_name": record.job_name,
+            "state": str(record.state),
+            "details": record.details,
+            "engine": record.engine,
+            "attempt": record.attempt,
+            "created_at": time_text(record.created_at),
+            "started_at": time_text(record.started_at),
+            "finished_at": time_text(record.finished_at),
+            "exit_code": record.exit_code,
+            "notes": list(record.notes),
+            "nodes": [node.to_dict() for node in self.nodes],
+        }
+
+    def __repr__(self) -> str:
+        return f"<JobRun {self.name} {self.id} {self.state}>"
+
+
+def record_dict(record: LogRecord) -> dict[str, Any]:
+    """A log record as JSON-ready data."""
+    return {
+        "time": time_text(record.time),
+        "rank": record.rank,
+        "group": record.group,
+        "node_id": record.node_id,
+        "attempt": record.attempt,
+        "stream": record.stream,
+        "message": record.message,
+        "local_rank": record.local_rank,
+    }
