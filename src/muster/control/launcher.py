@@ -94,6 +94,7 @@ def serve_on(descriptor: int) -> None:
     """A spawned launcher's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setsid()
+    _keep_only([descriptor])
     serve(socket.socket(fileno=descriptor))
 
 
@@ -196,7 +197,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
 
 
 def _keep_only(held: Sequence[int]) -> None:
-    """Close what came along from the submitter. Its sockets must end when it does."""
+    """Close what came along from the submitter: whoever reads its pipes waits for their end."""
     for descriptor in range(3, max(256, *held)):
         if descriptor not in held:
             with contextlib.suppress(OSError):  # most are not open

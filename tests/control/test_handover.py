@@ -1,0 +1,187 @@
+"""From being accepted to having ended, a run is always in somebody's hands."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from muster.client.client import Client
+from muster.control import bell, lease
+from muster.control.launcher import Launcher
+from muster.control.recover import recover
+from muster.control.watch import end_of_life
+from muster.errors import EngineError
+from muster.store import runs
+
+
+def test_a_lease_has_one_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    held = lease.acquire(path)
+    assert held is not None
+    assert lease.acquire(path) is None
+    assert lease.held(path)
+    os.close(held)
+    assert not lease.held(path)
+
+
+def test_a_lease_passes_without_ever_being_free(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    held = lease.acquire(path)
+    assert held is not None
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.read(ours, 1)
+        os._exit(0)
+    os.close(held)
+    assert lease.held(path), "the child has it"
+    os.write(theirs, b"x")
+    os.waitpid(pid, 0)
+    assert not lease.held(path)
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    assert lease.holder(path) is None
+    path.write_text("")
+    assert lease.holder(path) is None
+    path.write_text("42\n")
+    assert lease.holder(path) == 42
+
+
+def test_bell(tmp_path: Path) -> None:
+    path = tmp_path / "bell"
+    bell.install(path)
+    bell.ring(path)  # nobody attends: nothing happens
+    attention = bell.attend(path)
+    assert select.select([attention], [], [], 0)[0] == []
+    bell.ring(path)
+    bell.ring(path)
+    assert select.select([attention], [], [], 30)[0] == [attention]
+    bell.silence(attention)
+    assert select.select([attention], [], [], 0)[0] == []
+    bell.silence(attention)
+    os.close(attention)
+
+
+def start(client: Client, *command: str) -> str:
+    job, new = client.job(None, command=list(command))
+    return client.start(client.draft(job, new_job=new)).id
+
+
+def test_life_ends_with_the_outcome(client: Client) -> None:
+    run_id = start(client, "sh", "-c", "while [ ! -e go ]; do sleep 0.005; done")
+    service = client.service
+    life = end_of_life(service.db, service.home, run_id)
+    assert life is not None
+    assert select.select([life], [], [], 0.05)[0] == []
+    (service.home.run_dir(run_id).work(0) / "go").touch()
+    assert select.select([life], [], [], 60)[0] == [life]
+    assert runs.get(service.db, run_id).state == "SUCCEEDED", "recorded first, told then"
+    os.close(life)
+    assert end_of_life(service.db, service.home, run_id) is None
+
+
+def test_a_run_that_nobody_drives_is_settled_once(client: Client) -> None:
+    run_id = start(client, "sleep", "1000")
+    service = client.service
+    assert recover(service.db, service.home) == [], "somebody drives it"
+    pid = lease.holder(service.home.run_dir(run_id).lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    client.run(run_id).wait(60)
+    assert client.run(run_id).state == "FAILED"
+    assert recover(service.db, service.home) == []
+    kinds = [(e.kind, e.data.get("state")) for e in service.events(run_id)]
+    assert kinds.count(("run", "FAILED")) == 1
+
+
+def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -> None:
+    run_id = start(client, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done")
+    run = client.run(run_id)
+    assert next(run.logs(follow=True)).message == "up"
+    run.cancel("enough")
+    while run.refresh().state != "CANCELING":
+        pass
+    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert run.wait(60).state == "CANCELED"
+    assert run.details == "enough"
+
+
+def test_a_run_whose_folder_was_deleted(client: Client) -> None:
+    import shutil
+
+    run_id = start(client, "sleep", "1000")
+    folder = client.service.home.run_dir(run_id)
+    pid = lease.holder(folder.lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.001)
+    shutil.rmtree(folder.path)
+    assert recover(client.service.db, client.service.home) == [run_id]
+    assert "was deleted while the run was going" in client.run(run_id).details
+
+
+def test_killed_right_after_it_was_accepted(own_home: Path) -> None:
+    """Between the record and the supervisor: the next command finds the run and settles it."""
+    code = (
+        "import os, signal\n"
+        "from muster.client.client import Client\n"
+        "from muster.control.launcher import Launcher\n"
+        "Launcher.start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "client = Client()\n"
+        "job, new = client.job(None, command=['true'])\n"
+        "client.start(client.draft(job, new_job=new))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    client = Client(own_home)
+    assert client.run("last").state == "FAILED"
+    client.service.close()
+
+
+def test_sigterm_to_the_supervisor_cancels(client: Client) -> None:
+    run_id = start(client, "sleep", "1000")
+    run = client.run(run_id)
+    while run.refresh().state != "IN_PROGRESS":
+        pass
+    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    assert run.wait(60).state == "CANCELED"
+    assert run.details == "the run's supervisor was told to end (signal 15)"
+
+
+def test_a_launcher_that_has_gone(tmp_path: Path) -> None:
+    launcher = Launcher.spawn()
+    launcher.close()
+    with pytest.raises(EngineError, match="cannot start a supervisor"):
+        launcher.start(tmp_path, "x", (0, 0), {})
+
+
+def test_the_supervisor_keeps_nothing_of_its_submitter(client: Client) -> None:
+    """No descriptor but its own: a pipe held open would keep its reader waiting for ever."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    run_id = start(client, "sleep", "1000")
+    os.close(writing)
+    assert select.select([reading], [], [], 30)[0] == [reading]
+    assert os.read(reading, 1) == b"", "the last writer has gone"
+    os.close(reading)
+    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        target = os.readlink(f"/proc/{pid}/fd/{name}")
+        known = ("/dev/null", str(client.service.home.root), "anon_inode", "socket", "/proc")
+        assert target.startswith(known), target
