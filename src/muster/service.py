@@ -73,8 +73,7 @@ class Service:
         artifact = _store_artifact(self.home, spec)
         content = to_builtins(spec)
         name = spec.name or "job"
-        identity = {**content, "artifact": artifact.sha256 if artifact else None, "name": name}
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        digest = _digest(name, content, artifact.sha256 if artifact else None)
         known = jobs.by_content(self.db, digest)
         if known is not None:
             return known, False
@@ -102,13 +101,11 @@ class Service:
         job = self.job(text)
         spec = edit(_spec_of(job), changes)
         content = to_builtins(spec)
-        identity = {**content, "artifact": job.artifact_sha256, "name": job.name}
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
         jobs.update(
             self.db,
             job.id,
             spec=content,
-            content_hash=digest,
+            content_hash=_digest(job.name, content, job.artifact_sha256),
             description=spec.description,
             tags=dict(spec.tags),
             now=time.time(),
@@ -231,6 +228,12 @@ class Service:
             self._launcher.close()
         if self._database is not None:
             self._database.close()
+
+
+def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
+    """What makes a Job the same Job. The code counts by its content, not by where it lies."""
+    identity = {**content, "artifact": code, "name": name}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def examine_machine() -> list[Finding]:

@@ -301,6 +301,16 @@ def test_events_tell_the_story() -> None:
     assert [e["seq"] for e in data("events", "last", "--json")] == list(range(1, len(story) + 1))
 
 
+def test_secrets_are_not_shown() -> None:
+    args = ["--env", "HF_TOKEN=hunter2", "--", "sh", "-c", "test $HF_TOKEN = hunter2"]
+    shown = ok("explain", *args) + ok("explain", "--json", *args)
+    ok("run", *args)
+    for command in (["runs", "show", "last"], ["events", "last"], ["jobs", "show", "sh"]):
+        shown += ok(*command) + ok(*command, "--json")
+    assert "HF_TOKEN" in shown
+    assert "hunter2" not in shown.replace("= hunter2", ""), "but for the command that has it"
+
+
 def test_explain_starts_nothing(own_home: Path) -> None:
     text = ok("explain", "--nodes", "2", "--framework", "pytorch", "--", "true")
     assert "network: shared" in text

@@ -83,6 +83,8 @@ def test_why_in_every_state(client: Client) -> None:
     run = client.start(client.draft(job, new_job=new))
     while run.refresh().state != "IN_PROGRESS":
         assert run.why() == ["its supervisor is starting the first nodes"]
+    while run.why() == ["nodes: 1 running"]:
+        run.refresh()
     assert run.why() == ["nodes: 1 ready"]
     (client.service.home.run_dir(run.id).work(0) / "go").touch()
     run.wait(60)

@@ -12,6 +12,7 @@ from muster.cli.run import draft_from
 from muster.cli.run import run as _run
 from muster.plan.model import GroupPlan, PortPlan, RunPlan
 from muster.plan.template import Facts
+from muster.spec.secrets import hidden, hide
 
 _IGNORED = {"detach", "as_json"}
 
@@ -33,7 +34,7 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         client.service.discard(draft.job)
     plan = draft.plan
     if as_json:
-        print_json(plan.to_json())
+        print_json(hidden(plan.to_json()))
         return
     _describe(plan)
     for group in plan.groups:
@@ -65,7 +66,7 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     first = Facts(plan, plan.nodes[group.first_rank], local_rank=0, attempt=0, ports=ports)
     click.echo("  its first process gets, beside what every node does (docs/concepts.md):")
     for name, value in group.env.items():
-        click.echo(f"    {name}={value}")
+        click.echo(f"    {name}={hide(name, value)}")
     for name, template in group.framework_env.items():
         click.echo(f"    {name}={first.fill(template)}")
 

@@ -32,8 +32,11 @@ class Job:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was asked for, as data."""
-        return dict(self._record.spec)
+        """What was asked for, as data. Secrets in `env` are hidden."""
+        from muster.spec.secrets import hidden
+
+        shown: dict[str, Any] = hidden(self._record.spec)
+        return shown
 
     def run(self, **overrides: Any) -> JobRun:
         """Start a run of it. overrides: fields of `muster.spec.models.RunOverrides`."""

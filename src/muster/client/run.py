@@ -130,11 +130,12 @@ class JobRun:
         return why(self._record, self._service.nodes(self.id))
 
     def settings(self) -> list[Setting]:
-        """Every effective setting, and where it came from."""
+        """Every effective setting, and where it came from. Secrets in `env` are hidden."""
         from muster.spec.resolve import setting_value
+        from muster.spec.secrets import hidden
 
         # what the spec leaves to the framework was settled by the plan
-        spec = {**self._record.spec, "network": self._record.plan["network"]}
+        spec = hidden({**self._record.spec, "network": self._record.plan["network"]})
         return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
 
     @property

@@ -60,17 +60,24 @@ def _namespace_advice() -> str:
 
 
 def _try_namespaces() -> str:
+    return _enclosed(lambda: None, "/proc cannot be mounted")
+
+
+def _enclosed(attempt: Callable[[], None], otherwise: str) -> str:
+    """ "" if `attempt` works where a supervisor would be, else why not."""
     found = isolation.enclose()
     if not found.namespaces:
         return found.reason
     pid = os.fork()
     if pid == 0:
+        code = 1
         try:
             isolation.settle()
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return "/proc cannot be mounted" if os.waitpid(pid, 0)[1] else ""
+            attempt()
+            code = 0
+        finally:
+            os._exit(code)
+    return otherwise if os.waitpid(pid, 0)[1] else ""
 
 
 def _network() -> Finding:
@@ -82,19 +89,8 @@ def _network() -> Finding:
 
 
 def _try_network() -> str:
-    found = isolation.enclose()
-    if not found.namespaces:
-        return found.reason
-    pid = os.fork()
-    if pid == 0:
-        try:
-            isolation.settle()
-            fabric.Fabric().close()
-        except Exception as error:  # noqa: BLE001  whatever it is, the answer is "no"
-            sys.stderr.write(f"{error}\n")
-            os._exit(1)
-        os._exit(0)
-    return "no bridge can be made in a network namespace" if os.waitpid(pid, 0)[1] else ""
+    no = "no bridge can be made in a network namespace"
+    return _enclosed(lambda: fabric.Fabric().close(), no)
 
 
 def _limits() -> Finding:

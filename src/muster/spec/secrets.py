@@ -1,0 +1,33 @@
+"""Values nobody should read over somebody's shoulder: told by the name they go by.
+
+They are kept as they were given, in the store that only its owner can read, since the run needs
+them; whatever is shown or printed goes through here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+_NAMES = re.compile(
+    r"(TOKEN|SECRET|PASSWO?R?D|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE)", re.IGNORECASE
+)
+
+
+def hide(name: str, value: str) -> str:
+    """The value of an environment variable, or HIDDEN if its name says that it is a secret."""
+    return HIDDEN if value and _NAMES.search(name) else value
+
+
+def hidden(data: Any) -> Any:
+    """Plain data with the secrets in every `env` mapping hidden, however deep."""
+    if isinstance(data, Mapping):
+        return {
+            key: {n: hide(n, v) for n, v in value.items()}
+            if key == "env" and isinstance(value, Mapping)
+            else hidden(value)
+            for key, value in data.items()
+        }
+    return [hidden(item) for item in data] if isinstance(data, (list, tuple)) else data
