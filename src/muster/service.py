@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from muster.control import bell, lease
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
-from muster.control.recover import recover
-from muster.control.watch import begin_life, wait_for_end
+from muster.control.recover import record_loss, recover
+from muster.control.watch import begin_life, wait_for_end, wait_for_process
 from muster.drafting import Draft, draft_run
 from muster.engines.local.engine import LocalEngine
-from muster.errors import InvalidInput, MusterError, Problem
+from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.identity import new_id
 from muster.lifecycle.model import NodeStatus
 from muster.lifecycle.states import RunState
@@ -105,7 +105,8 @@ class Service:
             self.db,
             job.id,
             spec=content,
-            content_hash=_digest(job.name, content, job.artifact_sha256),
+            # what it was made from is still what it was made from: the same file is this Job
+            content_hash=job.content_hash,
             description=spec.description,
             tags=dict(spec.tags),
             now=time.time(),
@@ -146,11 +147,24 @@ class Service:
         try:
             bell.install(folder.bell)
             record = self._accept(draft)
-            self._launch().start(self.home.root, run_id, (held, life), environ or os.environ)
+            self._hand_over(run_id, (held, life), environ or os.environ)
         finally:
             os.close(held)
             os.close(life)
         return record
+
+    def _hand_over(self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]) -> None:
+        try:
+            self._launch().start(self.home.root, run_id, held, environ)
+        except BaseException as error:
+            # whatever state the launcher is in, the next run gets a new one
+            with self._once:
+                launcher, self._launcher = self._launcher, None
+            if launcher is not None:
+                launcher.close()
+            if isinstance(error, EngineError):
+                record_loss(self.db, run_id, str(error))
+            raise
 
     def _launch(self) -> Launcher:
         with self._once:
@@ -215,12 +229,22 @@ class Service:
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
         """The run, once it has ended. Raises TimeoutError after `timeout` seconds."""
-        wait_for_end(self.db, self.home, run_id, timeout)
-        record = runs.get(self.db, run_id)
-        if not RunState(record.state).terminal:
-            recover(self.db, self.home)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            try:
+                wait_for_end(self.home, run_id, left)
+            except TimeoutError:
+                name = runs.get(self.db, run_id).name
+                raise TimeoutError(f"run {name} has not ended within {timeout:g} s") from None
             record = runs.get(self.db, run_id)
-        return record
+            if RunState(record.state).terminal:
+                return record
+            pid = lease.holder(self.home.run_dir(run_id).lease)
+            if not recover(self.db, self.home) and pid is not None:
+                # it lets go of its life a moment before its lease; or somebody else settles the
+                # run, for whom we wait next
+                wait_for_process(pid, 1.0)
 
     def close(self) -> None:
         """Let go of the store and the launcher; runs go on."""

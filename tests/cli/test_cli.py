@@ -106,7 +106,7 @@ def test_logs_can_be_narrowed() -> None:
     assert len(ok("logs", "sh-1", "--tail", "4").splitlines()) == 4
     wrong = muster("logs", "sh-1", "--rank", "7")
     assert wrong.returncode == 2
-    assert "--rank: sh-1 has no rank 7 (ranks are 0 to 2)" in wrong.stderr
+    assert "rank: sh-1 has no rank 7 (ranks are 0 to 2)" in wrong.stderr
 
 
 def test_script_with_arguments(tmp_path: Path) -> None:

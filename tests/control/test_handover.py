@@ -81,14 +81,14 @@ def start(client: Client, *command: str) -> str:
 def test_life_ends_with_the_outcome(client: Client) -> None:
     run_id = start(client, "sh", "-c", "while [ ! -e go ]; do sleep 0.005; done")
     service = client.service
-    life = end_of_life(service.db, service.home, run_id)
+    life = end_of_life(service.home, run_id)
     assert life is not None
     assert select.select([life], [], [], 0.05)[0] == []
     (service.home.run_dir(run_id).work(0) / "go").touch()
     assert select.select([life], [], [], 60)[0] == [life]
     assert runs.get(service.db, run_id).state == "SUCCEEDED", "recorded first, told then"
     os.close(life)
-    assert end_of_life(service.db, service.home, run_id) is None
+    assert end_of_life(service.home, run_id) is None
 
 
 def test_a_run_that_nobody_drives_is_settled_once(client: Client) -> None:

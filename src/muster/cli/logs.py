@@ -29,14 +29,10 @@ def logs(
     """A run's output, of all its nodes, in the order it was written."""
     from muster.cli.follow import Printer
     from muster.client.client import Client
-    from muster.client.logs import Selection
 
     run = Client().run(run_name)
-    selection = Selection(
-        ranks=run.checked_ranks(ranks) if ranks else None,
-        groups=run.checked_groups(groups) if groups else None,
-        streams=[stream] if stream else None,
-        tail=tail,
+    selection = run.selection(
+        ranks=ranks or None, groups=groups or None, streams=[stream] if stream else None, tail=tail
     )
     chunks = run.log_chunks(selection, follow=follow)
     if not as_json:

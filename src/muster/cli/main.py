@@ -69,11 +69,21 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: errors become one clear message and a documented exit code."""
+    _open_what_is_closed()
     gc.disable()  # a tenth of the time to the first node goes into collecting fresh imports
     code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # tidying up an interpreter takes longer than some jobs
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that whoever started us has closed: no other file must take their place."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
 
 def _run() -> int:

@@ -40,7 +40,12 @@ class _Args(click.Command):
 @click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
 @click.option("--network", help="shared or isolated.")
 @click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled.")
-@click.option("--mount", multiple=True, metavar="SRC[:PATH[:ro]]", help="Show SRC to the nodes.")
+@click.option(
+    "--mount",
+    multiple=True,
+    metavar="SRC[:PATH[:ro]]",
+    help="Show SRC to the nodes, instead of the job's mounts.",
+)
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")

@@ -25,7 +25,13 @@ def runs() -> None:
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state.")
 @click.option("--job", metavar="JOB", help="Only runs of this job.")
 @click.option("--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d.")
-@click.option("--limit", type=int, default=50, show_default=True, help="At most so many; 0: all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="At most so many; 0: all.",
+)
 @json_option()
 def list_runs(
     states: tuple[str, ...], job: str | None, since: str | None, limit: int, as_json: bool
@@ -55,7 +61,7 @@ def list_runs(
 
 def _row(run: RunSummary) -> tuple[str, ...]:
     took = "-" if run.started_at is None else _took(run.started_at, run.finished_at)
-    first = run.details.partition("\n")[0]
+    first = ": ".join(run.details.replace(":\n", "\n").splitlines()[:2])
     return (
         run.name,
         run.id,
@@ -168,6 +174,9 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
         print_json([run.to_dict() for run in found])
         return
     for run in found:
+        if no_wait and run.id not in ended:
+            click.echo(f"{run.name} will be canceled; it is {state(run.refresh().state)}")
+            continue
         already = " already" if run.id in ended else ""
         click.echo(f"{run.name} is{already} {state(run.state)}")
 

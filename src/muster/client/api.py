@@ -9,6 +9,7 @@ from typing import Any
 from muster.client.client import Client, overrides_from
 from muster.client.job import Job
 from muster.client.run import JobRun
+from muster.lifecycle.states import RunState
 
 _clients: dict[str, Client] = {}
 
@@ -23,7 +24,7 @@ def _client(home: str | Path | None) -> Client:
 def run(
     target: str | Path | None = None,
     *,
-    command: Sequence[str] | None = None,
+    command: str | Sequence[str] | None = None,
     name: str | None = None,
     entrypoint: str | None = None,
     framework: str | None = None,
@@ -58,9 +59,17 @@ def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:
     return _client(home).run(run)
 
 
-def runs(*, home: str | Path | None = None, **filters: Any) -> list[JobRun]:
-    """Runs, newest first. filters: states, job, since (epoch seconds), limit."""
-    return _client(home).runs(**filters)
+def runs(
+    *,
+    state: str | None = None,
+    job: str | None = None,
+    since: float | None = None,
+    limit: int | None = None,
+    home: str | Path | None = None,
+) -> list[JobRun]:
+    """Runs, newest first. job: a name (all its versions) or id; since: epoch seconds."""
+    states = None if state is None else [RunState(state.upper())]
+    return _client(home).runs(states=states, job=job, since=since, limit=limit)
 
 
 def get_job(job: str, *, home: str | Path | None = None) -> Job:

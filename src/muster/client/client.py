@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.run import JobRun
 from muster.drafting import Draft
+from muster.errors import InvalidInput
 from muster.service import Service
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunSummary
@@ -27,12 +29,18 @@ class Client:
         self,
         target: str | Path | None = None,
         *,
-        command: Sequence[str] | None = None,
+        command: str | Sequence[str] | None = None,
         **fields: Any,
     ) -> tuple[JobRecord, bool]:
-        """The Job for a spec file, some code or a command, and whether it is new."""
+        """The Job for a spec file, some code or a command, and whether it is new.
+
+        target: may also name a Job that is there, where there is no file of that name.
+        """
         from muster.client.target import spec_for
 
+        if isinstance(target, str) and not Path(target).exists():
+            with contextlib.suppress(InvalidInput):
+                return self.service.job(target), False
         return self.service.draft_job(spec_for(target, command, fields))
 
     def draft(

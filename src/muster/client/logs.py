@@ -63,7 +63,7 @@ class _Followed:
 
     def __init__(self, service: Service, run: RunRecord, folder: Path) -> None:
         self._folder = folder
-        self._end = end_of_life(service.db, service.home, run.id)
+        self._end = end_of_life(service.home, run.id)
         self._watcher: Watcher | None = None
         self.ended = self._end is None
 

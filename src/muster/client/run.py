@@ -18,6 +18,8 @@ from muster.service import Service
 from muster.storage.log_reader import LogChunk, LogRecord, records
 from muster.store.records import RunRecord
 
+_STREAMS = ("stdout", "stderr")
+
 
 class Setting(Struct, frozen=True):
     """One effective setting of a run. origin: `job`, `override` or `default`."""
@@ -114,8 +116,14 @@ class JobRun:
         streams: Collection[str] | None = None,
         tail: int | None = None,
     ) -> Iterator[LogRecord]:
-        """Lines of output, merged by time over the nodes. follow: until the run has ended."""
-        selection = Selection(ranks, groups, streams, tail)
+        """Lines of output, merged by time over the nodes. follow: until the run has ended.
+
+        streams: of `stdout` and `stderr`. Raises InvalidInput for what the run does not have.
+        """
+        selection = self.selection(ranks=ranks, groups=groups, streams=streams, tail=tail)
+        return self._records(selection, follow=follow)
+
+    def _records(self, selection: Selection, *, follow: bool) -> Iterator[LogRecord]:
         for chunk in self.log_chunks(selection, follow=follow):
             yield from records(chunk, self._record.attempt)
 
@@ -152,27 +160,37 @@ class JobRun:
         groups = self._record.plan["groups"]
         return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
 
-    def checked_ranks(self, ranks: Collection[int]) -> Collection[int]:
-        """These ranks. Raises InvalidInput where the run has no such node."""
-        count = sum(self.group_sizes().values())
-        wrong = [rank for rank in ranks if not 0 <= rank < count]
-        if wrong:
-            text = f"{self.name} has no rank {', '.join(map(str, wrong))}"
-            raise InvalidInput(Problem("--rank", text, f"ranks are 0 to {count - 1}"))
-        return ranks
-
-    def checked_groups(self, groups: Collection[str]) -> Collection[str]:
-        """These groups. Raises InvalidInput where the run has no such group."""
-        known = self.group_sizes()
-        wrong = [group for group in groups if group not in known]
-        if wrong:
-            text = f"{self.name} has no group {', '.join(wrong)}"
-            raise InvalidInput(Problem("--group", text, f"there are: {', '.join(known)}"))
-        return groups
+    def selection(
+        self,
+        *,
+        ranks: Collection[int] | None = None,
+        groups: Collection[str] | None = None,
+        streams: Collection[str] | None = None,
+        tail: int | None = None,
+    ) -> Selection:
+        """Some of the output. Raises InvalidInput for what the run does not have."""
+        sizes = self.group_sizes()
+        last = sum(sizes.values()) - 1
+        asked: list[tuple[str, Collection[Any], Collection[Any], str]] = [
+            ("rank", ranks or (), range(last + 1), f"ranks are 0 to {last}"),
+            ("group", groups or (), sizes, f"there are: {', '.join(sizes)}"),
+            ("stream", streams or (), _STREAMS, f"there are: {', '.join(_STREAMS)}"),
+        ]
+        problems = []
+        for what, wanted, known, hint in asked:
+            wrong = [str(one) for one in wanted if one not in known]
+            if wrong:
+                text = f"{self.name} has no {what} {', '.join(wrong)}"
+                problems.append(Problem(what, text, hint))
+        if tail is not None and tail < 0:
+            problems.append(Problem("tail", f"must be at least 0, not {tail}"))
+        if problems:
+            raise InvalidInput(*problems)
+        return Selection(ranks, groups, streams, tail)
 
     def log_folder(self) -> Path:
         """Where the plain log files are."""
-        return self._service.home.run_dir(self.id).logs(self._record.attempt)
+        return self._service.home.run_dir(self.id).logs(self._record.attempt).resolve()
 
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON-ready data; times as RFC 3339 text."""

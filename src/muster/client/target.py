@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def spec_for(
-    target: str | Path | None, command: Sequence[str] | None, fields: Mapping[str, Any]
+    target: str | Path | None, command: str | Sequence[str] | None, fields: Mapping[str, Any]
 ) -> JobSpec:
     """The Job that is meant.
 
@@ -31,6 +32,8 @@ def spec_for(
                     "name a spec file, a script or a folder, or give a command after --",
                 )
             )
+        if isinstance(command, str):
+            command = shlex.split(command)  # as in a spec file; no shell runs
         name = given.pop("name", None) or Path(command[0]).name
         return spec_from_mapping({"name": name, "command": list(command), **given})
     path = Path(target)

@@ -51,7 +51,6 @@ class Controller:
             timeout = None if wake is None else max(0.0, wake - time.time())
             events: list[Event] = [*self._session.events(timeout, self._attention)]
             self._take([*events, *self._requests(), Tick()])
-        self._session.seal()
         return self._status
 
     def _requests(self) -> list[Event]:

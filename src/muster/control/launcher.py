@@ -8,6 +8,7 @@ Python API has one started beside it, once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -137,8 +138,13 @@ def _read(sock: socket.socket, length: int) -> bytes:
 def _start(request: dict[str, Any], held: Sequence[int]) -> int:
     """Fork a supervisor by way of a process that opens the run's namespaces for it and ends."""
     pid = _attempt(request, held, plain=False)
-    # some containers allow namespaces but not a /proc for them: then do without
-    return pid or _attempt(request, held, plain=True)
+    # some containers allow namespaces but not a /proc for them, some users none they can map
+    # themselves into: then do without
+    pid = pid or _attempt(request, held, plain=True)
+    if pid == 0:
+        log = f"{request['home']}/runs/{request['run_id']}/supervisor.log"
+        raise OSError(errno.ECHILD, f"it ended at once (see {log})")
+    return pid
 
 
 def _attempt(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:

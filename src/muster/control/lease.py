@@ -24,10 +24,18 @@ def acquire(path: Path) -> int | None:
 
 def held(path: Path) -> bool:
     """Whether somebody drives the run."""
-    descriptor = acquire(path)
-    if descriptor is not None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # shared, so that those who look do not see each other
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
         os.close(descriptor)
-    return descriptor is None
+    return False
 
 
 def holder(path: Path) -> int | None:
@@ -36,4 +44,4 @@ def holder(path: Path) -> int | None:
         text = path.read_text().strip()
     except FileNotFoundError:
         return None
-    return int(text) if text.isdigit() else None
+    return int(text) or None if text.isdigit() else None

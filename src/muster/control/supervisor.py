@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from msgspec import Struct
 from muster.control import bell
 from muster.control.controller import Controller
 from muster.control.persist import status_of
+from muster.control.recover import record_loss
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.isolation import Isolation
@@ -58,14 +57,14 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
     try:
         _drive(database, assignment, isolation)
     except MusterError as error:
-        _give_up(database, assignment.run_id, str(error))
+        record_loss(database, assignment.run_id, str(error))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         traceback.print_exc()
         log = assignment.home.run_dir(assignment.run_id).supervisor_log
         text = f"internal error of Muster: {error!r}; please report it with {log}"
-        _give_up(database, assignment.run_id, text)
-    finally:
-        os.close(assignment.life)
+        record_loss(database, assignment.run_id, text)
+    if RunState(runs.get(database, assignment.run_id).state).terminal:
+        os.close(assignment.life)  # else it ends with us: nobody is told of an outcome there is not
 
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
@@ -82,6 +81,7 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
         Controller(database, plan, session, status, attention, told).run()
     finally:
         session.close()
+        session.seal()
 
 
 def _hear_signals(attention: int) -> _Told:
@@ -105,17 +105,10 @@ class _Told:
         return self.why
 
 
-def _give_up(database: Database, run_id: str, why: str) -> None:
-    changes = {"state": RunState.FAILED, "details": why, "finished_at": time.time()}
-    entry = ("run", {"state": RunState.FAILED, "details": why})
-    runs.save(database, run_id, changes, (), [entry], time.time())
-
-
 def detach(log: Path) -> None:
     """Let go of the terminal and the submitter's files: what we say goes to the log."""
     null = os.open(os.devnull, os.O_RDWR)
     to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    sys.stdout.flush()
     for descriptor, target in ((null, 0), (to, 1), (to, 2)):
         os.dup2(descriptor, target)
     os.close(null)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muster.control import lease
-from muster.lifecycle.states import RunState
 from muster.storage.home import Home
-from muster.store import runs
-from muster.store.database import Database
+
+_DAY = 86400.0
 
 
 def begin_life(path: Path) -> int:
@@ -24,34 +23,42 @@ def begin_life(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-def end_of_life(db: Database, home: Home, run_id: str) -> int | None:
+def end_of_life(home: Home, run_id: str) -> int | None:
     """A descriptor that hangs up when the run has ended; None if it has, or nobody drives it."""
-    folder = home.run_dir(run_id)
     try:
-        descriptor = os.open(folder.life, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(home.run_dir(run_id).life, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    # looked at only now: the outcome is recorded first and the FIFO let go of then, so while it
-    # is not, the hanging up is still to come
-    if not RunState(runs.get(db, run_id).state).terminal and lease.held(folder.lease):
-        return descriptor
+    try:
+        os.read(descriptor, 1)
+    except BlockingIOError:
+        return descriptor  # somebody holds the other end: the hanging up is still to come
     os.close(descriptor)
     return None
 
 
-def wait_for_end(db: Database, home: Home, run_id: str, timeout: float | None) -> None:
+def wait_for_end(home: Home, run_id: str, timeout: float | None) -> None:
     """Return when nobody drives the run any more. Raises TimeoutError after `timeout` seconds."""
-    descriptor = end_of_life(db, home, run_id)
+    descriptor = end_of_life(home, run_id)
     if descriptor is None:
         return
     try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        if not poll.poll(None if timeout is None else timeout * 1000):
-            name = runs.get(db, run_id).name
-            raise TimeoutError(f"run {name} has not ended within {timeout:g} s")
+        if not _readable(descriptor, timeout):
+            raise TimeoutError
     finally:
         os.close(descriptor)
+
+
+def _readable(descriptor: int, timeout: float | None) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _DAY if deadline is None else min(deadline - time.monotonic(), _DAY)
+        if poll.poll(max(left, 0) * 1000):  # 24 days at most
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
 
 
 def wait_for_process(pid: int, timeout: float) -> None:
@@ -61,11 +68,9 @@ def wait_for_process(pid: int, timeout: float) -> None:
         return
     try:
         descriptor = opener(pid)
-    except ProcessLookupError:
+    except OSError:  # it has gone, or the kernel does not do this
         return
     try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(timeout * 1000)
+        _readable(descriptor, timeout)
     finally:
         os.close(descriptor)

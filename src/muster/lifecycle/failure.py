@@ -7,8 +7,9 @@ the others go on.
 from __future__ import annotations
 
 from muster.lifecycle import stopping
+from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import Effect
-from muster.lifecycle.model import Failure, GroupPolicy, Policy, Reason, RunStatus
+from muster.lifecycle.model import GroupPolicy, Policy, RunStatus
 from muster.lifecycle.states import NodeState, RunState
 
 
@@ -32,22 +33,3 @@ def replica_failed(group: GroupPolicy, replica: int, status: RunStatus) -> bool:
     """A replica fails with any of its nodes."""
     ranks = group.replica_ranks(replica)
     return any(status.nodes[rank].state is NodeState.FAILED for rank in ranks)
-
-
-def describe(failure: Failure) -> str:
-    """One sentence with `exit code N` (OCI clients read the number out of it), then the cause."""
-    where = f"node-{failure.rank} (group {failure.group}, rank {failure.rank})"
-    match failure.reason:
-        case Reason.NOT_STARTED:
-            text = f"{where} could not be started"
-        case Reason.NODE_LOST:
-            text = f"{where} was lost"
-        case Reason.STARTUP_TIMEOUT:
-            text = f"{where} did not become ready"
-        case Reason.OUT_OF_MEMORY:
-            text = f"{where} ran out of memory and was ended, exit code {failure.exit_code}"
-        case Reason.EXIT:
-            text = f"{where} failed with exit code {failure.exit_code}"
-            if failure.signal:
-                text += f" (signal {failure.signal})"
-    return f"{text}:\n{failure.message}" if failure.message else text

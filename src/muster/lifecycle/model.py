@@ -64,6 +64,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"  # the kernel ended it at its memory limit
     NODE_LOST = "node_lost"  # the node went away without a word
     STARTUP_TIMEOUT = "startup_timeout"  # its startup probe never succeeded
+    OUTPUT_LOST = "output_lost"  # what it wrote could not be brought to where it belongs
 
 
 class NodeStatus(Struct, frozen=True):

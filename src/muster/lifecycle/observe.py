@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted
-from muster.lifecycle.model import Failure, NodeStatus, Policy, RunStatus
+from muster.lifecycle.model import Failure, NodeStatus, Policy, Reason, RunStatus
 from muster.lifecycle.states import NodeState, RunState
 
 
@@ -35,7 +35,9 @@ def observe(policy: Policy, status: RunStatus, events: Sequence[Event], now: flo
 
 
 def _ended(node: NodeStatus, event: NodeEnded, now: float) -> NodeStatus:
-    if event.exit_code == 0:
+    if event.reason is Reason.OUTPUT_LOST:
+        state = NodeState.FAILED  # whoever told it to end, that was not part of it
+    elif event.exit_code == 0:
         state = NodeState.SUCCEEDED
     elif node.kill_at is not None:
         state = NodeState.STOPPED  # its exit code tells of our signal, not of a fault of its own

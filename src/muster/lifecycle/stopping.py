@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import Effect, KillNodes, StopNodes
-from muster.lifecycle.model import NodeStatus, Policy, RunStatus, Stopping
+from muster.lifecycle.model import NodeStatus, Policy, Reason, RunStatus, Stopping
 from muster.lifecycle.states import NodeState, RunState
 
 Outcome = tuple[RunStatus, tuple[Effect, ...]]
@@ -56,9 +57,19 @@ def apply(policy: Policy, status: RunStatus, now: float) -> Outcome:
     status = replace(status, nodes=tuple(nodes)) if overdue else status
     ending = status.stopping
     if ending is not None and all(node.state.ended for node in nodes):
-        final = replace(status, state=ending.outcome, details=ending.details, finished_at=now)
-        return final, ()
+        return _finish(status, ending, now), ()
     return status, ((KillNodes(tuple(overdue)),) if overdue else ())
+
+
+def _finish(status: RunStatus, ending: Stopping, now: float) -> RunStatus:
+    lost = status.failure
+    if ending.outcome is RunState.SUCCEEDED:
+        if lost is not None and lost.reason is Reason.OUTPUT_LOST:
+            ending = Stopping(RunState.FAILED, describe(lost))
+            status = replace(status, exit_code=lost.exit_code)
+        else:
+            status = replace(status, exit_code=0)
+    return replace(status, state=ending.outcome, details=ending.details, finished_at=now)
 
 
 def next_kill(status: RunStatus) -> float | None:
@@ -86,8 +97,8 @@ def lost(status: RunStatus, why: str, now: float) -> RunStatus:
     """The end of a run whose supervisor is gone: its nodes went with it."""
     nodes = tuple(node if node.state.ended else _gone(node, now) for node in status.nodes)
     ending = status.stopping
-    if ending is not None and ending.outcome is RunState.CANCELED:
-        outcome, details = RunState.CANCELED, ending.details  # a cancel is final
+    if ending is not None and ending.outcome is not RunState.SUCCEEDED:
+        outcome, details = ending.outcome, ending.details  # a cancel is final, a cause is a cause
     else:
         outcome, details = RunState.FAILED, why
     return replace(status, nodes=nodes, state=outcome, details=details, finished_at=now)

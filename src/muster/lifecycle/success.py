@@ -6,8 +6,6 @@ OCI: a run succeeds when every group does. Nodes of a group whose minimum is 0 s
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from muster.lifecycle import stopping
 from muster.lifecycle.effects import Effect
 from muster.lifecycle.model import GroupPolicy, Policy, RunStatus
@@ -24,8 +22,7 @@ def apply(policy: Policy, status: RunStatus, now: float) -> tuple[RunStatus, tup
             return status, ()
         if _succeeded(group, status) < group.min_success:
             return status, ()
-    status, effects = stopping.begin(policy, status, RunState.SUCCEEDED, "", now)
-    return replace(status, exit_code=0), effects
+    return stopping.begin(policy, status, RunState.SUCCEEDED, "", now)
 
 
 def _succeeded(group: GroupPolicy, status: RunStatus) -> int:

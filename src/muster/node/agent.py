@@ -41,13 +41,20 @@ class Agent:
         """Live the node's whole life."""
         if not self._launch["contained"]:
             processes.become_subreaper()
-        if self._start():
+        if not self._told_to_end() and self._start():
             self._watch()
             if self._running:
                 self._note_failure(128 + signal.SIGKILL, int(signal.SIGKILL), "exit", "")
         processes.kill_everything(self._launch["contained"], self._groups)
         ended = self._failure or {"exit_code": 0, "signal": 0, "reason": "exit", "message": ""}
         self._channel.send(event="ended", **ended)
+
+    def _told_to_end(self) -> bool:
+        """Whether the end came before the beginning: then nothing is started at all."""
+        if not any(m["op"] in ("stop", "kill") for m in self._channel.take_waiting()):
+            return False
+        self._note_failure(128 + signal.SIGTERM, int(signal.SIGTERM), "exit", "")
+        return True
 
     def _catch_signals(self) -> int:
         """A descriptor that becomes readable with every signal (a child's end, mostly)."""
@@ -86,8 +93,6 @@ class Agent:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        if self._act(self._channel.take_waiting()):
-            return
         while self._running:
             for descriptor, _ in poll.poll(self._timeout()):
                 if descriptor == self._wake:
@@ -104,7 +109,10 @@ class Agent:
         """Milliseconds until something must be done although nothing happens."""
         times = [self._kill_at, self._probe.due if self._probe else None]
         due = [t for t in times if t is not None]
-        return max(0.0, (min(due) - time.monotonic()) * 1000 + 1) if due else None
+        if not due:
+            return None
+        # poll takes 24 days at most; looking once a day is as good as never
+        return min(max(0.0, (min(due) - time.monotonic()) * 1000 + 1), 86_400_000)
 
     def _hear(self) -> bool:
         """Act on what was said. Whether the node must end at once."""

@@ -42,16 +42,18 @@ class Channel:
         return messages
 
     def wait_for(self, op: str) -> Message:
-        """Block for a message of this kind; others that came with it are kept for `receive`.
+        """Block for a message of this kind; others that came before or with it are kept.
 
         Raises EOFError if the other end goes away first.
         """
+        kept: List[Message] = []
         while not self.closed:
             messages = self.receive()
             for place, message in enumerate(messages):
                 if message["op"] == op:
-                    self._waiting = messages[place + 1 :]
+                    self._waiting = kept + messages[:place] + messages[place + 1 :]
                     return message
+            kept += messages
         raise EOFError(op)
 
     def take_waiting(self) -> List[Message]:

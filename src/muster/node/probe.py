@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 from typing import Any, Mapping
@@ -23,6 +24,7 @@ class StartupProbe:
         self._address = address
         self._env = env
         self._failures = 0
+        self._last = ""  # why the last command failed
         self._child: int | None = None
         self.due: float | None = now + plan["initial_delay"]
         self.ready = False
@@ -34,6 +36,7 @@ class StartupProbe:
             return
         if self._child is not None:
             signal_group(self._child, signal.SIGKILL)  # `reaped` counts it as a failure
+            self._last = "it took longer than %g s" % self._plan["timeout"]
             self.due = None
             return
         if self._plan["command"] is not None:
@@ -48,10 +51,13 @@ class StartupProbe:
         if pid != self._child:
             return False
         self._child = None
-        self._note(now, exit_of(status)[0] == 0)
+        code = exit_of(status)[0]
+        self._last = self._last or "it exited with %d" % code
+        self._note(now, code == 0)
         return True
 
     def _start_command(self, now: float) -> None:
+        self._last = ""
         try:
             self._child = spawn(self._plan["command"], self._env, os.devnull, os.devnull)
             self.due = now + self._plan["timeout"]
@@ -81,7 +87,8 @@ class StartupProbe:
 
     def _what(self) -> str:
         if self._plan["command"] is not None:
-            return "command %s" % " ".join(self._plan["command"])
+            command = " ".join(map(shlex.quote, self._plan["command"]))
+            return "command `%s`: %s" % (command, self._last)
         if self._plan["port"] is not None:
             return "nothing listens on port %d of %s" % (self._plan["port"], self._address)
         return "no file %s" % self._plan["file"]

@@ -269,7 +269,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
 
 class GroupOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of one group; what is left out stays."""
+    """What a run may change of one group; what is left out stays.
+
+    env: Environment variables, merged key by key.
+    mounts: Mounts, in place of all the job has for the group.
+    """
 
     nodes: Count | None = None
     replicas: Count | None = None
@@ -286,6 +290,10 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
 
     What is said here for the whole run beats what the Job says, job-wide or for a group; what is
     said here for a group beats that.
+
+    env: Environment variables, merged key by key.
+    mounts: Mounts, in place of all the job has.
+    node_groups: The same for a group, by its name.
     """
 
     nodes: Count | None = None

@@ -179,6 +179,9 @@ def _absolute(data: Mapping[str, Any]) -> dict[str, Any]:
             else m
             for m in made["mounts"]
         ]
+    logging = made.get("logging")
+    if isinstance(logging, Mapping) and isinstance(logging.get("directory"), str):
+        made["logging"] = {**logging, "directory": str(Path.cwd() / logging["directory"])}
     if isinstance(made.get("node_groups"), Mapping):
         made["node_groups"] = {
             name: _absolute(group) if isinstance(group, Mapping) else group

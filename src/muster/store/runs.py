@@ -142,7 +142,8 @@ def save(
     changes: columns of RunRecord by name. changed: nodes, whole. entries: (kind, data) of events,
     which get the next numbers and the time `now`. Raises NotFound.
     """
-    with db.transaction() as connection:
+    outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
+    with db.transaction(durable=outcome) as connection:
         if changes:
             assignments = ", ".join(f"{name} = ?" for name in changes)
             cursor = connection.execute(

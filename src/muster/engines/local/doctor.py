@@ -50,8 +50,8 @@ def _namespaces() -> Finding:
 
 
 def _namespace_advice() -> str:
-    if not linux.AVAILABLE:
-        return "namespaces need Linux"
+    if isolation.impossible():
+        return "unset MUSTER_ISOLATION" if linux.AVAILABLE else "namespaces need Linux"
     if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
         return "sysctl kernel.apparmor_restrict_unprivileged_userns=0 (as root)"
     if os.path.exists("/proc/sys/kernel/unprivileged_userns_clone"):
@@ -85,7 +85,8 @@ def _network() -> Finding:
     problem = _in_child(_try_network)
     if not problem:
         return Finding(name, True, "each node can have an interface and ports of its own")
-    return Finding(name, False, problem, "load the kernel modules bridge and veth")
+    advice = _namespace_advice() if isolation.impossible() else "load the modules bridge and veth"
+    return Finding(name, False, problem, advice)
 
 
 def _try_network() -> str:

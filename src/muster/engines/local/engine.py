@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
-from muster.engines.local.isolation import Isolation
+from muster.engines.local.isolation import Isolation, impossible
 from muster.engines.local.machine import check_fit, shape_notes, this_machine
 from muster.errors import Problem
+from muster.plan.environment import node_environment
 from muster.plan.model import RunPlan
 
 #: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
@@ -29,6 +31,8 @@ class LocalEngine:
         problems = check_fit(plan, this_machine())
         problems += _check_ports(plan)
         problems += _check_disk(plan, root)
+        problems += _check_network(plan)
+        problems += _check_mounts(plan, root)
         return problems
 
     def notes(self, plan: RunPlan) -> list[str]:
@@ -39,6 +43,13 @@ class LocalEngine:
             for g in plan.groups
             if g.image is not None
         ]
+        notes += _overruled(plan)
+        if impossible():
+            notes += [
+                f"{mount.path} is not read-only: without namespaces nodes see the folder itself"
+                for mount in {m.path: m for g in plan.groups for m in g.mounts}.values()
+                if mount.read_only and mount.kind == "directory"
+            ]
         limited = [g.resources for g in plan.groups if g.resources.shape is None]
         absent = cgroups.missing(
             any(r.cpus is not None for r in limited), any(r.memory is not None for r in limited)
@@ -94,3 +105,38 @@ def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
             "free some space, or set MUSTER_HOME to a folder on another disk",
         )
     ]
+
+
+def _check_network(plan: RunPlan) -> list[Problem]:
+    why = impossible()
+    if plan.network != "isolated" or not why:
+        return []
+    return [Problem("network", f"isolated is not possible here: {why}", "use network: shared")]
+
+
+#: Shown to every node as they are: a mount over one of them takes away what nodes live on.
+_NEEDED = ("/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev", sys.prefix)
+
+
+def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
+    problems = {}
+    for mount in (m for g in plan.groups for m in g.mounts):
+        target = Path(mount.path)
+        hidden = [p for p in (*_NEEDED, str(root)) if Path(p).is_relative_to(target)]
+        if hidden:
+            text = f"{mount.source} cannot be mounted at {target}: it would hide {hidden[0]}"
+            problems[mount.path] = Problem("mounts", text, "choose a path under /mnt")
+    return list(problems.values())
+
+
+def _overruled(plan: RunPlan) -> list[str]:
+    """What the owner set and Muster sets too."""
+    notes = []
+    fixed = {f"{port.name.upper()}_PORT" for port in plan.ports if port.fixed}
+    for group in plan.groups:
+        node = plan.nodes[group.first_rank]
+        ours = {*node_environment(plan, node, ""), *group.framework_env} - fixed
+        taken = sorted(ours & {k for k, v in group.env.items() if group.framework_env.get(k) != v})
+        if taken:
+            notes.append(f"group {group.name}: {', '.join(taken)} is set by Muster, not by the job")
+    return notes

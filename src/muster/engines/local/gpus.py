@@ -33,6 +33,11 @@ class GpuPool:
         self._numbers = numbers
         self._held: dict[int, int] = {}  # GPU -> descriptor
 
+    @property
+    def size(self) -> int:
+        """How many there are, free or not."""
+        return len(self._numbers)
+
     def take(self, count: int) -> tuple[int, ...]:
         """`count` GPUs nobody holds. Raises EngineError, holding none of them, if too few are."""
         taken: list[int] = []

@@ -30,25 +30,29 @@ class Isolation(Struct, frozen=True):
         return self.level == "namespaces"
 
 
+def impossible() -> str:
+    """Why there are no namespaces here, as far as can be told without trying."""
+    if os.environ.get("MUSTER_ISOLATION") == "plain":
+        return "MUSTER_ISOLATION=plain"
+    return "" if linux.AVAILABLE else "namespaces need Linux"
+
+
 def enclose() -> Isolation:
     """Prepare a PID and mount namespace for the next child this process forks.
 
-    Called in the process that is about to fork a supervisor and then exit.
+    Called in the process that is about to fork a supervisor and then exit. Raises OSError where
+    the kernel gives a user namespace but no user in it: by then there is no way back.
     """
-    if os.environ.get("MUSTER_ISOLATION") == "plain":
-        return Isolation("plain", reason="MUSTER_ISOLATION=plain")
-    if not linux.AVAILABLE:
-        return Isolation("plain", reason="namespaces need Linux")
+    if impossible():
+        return Isolation("plain", reason=impossible())
     kinds = linux.CLONE_NEWPID | linux.CLONE_NEWNS
+    user = None if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     try:
-        if os.geteuid() == 0:
-            linux.unshare(kinds)
-            return Isolation("namespaces")
-        user = (os.geteuid(), os.getegid())
-        linux.unshare(kinds | linux.CLONE_NEWUSER)
-        linux.map_user((0, 0), user)
+        linux.unshare(kinds | (linux.CLONE_NEWUSER if user else 0))
     except OSError as error:
         return Isolation("plain", reason=f"the kernel refuses namespaces: {error.strerror}")
+    if user is not None:
+        linux.map_user((0, 0), user)
     return Isolation("namespaces", user)
 
 

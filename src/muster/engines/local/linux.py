@@ -18,6 +18,10 @@ MS_NOSUID = 0x2
 MS_NODEV = 0x4
 MS_NOEXEC = 0x8
 MS_REMOUNT = 0x20
+MS_NOATIME = 0x400
+MS_NODIRATIME = 0x800
+MS_RELATIME = 0x200000
+_ST_RELATIME = 0x1000
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
@@ -66,7 +70,11 @@ def bind(source: str, target: str, *, read_only: bool = False) -> None:
     """Show `source` at `target`, with all that is mounted below it."""
     mount(source, target, None, MS_BIND | MS_REC)
     if read_only:
-        mount(source, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+        # in a user namespace, what the file system below insists on has to be said again
+        kept = os.statvfs(target).f_flag
+        again = kept & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
+        again |= MS_RELATIME if kept & _ST_RELATIME else 0
+        mount(source, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | again)
 
 
 def die_with_parent() -> None:

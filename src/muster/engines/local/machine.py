@@ -10,6 +10,8 @@ from muster.engines.local import gpus
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, RunPlan
 
+_LEAST_MEMORY = 16 << 20
+
 
 class Machine(Struct, frozen=True):
     """cpus: those we may run on; memory in bytes; gpus: how many."""
@@ -69,6 +71,10 @@ def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
         have = _gib(machine.memory)
         text = f"a node needs {_gib(asked.memory)}, this machine has {have}"
         problems.append(Problem(f"{path}.memory", text, f"ask for less than {have}"))
+    if asked.memory is not None and asked.memory < _LEAST_MEMORY:
+        text = f"{asked.memory} bytes are too few for any program"
+        hint = f"did you mean {asked.memory}GiB?" if asked.memory < 4096 else "at least 16MiB"
+        problems.append(Problem(f"{path}.memory", text, hint))
     if asked.gpus > machine.gpus:
         text = f"a node needs {asked.gpus} GPUs, this machine has {machine.gpus}"
         problems.append(Problem(f"{path}.gpus", text, f"ask for at most {machine.gpus}"))

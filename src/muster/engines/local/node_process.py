@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
@@ -46,17 +46,26 @@ def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
     """Fork the node's process, which talks to us on `sock`; returns its pid as we see it."""
     if setup.isolation.namespaces:
         linux.unshare(linux.CLONE_NEWPID)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _become_node(setup, sock)
-        except BaseException:  # noqa: BLE001
-            sys.excepthook(*sys.exc_info())  # into supervisor.log
-            os._exit(70)
-        os._exit(0)
-    if setup.isolation.namespaces:
-        _children_here_again()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _live(setup, sock)
+    finally:
+        if setup.isolation.namespaces:
+            _children_here_again()
     return pid
+
+
+def _live(setup: NodeSetup, sock: socket.socket) -> NoReturn:
+    """The child's whole life."""
+    code = 0
+    try:
+        _become_node(setup, sock)
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())  # into supervisor.log
+        code = 70
+    finally:
+        os._exit(code)
 
 
 def _children_here_again() -> None:

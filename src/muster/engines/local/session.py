@@ -36,6 +36,9 @@ class LocalSession:
 
     def __init__(self, context: RunContext, isolation: Isolation) -> None:
         plan = context.plan
+        if plan.network == "isolated" and not isolation.namespaces:
+            # without them its cables would be laid in the machine's own network
+            raise EngineError(f"network: isolated needs namespaces: {isolation.reason}")
         self._context = context
         self._isolation = isolation
         self._run_dir = context.home.run_dir(plan.run_id)
@@ -78,19 +81,30 @@ class LocalSession:
     def stop(self, ranks: Sequence[int]) -> None:
         """See `Session.stop`."""
         for node in self._among(ranks):
-            node.channel.send(op="stop")
+            if node.begun:
+                node.channel.send(op="stop")
+            else:
+                self._forget(node)
         self._events += self._synced.give_up(ranks)
 
     def kill(self, ranks: Sequence[int]) -> None:
         """See `Session.kill`."""
         for node in self._among(ranks):
-            if self._isolation.namespaces:
+            if not node.begun:
+                self._forget(node)
+            elif self._isolation.namespaces:
                 os.kill(node.pid, signal.SIGKILL)  # the kernel ends all below it
             else:
                 node.channel.send(op="kill")
         self._events += self._synced.give_up(ranks)
         if self._synced.holds_end_of(ranks):
             self._synced.abort()
+
+    def _forget(self, node: LocalNode) -> None:
+        """End a node whose program has not started: nothing there needs time to tidy up."""
+        code = 128 + signal.SIGTERM
+        node.said = _word(code, int(signal.SIGTERM), Reason.EXIT, "")
+        os.kill(node.pid, signal.SIGKILL)
 
     def _among(self, ranks: Sequence[int]) -> list[LocalNode]:
         wanted = set(ranks)
@@ -164,6 +178,7 @@ class LocalSession:
         """Nodes have joined: now that all can know of them, they may begin."""
         if not self._joined:
             return
+        self._joined = [node for node in self._joined if node.said is None]
         for node in self._joined:
             plan = self._context.plan.nodes[node.rank]
             entry = member(plan.rank, plan.address, plan.fqdn, plan.group, plan.node_id)
@@ -171,6 +186,7 @@ class LocalSession:
         write_roster(str(self._run_dir.cluster_file), self._members)
         for node in self._joined:
             if self._fabric is None or self._connect(self._fabric, node):
+                node.begun = True
                 node.channel.send(op="begin")
         self._joined = []
 
@@ -178,12 +194,7 @@ class LocalSession:
         try:
             fabric.connect(node.rank, node.pid)
         except EngineError as error:
-            node.said = {
-                "exit_code": None,
-                "signal": 0,
-                "reason": Reason.NOT_STARTED,
-                "message": str(error),
-            }
+            node.said = _word(None, 0, Reason.NOT_STARTED, str(error))
             os.kill(node.pid, signal.SIGKILL)
             return False
         return True
@@ -256,6 +267,11 @@ class LocalSession:
     def seal(self) -> None:
         """See `Session.seal`."""
         self._outputs.finish()
+
+
+def _word(code: int | None, number: int, reason: Reason, message: str) -> dict[str, Any]:
+    """What an agent would have said of its node's end."""
+    return {"exit_code": code, "signal": number, "reason": reason, "message": message}
 
 
 def _child_signals() -> int:

@@ -24,13 +24,15 @@ from muster.plan.model import NodePlan
 
 
 class LocalNode(Struct):
-    """A node whose agent has not ended. said: its last word."""
+    """A node whose agent has not ended. begun: its program may have started; said: its last
+    word."""
 
     rank: int
     pid: int
     channel: Channel
     limits: NodeLimits | None
     gpus: tuple[int, ...]
+    begun: bool = False
     said: dict[str, Any] | None = None
 
 
@@ -58,7 +60,10 @@ class Starter:
     def start(self, node: NodePlan) -> LocalNode:
         """Fork the node. Raises MusterError or OSError, holding nothing, if it cannot be."""
         group = self._context.plan.group(node.group)
-        gpus = self._gpus.take(group.resources.gpus) if group.resources.gpus else ()
+        asked = group.resources
+        # a shape's are advice: with fewer here, a node takes what there is
+        wanted = asked.gpus if asked.shape is None else min(asked.gpus, self._gpus.size)
+        gpus = self._gpus.take(wanted) if wanted else ()
         try:
             limits = self._limits(node)
             setup = self._setup(node, limits, gpus)
@@ -114,5 +119,8 @@ class Starter:
             limits=limits,
             prepare=partial(prepare_code, self._context, group),
             launch=launch,
-            private_shm=not self._context.home.root.is_relative_to("/dev/shm"),
+            private_shm=not any(
+                path.is_relative_to("/dev/shm")
+                for path in (self._context.home.root, *self._placed.values())
+            ),
         )

@@ -5,6 +5,7 @@ The copying is done by processes of their own: the library for it is too heavy f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -122,7 +123,8 @@ class SyncedMounts:
         """End copying now."""
         self._again = False
         for pid in self._copying:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and is not reaped yet
+                os.kill(pid, signal.SIGKILL)
 
     def _begin(self, direction: Direction) -> None:
         if self._copying:
@@ -142,7 +144,10 @@ class SyncedMounts:
         if not self._errors:
             return Released(ranks, ends)
         text = "\n".join(self._errors)
-        failed = [replace(event, exit_code=event.exit_code or 1, message=text) for event in ends]
+        failed = [
+            replace(e, exit_code=e.exit_code or 1, reason=Reason.OUTPUT_LOST, message=text)
+            for e in ends
+        ]
         failed += [NodeEnded(r, None, reason=Reason.NOT_STARTED, message=text) for r in ranks]
         return Released(ends=tuple(failed))
 

@@ -1,0 +1,26 @@
+"""A failure, in words."""
+
+from __future__ import annotations
+
+from muster.lifecycle.model import Failure, Reason
+
+
+def describe(failure: Failure) -> str:
+    """One sentence with `exit code N` (OCI clients read the number out of it), then the cause."""
+    where = f"node-{failure.rank} (group {failure.group}, rank {failure.rank})"
+    match failure.reason:
+        case Reason.NOT_STARTED:
+            text = f"{where} could not be started"
+        case Reason.NODE_LOST:
+            text = f"{where} was lost"
+        case Reason.STARTUP_TIMEOUT:
+            text = f"{where} did not become ready"
+        case Reason.OUTPUT_LOST:
+            text = f"what {where} wrote is not where it belongs"
+        case Reason.OUT_OF_MEMORY:
+            text = f"{where} ran out of memory and was ended, exit code {failure.exit_code}"
+        case Reason.EXIT:
+            text = f"{where} failed with exit code {failure.exit_code}"
+            if failure.signal:
+                text += f" (signal {failure.signal})"
+    return f"{text}:\n{failure.message}" if failure.message else text

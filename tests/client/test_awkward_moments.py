@@ -1,0 +1,202 @@
+"""Cancels, kills and mistakes at the worst of times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import muster
+from muster.client.client import Client, overrides_from
+from muster.client.run import JobRun
+from muster.control import lease
+from muster.store import runs
+
+
+def start(client: Client, *command: str, **overrides: Any) -> JobRun:
+    job, new = client.job(None, command=list(command))
+    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
+
+
+def supervisor_of(client: Client, run: JobRun) -> int:
+    pid = lease.holder(client.service.home.run_dir(run.id).lease)
+    assert pid is not None
+    return pid
+
+
+def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
+    """From a server that takes the call and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"ftp://127.0.0.1:{silent.getsockname()[1]}/x"
+        run = start(client, "true", mounts=[{"source": url}])
+        with silent.accept()[0]:
+            assert run.refresh().state == "ACCEPTED"
+            run.cancel("enough").wait(60)
+    assert (run.state, run.details) == ("CANCELED", "enough")
+    states = [e.data["state"] for e in client.service.events(run.id) if e.kind == "run"]
+    assert states[-1] == "CANCELED", "nothing follows a final state"
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+def test_no_program_starts_after_a_cancel(
+    client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its code is still being unpacked, say."""
+    monkeypatch.setenv("MUSTER_ISOLATION", isolation)
+    code = tmp_path / "code"
+    code.mkdir()
+    for number in range(3000):
+        (code / f"{number}.txt").write_text("x")
+    (code / "main.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    job, new = client.job(code, entrypoint="main.py")
+    run = client.start(client.draft(job, new_job=new))
+    work = client.service.home.run_dir(run.id).work(0)
+    while not work.exists():
+        assert not run.refresh().done
+    run.cancel().wait(60)
+    assert run.state == "CANCELED"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_everybody_who_waits_for_a_killed_run_sees_its_end(
+    client: Client, alive: Callable[[str], list[str]]
+) -> None:
+    run = start(client, "sleep", "1000")
+    argv = [sys.executable, "-m", "muster", "runs", "wait", run.id]
+    waiting = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(5)]
+    os.kill(supervisor_of(client, run), signal.SIGKILL)
+    told = [process.communicate(timeout=60)[0] for process in waiting]
+    assert told == [f"{run.name} FAILED\n"] * 5
+
+
+def test_a_cancel_that_nobody_heard_is_honoured(client: Client) -> None:
+    run = start(client, "sleep", "1000")
+    pid = supervisor_of(client, run)
+    os.kill(pid, signal.SIGSTOP)
+    runs.request_cancel(client.service.db, run.id, 1.0, "enough")
+    os.kill(pid, signal.SIGKILL)
+    assert run.wait(60).state == "CANCELED"
+    assert run.details == "enough"
+
+
+def test_a_program_whose_launcher_was_killed_gets_another(client: Client) -> None:
+    start(client, "true").wait(60)
+    launcher = client.service._launcher
+    assert launcher is not None
+    launcher.close()
+    with pytest.raises(muster.MusterError, match="cannot start a supervisor"):
+        start(client, "true")
+    assert client.run("last").state == "FAILED", "the run is settled at once"
+    assert start(client, "true").wait(60).state == "SUCCEEDED"
+
+
+def test_standard_streams_may_be_closed() -> None:
+    shell = f"{sys.executable} -m muster run -- true <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", shell], check=False).returncode == 0
+    assert muster.get_run("last").wait(60).state == "SUCCEEDED"
+
+
+def test_output_that_cannot_be_written_back_fails_the_run(client: Client, tmp_path: Path) -> None:
+    """Even if the node was told to end, because it only served the others."""
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    spec = tmp_path / "a.yaml"
+    spec.write_text(
+        "node_groups:\n"
+        "  - {name: worker, command: [sh, -c, 'echo x > $MUSTER_MOUNT_REMOTE/x; sleep 0.1']}\n"
+        "  - {name: server, command: sleep 1000, min_success: 0}\n"
+        f"mounts: [{{source: 'file://{remote}'}}]\n"
+    )
+    job, new = client.job(spec)
+    run = client.start(client.draft(job, new_job=new))
+    while not [node for node in run.nodes if node.state == "READY"]:
+        assert not run.refresh().done
+    remote.rmdir()
+    remote.write_text("in the way")
+    assert run.wait(60).state == "FAILED"
+    assert "wrote is not where it belongs" in run.details
+
+
+def test_isolated_without_namespaces_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    job, new = client.job(None, command=["true"], network="isolated")
+    with pytest.raises(muster.InvalidInput, match="isolated is not possible here"):
+        client.draft(job, new_job=new)
+
+
+@pytest.mark.parametrize("where", ["/etc", "/usr", "HOME", "PARENT"])
+def test_mounts_over_what_nodes_live_on_are_refused(client: Client, where: str) -> None:
+    root = client.service.home.root
+    path = {"HOME": str(root), "PARENT": str(root.parent)}.get(where, where)
+    with pytest.raises(muster.InvalidInput, match="it would hide"):
+        start(client, "true", mounts=[{"source": "/tmp", "path": path}])
+
+
+def test_what_the_owner_should_know(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    run = start(
+        client,
+        "true",
+        env={"NODE_RANK": "7", "MINE": "1"},
+        mounts=[{"source": "/tmp", "path": "x", "read_only": True}],
+    )
+    assert run.notes == [
+        "group workers: NODE_RANK is set by Muster, not by the job",
+        "/mnt/x is not read-only: without namespaces nodes see the folder itself",
+    ]
+    assert run.wait(60).state == "SUCCEEDED"
+
+
+def test_a_shape_with_gpus_runs_with_what_there_is(client: Client) -> None:
+    run = start(client, "true", shape="VM.GPU.A10.1").wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    assert "shape VM.GPU.A10.1 is larger than this machine" in run.notes[0]
+
+
+def test_memory_nothing_fits_into(client: Client) -> None:
+    with pytest.raises(muster.InvalidInput, match=r"10 bytes are too few .*did you mean 10GiB"):
+        start(client, "true", resources={"memory": 10})
+
+
+def test_logs_refuse_what_the_run_does_not_have(client: Client) -> None:
+    run = start(client, "true").wait(60)
+    with pytest.raises(muster.InvalidInput) as caught:
+        run.logs(ranks=[9], groups=["x"], streams=["y"], tail=-1)
+    assert [p.path for p in caught.value.problems] == ["rank", "group", "stream", "tail"]
+
+
+def test_text_is_a_command_line() -> None:
+    assert [r.message for r in muster.run(command="echo 'a b'").wait(60).logs()] == ["a b"]
+
+
+def test_an_edited_job_is_what_its_file_runs(client: Client, tmp_path: Path) -> None:
+    spec = tmp_path / "a.yaml"
+    spec.write_text("command: true\n")
+    muster.run(spec).wait(60)
+    muster.get_job("a").edit("resources.cpus=1")
+    again = muster.run(spec).wait(60)
+    named = muster.run("a").wait(60)
+    for run in (again, named):
+        assert run.job_id == muster.get_job("a@1").id
+        (asked,) = [s.value for s in run.settings() if s.path.endswith(".resources")]
+        assert asked["cpus"] == 1
+    assert len(muster.runs(job="a", state="succeeded", limit=5)) == 3
+
+
+def test_logs_in_a_folder_of_one_s_own(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = start(client, "echo", "kept", logging={"directory": "rel"}).wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    assert run.log_folder() == tmp_path / "rel" / run.id / "0"
+    assert (run.log_folder() / "workers-0.out").read_text() == "kept\n"
