@@ -200,3 +200,12 @@ def test_logs_in_a_folder_of_one_s_own(
     assert run.state == "SUCCEEDED", run.details
     assert run.log_folder() == tmp_path / "rel" / run.id / "0"
     assert (run.log_folder() / "workers-0.out").read_text() == "kept\n"
+
+
+def test_a_url_that_is_only_read_has_to_be_there(client: Client, tmp_path: Path) -> None:
+    mount = {"source": f"file://{tmp_path}/nope", "read_only": True}
+    run = start(client, "true", mounts=[mount]).wait(60)
+    assert run.state == "FAILED"
+    assert "could not be started" in run.details
+    log = client.service.home.run_dir(run.id).supervisor_log
+    assert "there is nothing" in log.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterable, Mapping
 
 import click
@@ -48,4 +49,7 @@ class Printer:
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(self._to, view) :]
+            try:
+                view = view[os.write(self._to, view) :]
+            except BlockingIOError:  # whoever shares our terminal has made it so
+                select.select([], [self._to], [])

@@ -69,6 +69,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
     client = Client(launcher=launcher)
     draft = draft_from(client, ctx.meta["after"], **options)
+    # from being accepted to being named, a run must not be lost to a Ctrl-C
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     started = client.start(draft)
     if options["detach"]:
         _print_detached(started, as_json=options["as_json"])
@@ -122,6 +124,7 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
     gc.enable()  # from here on we may live for days
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         to = 2 if as_json else 1  # JSON has stdout to itself
         printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
         printer.print(run.log_chunks(Selection(), follow=True))

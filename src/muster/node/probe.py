@@ -66,13 +66,13 @@ class StartupProbe:
             self.due = None
 
     def _answers(self, port: int) -> bool:
-        for host in (self._address, "127.0.0.1"):
-            try:
-                socket.create_connection((host, port), self._plan["timeout"]).close()
-            except OSError:
-                continue
-            return True
-        return False
+        # at the node's own address and no other: what listens on 127.0.0.1 no node can reach, and
+        # it may be somebody else's
+        try:
+            socket.create_connection((self._address, port), self._plan["timeout"]).close()
+        except OSError:
+            return False
+        return True
 
     def _note(self, now: float, success: bool) -> None:
         self.due = now + self._plan["period"]

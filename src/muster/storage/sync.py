@@ -1,4 +1,4 @@
-"""Copying between an fsspec URL and a folder: `python -m muster.storage.sync in|out URL FOLDER`.
+"""Copying between an fsspec URL and a folder: `python -m muster.storage.sync VERB URL FOLDER`.
 
 A process of its own, since the library and its back ends are heavier than all the rest of a run.
 Only what has changed is copied. Nothing is ever deleted at the URL. What cannot be copied does not
@@ -30,10 +30,16 @@ class SyncError(Exception):
     """Some files could not be copied; the others were. The text has a line for each."""
 
 
-def pull(url: str, folder: Path) -> int:
+def need(url: str, folder: Path) -> int:
+    """As `pull`, for a URL that is only read: where nothing is, its name is wrong."""
+    return pull(url, folder, needed=True)
+
+
+def pull(url: str, folder: Path, *, needed: bool = False) -> int:
     """Copy what is new at the URL into the folder. Returns the number of files.
 
-    A URL where nothing is yet is an empty one. Raises SyncError, or what the back end raises.
+    A URL where nothing is yet is an empty one, unless it is needed. Raises SyncError, or what the
+    back end raises.
     """
     fs, root = fsspec.core.url_to_fs(url)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,9 +58,12 @@ def pull(url: str, folder: Path) -> int:
             part.unlink(missing_ok=True)
         seen[name] = [mark, _local_mark(target)]
 
+    there = list(_remote_files(fs, root))
+    if needed and not there:
+        raise SyncError("there is nothing")
     new = [
         found
-        for found in _remote_files(fs, root)
+        for found in there
         if not (_same(seen, found[1], 0, found[2]) and (folder / found[1]).exists())
     ]
     return _copy_all(fs, copy, new, folder, seen)
@@ -181,9 +190,9 @@ def main(argv: list[str]) -> int:
     """The process. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
     was called wrongly."""
     match argv:
-        case ["in" | "out" as direction, url, folder]:
-            return _run(pull if direction == "in" else push, url, folder)
-    sys.stderr.write("usage: python -m muster.storage.sync in|out URL FOLDER\n")
+        case ["in" | "need" | "out" as direction, url, folder]:
+            return _run({"in": pull, "need": need, "out": push}[direction], url, folder)
+    sys.stderr.write("usage: python -m muster.storage.sync in|need|out URL FOLDER\n")
     return 2
 
 

@@ -138,7 +138,11 @@ class LocalSession:
     def _wait(self, timeout: float | None, wake: int) -> bool:
         """Wait for one thing to happen and take it in. Whether `wake` was among it."""
         poll = select.poll()
-        channels = {node.channel.fileno(): node for node in self._nodes.values()}
+        channels = {
+            node.channel.fileno(): node
+            for node in self._nodes.values()
+            if not node.channel.closed  # its end is still to be reaped, and would wake us for ever
+        }
         for descriptor in (wake, self._wake, *channels):
             poll.register(descriptor, select.POLLIN)
         for watched in (self._outputs.watched(), self._synced.watched()):

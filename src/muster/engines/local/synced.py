@@ -134,7 +134,9 @@ class SyncedMounts:
         for source in self._sources[direction]:
             where = self._placed[source]
             where.mkdir(parents=True, exist_ok=True)
-            argv = [sys.executable, "-m", "muster.storage.sync", direction, source, str(where)]
+            # what is only read has to be there; what is written may be made by the run
+            verb = "need" if direction == "in" and source not in self._sources["out"] else direction
+            argv = [sys.executable, "-m", "muster.storage.sync", verb, source, str(where)]
             environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
 
