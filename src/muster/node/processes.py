@@ -92,8 +92,10 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
         while _reap(block=True) is not None:
             pass
         return
-    for pid in groups:
-        signal_group(pid, signal.SIGKILL)
+    if not sys.platform.startswith("linux"):
+        # elsewhere the groups are all we know; here their numbers may be somebody else's by now
+        for pid in groups:
+            signal_group(pid, signal.SIGKILL)
     while True:
         for pid in children():
             with contextlib.suppress(ProcessLookupError):

@@ -7,8 +7,10 @@ keep the rest from being copied.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -186,6 +188,13 @@ def _save(folder: Path, seen: Seen) -> None:
     part.replace(_beside(folder, ".seen"))
 
 
+def _end_with_parent() -> None:
+    """A copy for a run must not outlive the run, however that ended."""
+    if sys.platform.startswith("linux"):
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
+
+
 def main(argv: list[str]) -> int:
     """The process. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
     was called wrongly."""
@@ -215,4 +224,5 @@ def _report(url: str, lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
+    _end_with_parent()
     sys.exit(main(sys.argv[1:]))
