@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
 from typing import Any, Dict, List, Mapping
 
@@ -58,13 +57,8 @@ class Agent:
 
     def _catch_signals(self) -> int:
         """A descriptor that becomes readable with every signal (a child's end, mostly)."""
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
-        signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
-        return ours.detach()
+        return processes.wake_on_signals()
 
     def _start(self) -> bool:
         os.chdir(self._launch["cwd"])

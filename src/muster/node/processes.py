@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 from typing import Iterator, Mapping, Sequence, Tuple
 
@@ -138,3 +139,13 @@ def become_subreaper() -> bool:
 
     set_child_subreaper = 36
     return bool(ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0)
+
+
+def wake_on_signals() -> int:
+    """A descriptor that becomes readable when a child ends, or another handled signal comes."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return ours.detach()

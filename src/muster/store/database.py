@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -207,10 +207,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _touch(path: Path) -> None:
     """Make the empty file, for its owner's eyes only from the first moment."""
-    try:
+    with suppress(FileExistsError):  # somebody else was faster
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        pass  # somebody else was faster
 
 
 _databases: WeakSet[Database] = WeakSet()

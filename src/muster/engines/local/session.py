@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,12 @@ from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.model import Reason
-from muster.node.processes import become_subreaper, children, kill_everything
+from muster.node.processes import (
+    become_subreaper,
+    children,
+    kill_everything,
+    wake_on_signals,
+)
 from muster.node.roster import member, write_roster
 from muster.plan.model import NodePlan
 
@@ -46,7 +50,7 @@ class LocalSession:
         self._joined: list[LocalNode] = []  # ready, and not yet told to begin
         self._members: list[dict[str, Any]] = []
         self._events: list[NodeEvent] = []
-        self._wake = _child_signals()
+        self._wake = wake_on_signals()
         if not isolation.namespaces:
             become_subreaper()
         self._ports = Ports(plan.ports, isolated=plan.network == "isolated")
@@ -276,13 +280,3 @@ class LocalSession:
 def _word(code: int | None, number: int, reason: Reason, message: str) -> dict[str, Any]:
     """What an agent would have said of its node's end."""
     return {"exit_code": code, "signal": number, "reason": reason, "message": message}
-
-
-def _child_signals() -> int:
-    """A descriptor that becomes readable when a child ends."""
-    ours, theirs = socket.socketpair()
-    for end in (ours, theirs):
-        end.setblocking(False)
-    signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return ours.detach()
