@@ -79,6 +79,9 @@ def test_everybody_who_waits_for_a_killed_run_sees_its_end(
 def test_a_cancel_that_nobody_heard_is_honoured(client: Client) -> None:
     run = start(client, "sleep", "1000")
     pid = supervisor_of(client, run)
+    while not [node for node in run.nodes if node.state == "READY"]:
+        assert not run.refresh().done
+    # it has nothing left to record, so it is not stopped with the database in its hands
     os.kill(pid, signal.SIGSTOP)
     runs.request_cancel(client.service.db, run.id, 1.0, "enough")
     os.kill(pid, signal.SIGKILL)
