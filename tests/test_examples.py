@@ -78,12 +78,14 @@ def test_two_trainings_at_once_on_networks_of_their_own(client: Client, digits: 
 
 
 SUM = """
-import os, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 one = torch.ones(1)
 dist.all_reduce(one)
 print(os.environ["RANK"], os.environ["LOCAL_RANK"], int(one.item()))
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # see examples/pytorch-digits/train.py
 """
 
 

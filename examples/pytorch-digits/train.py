@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # PyTorch 2.13: a gloo thread that is still winding down can abort the process while the
+    # interpreter is taken apart; everything is saved and said, so leave without that
+    sys.stdout.flush()
+    os._exit(0)
