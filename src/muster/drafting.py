@@ -50,6 +50,7 @@ def draft_run(home: Home, job: JobRecord, overrides: RunOverrides, *, new_job: b
         addresses=addresses.allot,
         source_kind=classify_source,
         shape_of=shapes.resources,
+        in_place=True,
     )
     engine = LocalEngine()
     problems += shapes.problems + engine.check(plan, home.root)

@@ -1,32 +1,18 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from muster.errors import InvalidInput
-from muster.plan.build import Identity, build_plan, mount_variable
+from muster.plan.build import mount_variable
 from muster.plan.environment import node_environment
-from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
-from muster.plan.policy import policy_of
-from muster.spec.overrides import overrides_from_mapping
-from muster.spec.reader import spec_from_mapping
-from muster.spec.resolve import resolve
+from muster.plan.model import ArtifactPlan, RunPlan
+
+PlanOf = Callable[..., RunPlan]
 
 
-def plan_of(data: dict[str, Any], artifact: ArtifactPlan | None = None) -> RunPlan:
-    spec = resolve(spec_from_mapping(data), overrides_from_mapping({})).spec
-    return build_plan(
-        spec,
-        Identity("r1", "demo-1", "j1", "demo"),
-        artifact=artifact,
-        addresses=lambda network, nodes: [f"{network}-{i}" for i in range(nodes)],
-        source_kind=lambda source: "url" if "://" in source else "directory",
-        shape_of=lambda name: ResourcePlan(cpus=8, shape=name),
-    )
-
-
-def test_ranks_run_over_groups_replicas_and_indices() -> None:
+def test_ranks_run_over_groups_replicas_and_indices(plan_of: PlanOf) -> None:
     plan = plan_of(
         {
             "command": "x",
@@ -42,17 +28,19 @@ def test_ranks_run_over_groups_replicas_and_indices() -> None:
     ]
     assert [n.node_id for n in plan.nodes] == [f"r1-{i}" for i in range(5)]
     assert [n.address for n in plan.nodes] == [f"shared-{i}" for i in range(5)]
-    policy = policy_of(plan)
-    assert [(g.first_rank, g.size, g.min_success) for g in policy.groups] == [(0, 1, 1), (1, 4, 2)]
+    assert [(g.first_rank, g.size, g.min_success) for g in plan.policy.groups] == [
+        (0, 1, 1),
+        (1, 4, 2),
+    ]
 
 
-def test_network_follows_the_framework_unless_the_spec_insists() -> None:
+def test_network_follows_the_framework_unless_the_spec_insists(plan_of: PlanOf) -> None:
     assert plan_of({"command": "x"}).network == "shared"
     plan = plan_of({"command": "x", "network": "isolated"})
     assert (plan.network, plan.network_reason) == ("isolated", "the spec says so")
 
 
-def test_mounts_and_their_variables() -> None:
+def test_mounts_and_their_variables(plan_of: PlanOf) -> None:
     plan = plan_of(
         {
             "command": "x",
@@ -70,7 +58,7 @@ def test_mounts_and_their_variables() -> None:
     assert mount_variable("/mnt/x.y/") == "MUSTER_MOUNT_X_Y"
 
 
-def test_environment_in_oci_s_words() -> None:
+def test_environment_in_oci_s_words(plan_of: PlanOf) -> None:
     code = ArtifactPlan("ab", "code.tar", "archive", 1, "main.py")
     data = {"artifact": "code", "entrypoint": "main.py", "nodes": 2, "mounts": [{"source": "/d"}]}
     plan = plan_of(data, code)
@@ -87,7 +75,7 @@ def test_environment_in_oci_s_words() -> None:
     assert env["MUSTER_MOUNT_D"] == "/mnt/d"
 
 
-def test_unknown_framework() -> None:
+def test_unknown_framework(plan_of: PlanOf) -> None:
     with pytest.raises(
         InvalidInput, match=r"framework: no framework named .pytroch. .did you mean"
     ):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.plan.template import Facts
 
 
 def plan() -> RunPlan:
-    group = GroupPlan("workers", 0, 2, 1, 2, ("true",), (), {}, {}, ResourcePlan())
+    group = GroupPlan("workers", 0, 2, 1, ("true",), (), {}, {}, ResourcePlan())
     nodes = tuple(
-        NodePlan(r, "workers", r, 0, f"abc-{r}", f"node-{r}", f"127.1.0.{r + 1}") for r in (0, 1)
+        NodePlan(r, "workers", r, 0, f"abc-{r}", f"w{r}.x", f"127.1.0.{r + 1}", f"w{r}")
+        for r in (0, 1)
     )
     return RunPlan(
         run_id="abc",
@@ -20,11 +22,9 @@ def plan() -> RunPlan:
         job_name="demo",
         framework="generic",
         processes_per_node=4,
-        in_order=False,
         network="shared",
         network_reason="",
-        max_runtime=60,
-        grace_period=10,
+        policy=Policy((GroupPolicy("workers", 0, 2, 1, 2),), Success((0,))),
         groups=(group,),
         nodes=nodes,
     )
@@ -35,11 +35,13 @@ def plan() -> RunPlan:
     [
         ("plain", "plain"),
         ("${node.rank}", "1"),
-        ("${node.address}/${node.fqdn}", "127.1.0.2/node-1"),
+        ("${node.address}/${node.fqdn}", "127.1.0.2/w1.x"),
         ("${process.rank}:${process.local_rank}", "7:3"),
         ("${roster.0.address}", "127.1.0.1"),
-        ("${roster.0.fqdn}:${port.master}", "node-0:29500"),
+        ("${roster.0.fqdn}:${port.master}", "w0.x:29500"),
         ("${run.id}.${run.attempt}", "abc.2"),
+        ("${rank} ${group} ${replica} ${index} ${attempt}", "1 workers 1 0 2"),
+        ("${run.name} ${address} ${hostname}", "demo-1 127.1.0.2 w1"),
         ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} $1"),
     ],
 )
@@ -49,7 +51,7 @@ def test_fill(template: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["${node.color}", "${port.other}", "${roster.9.address}", "${x}"]
+    "template", ["${node.color}", "${port.other}", "${roster.9.address}", "${x}", "${fqdn}"]
 )
 def test_unknown_placeholder_is_an_error(template: str) -> None:
     facts = Facts(plan(), plan().nodes[0], local_rank=0, attempt=0, ports={})

@@ -48,14 +48,15 @@ def _describe(plan: RunPlan) -> None:
     click.echo(f"job {plan.job_name}: {_count(len(plan.nodes), 'node')}")
     click.echo(f"framework: {plan.framework}")
     click.echo(f"network: {plan.network} ({plan.network_reason})")
-    order = "each group when the one before it is up" if plan.in_order else "all at once"
+    order = "each group when the one before it is up" if plan.policy.in_order else "all at once"
     click.echo(f"startup: {order}")
     for note in plan.notes:
         click.echo(f"note: {note}")
 
 
 def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
-    least = f"{group.min_success} of its {_count(group.replicas, 'replica')} must succeed"
+    minimum = plan.policy.group_of(group.first_rank).min_success
+    least = f"{minimum} of its {_count(group.replicas, 'replica')} must succeed"
     click.echo(f"\ngroup {group.name}: {_count(group.size, 'node')}, {least}")
     code = plan.artifact
     command = group.command or ((code.entrypoint or code.file_name,) if code else ())

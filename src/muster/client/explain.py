@@ -24,7 +24,7 @@ def why(run: RunRecord, nodes: Sequence[NodeRecord]) -> list[str]:
             return [run.details, _counts(nodes)]
         case RunState.CANCELING:
             left = [n.fqdn for n in nodes if not NodeState(n.state).ended]
-            grace = f"they have {plan.grace_period:g} s to end by themselves"
+            grace = f"they have {plan.policy.grace_period:g} s to end by themselves"
             return [run.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
         case RunState.CANCELED:
             return [run.details, _counts(nodes)]
@@ -41,7 +41,7 @@ def _in_progress(plan: RunPlan, nodes: Sequence[NodeRecord]) -> list[str]:
     reasons = [_counts(nodes)]
     for before, group in zip(plan.groups, plan.groups[1:], strict=False):
         waiting = [n for n in nodes if n.group == group.name and n.state == NodeState.PENDING]
-        if waiting and plan.in_order:
+        if waiting and plan.policy.in_order:
             reasons.append(f"group {group.name} waits for group {before.name} to be up")
     reasons += [_probing(group) for group in plan.groups if _unready(group, nodes)]
     ends = [n for n in nodes if n.state == NodeState.FAILED]

@@ -14,7 +14,6 @@ from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes
 from muster.lifecycle.events import CancelRequested, Event, RunBegan, Tick
 from muster.lifecycle.model import RunStatus
 from muster.plan.model import RunPlan
-from muster.plan.policy import policy_of
 from muster.store import runs
 from muster.store.database import Database
 
@@ -37,7 +36,7 @@ class Controller:
     ) -> None:
         self._db = db
         self._plan = plan
-        self._policy = policy_of(plan)
+        self._policy = plan.policy
         self._session = session
         self._status = status
         self._attention = attention

@@ -69,7 +69,6 @@ def record_loss(db: Database, run_id: str, why: str) -> bool:
     from muster.lifecycle.decide import decide
     from muster.lifecycle.events import CancelRequested, Event, SupervisorLost
     from muster.plan.model import RunPlan
-    from muster.plan.policy import policy_of
 
     cgroups.sweep(run_id)
     plan = RunPlan.from_json(record.plan)
@@ -78,7 +77,7 @@ def record_loss(db: Database, run_id: str, why: str) -> bool:
     events: list[Event] = [SupervisorLost(why)]
     if record.cancel_reason:
         events.insert(0, CancelRequested(record.cancel_reason))
-    after, _ = decide(policy_of(plan), before, events, now)
+    after, _ = decide(plan.policy, before, events, now)
     nodes = changed_nodes(plan, before, after)
     runs.save(db, run_id, run_changes(after), nodes, narrate(before, after), now)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Literal
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -19,7 +20,10 @@ from muster.plan.model import (
     ResourcePlan,
     RunPlan,
 )
+from muster.plan.names import named
+from muster.plan.policy import build_policy
 from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.placeholders import DEFAULT_HOSTNAME
 
 
 class Identity(Struct, frozen=True):
@@ -45,28 +49,28 @@ def build_plan(
     addresses: Addressing,
     source_kind: SourceKind,
     shape_of: ShapeOf,
+    in_place: bool = True,
     notes: Sequence[str] = (),
 ) -> RunPlan:
     """The plan of a run of `spec`, which is in normal form (`spec.resolve`).
 
+    in_place: whether the engine can start programs again on nodes that stay.
     Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
-    Raises InvalidInput if the framework refuses the spec.
+    Raises InvalidInput if the framework, or the engine, refuses the spec.
     """
     setup = get_framework(spec.framework).setup(_cluster(spec))
     network: Network = spec.network or setup.network
     groups = _groups(spec, setup, source_kind, shape_of)
-    return RunPlan(
+    plan = RunPlan(
         run_id=identity.run_id,
         run_name=identity.run_name,
         job_id=identity.job_id,
         job_name=identity.job_name,
         framework=spec.framework,
         processes_per_node=spec.processes_per_node,
-        in_order=spec.startup == "in_order",
         network=network,
         network_reason="the spec says so" if spec.network else setup.network_reason,
-        max_runtime=spec.max_runtime,
-        grace_period=spec.grace_period,
+        policy=build_policy(spec, seed=crc32(identity.run_id.encode()), in_place=in_place),
         groups=groups,
         nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
         ports=tuple(PortPlan(p.name, p.number, p.fixed) for p in setup.ports),
@@ -74,7 +78,11 @@ def build_plan(
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,
         notes=tuple(notes),
+        subdomain=spec.subdomain,
+        keep_attempts=spec.keep_attempts,
+        ttl_after_finished=spec.ttl_after_finished,
     )
+    return named(plan, identity.run_name)
 
 
 def _cluster(spec: JobSpec) -> Cluster:
@@ -98,7 +106,6 @@ def _groups(
             first_rank=rank,
             replicas=group.replicas,
             nodes=group.nodes,
-            min_success=group.replicas if group.min_success is None else group.min_success,
             command=group.command,
             args=group.args or (),
             env=dict(group.env),
@@ -107,6 +114,9 @@ def _groups(
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
             image=group.image,
+            hang_timeout=group.hang_timeout,
+            node_env=dict(group.node_env),
+            hostname=group.hostname or DEFAULT_HOSTNAME,
         )
         plans.append(plan)
         rank += plan.size
@@ -128,8 +138,9 @@ def _nodes(
                         replica=replica,
                         index=index,
                         node_id=f"{run_id}-{rank}",
-                        fqdn=f"node-{rank}",
+                        fqdn="",  # `named` says what they are called
                         address=addresses[rank],
+                        hostname="",
                     )
                 )
     return tuple(nodes)

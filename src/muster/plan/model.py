@@ -9,7 +9,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
+
+from muster.lifecycle.policy import Policy
+from muster.spec.placeholders import DEFAULT_HOSTNAME
 
 
 class MountPlan(Struct, frozen=True):
@@ -68,16 +71,17 @@ class ArtifactPlan(Struct, frozen=True):
 
 
 class GroupPlan(Struct, frozen=True):
-    """One node group. env is literal; framework env holds placeholders (`frameworks.base`).
+    """One node group. env is literal; framework_env, node_env and hostname hold placeholders
+    (`frameworks.base`, `spec.placeholders`).
 
-    command: None = run the artifact's entry point.
+    command: None = run the artifact's entry point. hang_timeout: seconds without output after
+    which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
     """
 
     name: str
     first_rank: int
     replicas: int
     nodes: int
-    min_success: int
     command: tuple[str, ...] | None
     args: tuple[str, ...]
     env: Mapping[str, str]
@@ -86,6 +90,9 @@ class GroupPlan(Struct, frozen=True):
     mounts: tuple[MountPlan, ...] = ()
     probe: ProbePlan | None = None
     image: str | None = None
+    hang_timeout: float | None = None
+    node_env: Mapping[str, str] = field(default_factory=dict)
+    hostname: str = DEFAULT_HOSTNAME
 
     @property
     def size(self) -> int:
@@ -93,7 +100,11 @@ class GroupPlan(Struct, frozen=True):
 
 
 class NodePlan(Struct, frozen=True):
-    """One node. replica: within the group; index: within the replica."""
+    """One node. replica: within the group; index: within the replica.
+
+    hostname: its own name, one label. names: further ones its peers know it by, `fqdn` among
+    them where that is not the host name.
+    """
 
     rank: int
     group: str
@@ -102,10 +113,17 @@ class NodePlan(Struct, frozen=True):
     node_id: str
     fqdn: str
     address: str
+    hostname: str
+    names: tuple[str, ...] = ()
 
 
 class RunPlan(Struct, frozen=True):
-    """Everything an engine needs to run the run, and nothing it must not know. Times in seconds."""
+    """Everything an engine needs to run the run, and nothing it must not know. Times in seconds.
+
+    policy: what the lifecycle is held to; its groups are `groups`, in the same order.
+    subdomain: below which nodes have names, too. keep_attempts: so many have their output kept;
+    None = all. ttl_after_finished: how long the run is kept once it has ended; None = for ever.
+    """
 
     run_id: str
     run_name: str
@@ -113,11 +131,9 @@ class RunPlan(Struct, frozen=True):
     job_name: str
     framework: str
     processes_per_node: int
-    in_order: bool
     network: Literal["shared", "isolated"]
     network_reason: str
-    max_runtime: float
-    grace_period: float
+    policy: Policy
     groups: tuple[GroupPlan, ...]
     nodes: tuple[NodePlan, ...]
     ports: tuple[PortPlan, ...] = ()
@@ -125,6 +141,9 @@ class RunPlan(Struct, frozen=True):
     log_output: bool = True
     log_directory: str | None = None
     notes: tuple[str, ...] = ()
+    subdomain: str | None = None
+    keep_attempts: int | None = None
+    ttl_after_finished: float | None = None
 
     @property
     def world_size(self) -> int:
@@ -150,4 +169,9 @@ class RunPlan(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunPlan:
+        """A plan as it was stored, by this version or an older one."""
+        if "policy" not in data and "groups" in data:
+            from muster.plan.upgrade import upgraded
+
+            data = upgraded(data)
         return convert(data, cls)

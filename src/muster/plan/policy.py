@@ -1,19 +1,125 @@
-"""The part of a plan the lifecycle is held to."""
+"""What the lifecycle is held to: the spec's words as numbers and places. Pure."""
 
 from __future__ import annotations
 
-from muster.lifecycle.model import GroupPolicy, Policy
-from muster.plan.model import RunPlan
+import signal
+
+from muster.errors import InvalidInput, Problem
+from muster.lifecycle.policy import (
+    Action,
+    Backoff,
+    Checkpoint,
+    Dependency,
+    GroupPolicy,
+    Policy,
+    Rule,
+    Strategy,
+    Success,
+)
+from muster.lifecycle.status import Reason
+from muster.spec import policies
+from muster.spec.models import JobSpec, NodeGroup
 
 
-def policy_of(plan: RunPlan) -> Policy:
-    """What `lifecycle.decide` needs to know of a plan."""
+def build_policy(spec: JobSpec, *, seed: int, in_place: bool) -> Policy:
+    """The policy of a run of `spec`, which is in normal form (`spec.resolve`).
+
+    seed: of the jitter of waits. in_place: whether the engine can keep nodes over a restart.
+    Raises InvalidInput if the spec insists on that where it cannot.
+    """
+    failure = spec.failure
     return Policy(
-        groups=tuple(
-            GroupPolicy(g.name, g.first_rank, g.replicas, g.nodes, g.min_success)
-            for g in plan.groups
-        ),
-        in_order=plan.in_order,
-        max_runtime=plan.max_runtime,
-        grace_period=plan.grace_period,
+        groups=_groups(spec),
+        success=_success(spec),
+        in_order=spec.startup == "in_order",
+        max_runtime=spec.max_runtime,
+        grace_period=spec.grace_period,
+        attempt_timeout=spec.attempt_timeout,
+        max_restarts=failure.max_restarts,
+        action=Action(failure.action),
+        rules=tuple(_rule(rule, name) for rule, name in policies.named_rules(failure.rules)),
+        strategy=_strategy(failure.strategy, in_place=in_place),
+        backoff=_backoff(failure.backoff, seed),
+        checkpoint=_checkpoint(spec.checkpoint),
     )
+
+
+def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
+    places = {group.name: place for place, group in enumerate(spec.node_groups)}
+    made, rank = [], 0
+    for group in spec.node_groups:
+        policy = GroupPolicy(
+            name=group.name,
+            first_rank=rank,
+            replicas=group.replicas,
+            nodes=group.nodes,
+            min_success=_min_success(group),
+            depends_on=tuple(
+                Dependency(places[other.group], other.status == "complete")
+                for other in group.depends_on
+            ),
+            max_restarts=group.max_restarts,
+            retries=group.retries,
+            timeout=group.timeout,
+            ready_timeout=group.ready_timeout,
+        )
+        made.append(policy)
+        rank += policy.size
+    return tuple(made)
+
+
+def _min_success(group: NodeGroup) -> int:
+    return group.replicas if group.min_success is None else group.min_success
+
+
+def _success(spec: JobSpec) -> Success:
+    said = spec.success
+    if said.groups:
+        places = [i for i, group in enumerate(spec.node_groups) if group.name in said.groups]
+    else:
+        places = [i for i, group in enumerate(spec.node_groups) if _min_success(group) > 0]
+    return Success(
+        groups=tuple(places or range(len(spec.node_groups))),
+        any_replica=said.when == "any",
+        wait=said.others == "wait",
+    )
+
+
+def _rule(rule: policies.FailureRule, name: str) -> Rule:
+    return Rule(
+        name=name,
+        action=Action(rule.action),
+        groups=rule.groups,
+        exit_codes=rule.exit_codes,
+        signals=tuple(int(signal.Signals[name]) for name in rule.signals),
+        reasons=tuple(Reason(reason) for reason in rule.reasons),
+        messages=rule.messages,
+        counted=rule.count,
+        max_restarts=rule.max_restarts,
+    )
+
+
+def _strategy(said: policies.StrategyName | None, *, in_place: bool) -> Strategy:
+    if said is None:
+        return Strategy.IN_PLACE if in_place else Strategy.RECREATE
+    if said == "in_place" and not in_place:
+        text = "the engine cannot start programs again on nodes that stay"
+        raise InvalidInput(Problem("failure.strategy", text, "use recreate or blocking_recreate"))
+    return Strategy(said)
+
+
+def _backoff(said: policies.Backoff, seed: int) -> Backoff:
+    return Backoff(
+        initial=said.initial,
+        factor=said.factor,
+        longest=said.max,
+        jitter=said.jitter,
+        reset_after=said.reset_after,
+        seed=seed,
+    )
+
+
+def _checkpoint(said: policies.Checkpoint | None) -> Checkpoint | None:
+    if said is None:
+        return None
+    return Checkpoint(signal=int(signal.Signals[said.signal]), grace=said.grace)

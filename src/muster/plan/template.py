@@ -1,15 +1,14 @@
-"""Filling `${...}` placeholders (see `frameworks.base`) with what is known at start."""
+"""Filling `${...}` placeholders (`frameworks.base`, `spec.placeholders`) with what is known at
+start."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from muster.plan.model import NodePlan, RunPlan
-
-_PLACEHOLDER = re.compile(r"\$\{([a-z0-9_.-]+)\}")
+from muster.spec.placeholders import PLACEHOLDER
 
 
 class Facts(Struct, frozen=True):
@@ -23,10 +22,16 @@ class Facts(Struct, frozen=True):
 
     def fill(self, template: str) -> str:
         """`template` with every placeholder replaced. Raises LookupError on an unknown one."""
-        return _PLACEHOLDER.sub(lambda match: str(self._value(match[1])), template)
+        return PLACEHOLDER.sub(lambda match: str(self._value(match[1])), template)
 
     def _value(self, name: str) -> str | int:
         match name.split("."):
+            case [("rank" | "group" | "replica" | "index" | "address" | "hostname") as fact]:
+                return str(getattr(self.node, fact))
+            case ["attempt"]:
+                return self.attempt
+            case ["run", "name"]:
+                return self.plan.run_name
             case ["run", "id"]:
                 return self.plan.run_id
             case ["run", "attempt"]:

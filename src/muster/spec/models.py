@@ -15,6 +15,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from muster.spec.policies import (
+    TEXT_OR_NUMBER,
+    Checkpoint,
+    DependsOn,
+    Duration,
+    FailurePolicy,
+    SuccessPolicy,
+)
 from muster.spec.quantities import parse_duration, parse_size
 from muster.spec.wording import Refused, short
 
@@ -24,6 +32,8 @@ MAX_RUNTIME = 30 * 86400.0
 MAX_ENV_CHARACTERS = 20_000
 #: Nodes of one run: more is a typing mistake, better told than tried.
 MAX_NODES = 100_000
+#: What the one group of `nodes: N` is called.
+DEFAULT_GROUP = "workers"
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -77,15 +87,11 @@ def _job_name(name: Any) -> Any:
     return name
 
 
-_TEXT_OR_NUMBER = {"type": ["string", "number"]}
 _SCALARS = {"type": ["string", "number", "boolean"]}
 
 #: Types that accept more than they are: `parse` makes the one of the other, and
 #: `extra_json_schema` is the whole of what may be written.
-Duration = Annotated[
-    float, Meta(extra={"parse": parse_duration}, extra_json_schema=_TEXT_OR_NUMBER)
-]
-Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=_TEXT_OR_NUMBER)]
+Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=TEXT_OR_NUMBER)]
 Size = Annotated[
     int, Meta(gt=0, extra={"parse": parse_size}, extra_json_schema={"type": ["string", "integer"]})
 ]
@@ -110,6 +116,7 @@ Text = Annotated[str, Meta(min_length=1)]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]
 Count = Annotated[int, Meta(ge=1)]
+Limit = Annotated[Duration, Meta(gt=0)]
 Positive = Annotated[float, Meta(gt=0)]
 #: More than any shape has CPUs: beyond it, it is a typing mistake.
 Processes = Annotated[int, Meta(ge=1, le=1024)]
@@ -197,6 +204,16 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     mounts: Mounts, besides the job's.
     startup_probe: When its nodes count as up. Default: as soon as they run.
     min_success: Replicas that must succeed. Default: all.
+    depends_on: Groups that must be ready, or complete, before this one starts.
+    max_restarts: So many restarts for failures in this group, and the run fails. Default: no
+        limit but the run's.
+    retries: So many failed nodes of a replica are started again alone, before it has failed.
+    timeout: A replica that has not ended after so long has failed.
+    ready_timeout: So has one that is not ready after so long.
+    hang_timeout: So has one with a node that has written nothing for so long.
+    hostname: Name of each node, with placeholders as in node_env. Default: node-${rank}.
+    node_env: Environment variables with a value of their own on each node: ${rank}, ${group},
+        ${replica}, ${index}, ${attempt}, ${run.name}, ${run.id}, ${address}, ${hostname}.
     """
 
     name: GroupName
@@ -211,6 +228,14 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] = ()
     startup_probe: StartupProbe | None = None
     min_success: Annotated[int, Meta(ge=0)] | None = None
+    depends_on: tuple[DependsOn, ...] = ()
+    max_restarts: Annotated[int, Meta(ge=0)] | None = None
+    retries: Annotated[int, Meta(ge=0)] = 0
+    timeout: Limit | None = None
+    ready_timeout: Limit | None = None
+    hang_timeout: Limit | None = None
+    hostname: Text | None = None
+    node_env: Env = field(default_factory=dict)
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):
@@ -229,6 +254,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     nodes: Short for one group of so many nodes.
     node_groups: Groups of nodes, in rank order.
     startup: All groups at once, or each when the one before it is up.
+    success: When the run has succeeded.
+    failure: What happens when a part of it fails.
     resources: What each node may use.
     shape: Or the name of a shape that says so.
     image: Container image, for engines that use one.
@@ -237,6 +264,14 @@ class JobSpec(Struct, frozen=True, kw_only=True):
         a node, closed to everything else. Default: what the framework needs.
     max_runtime: After so long the run is canceled. At most 30d.
     grace_period: Time between SIGTERM and SIGKILL when a run is ended.
+    attempt_timeout: An attempt that has not ended after so long has failed.
+    ready_timeout: A group that is not ready so long after its start has failed.
+    hang_timeout: A node that has written nothing for so long has failed.
+    checkpoint: How nodes are told to save what they have.
+    ttl_after_finished: After so long an ended run is deleted, by the next command.
+    keep_attempts: Keep the output of so many attempts. Default: of all.
+    suspend: Accept the run suspended; `muster runs resume` starts it.
+    subdomain: Nodes are known as HOSTNAME.SUBDOMAIN, too.
     startup_probe: With `nodes`: when they count as up.
     min_success: With `nodes`: replicas that must succeed.
     logging: What becomes of the nodes' output.
@@ -255,6 +290,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     nodes: Count | None = None
     node_groups: tuple[NodeGroup, ...] = ()
     startup: Literal["parallel", "in_order"] = "parallel"
+    success: SuccessPolicy = SuccessPolicy()
+    failure: FailurePolicy = FailurePolicy()
     resources: Resources | None = None
     shape: Text | None = None
     image: Text | None = None
@@ -262,6 +299,14 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     network: Literal["shared", "isolated"] | None = None
     max_runtime: Runtime = MAX_RUNTIME
     grace_period: Annotated[Duration, Meta(ge=0)] = 10.0
+    attempt_timeout: Limit | None = None
+    ready_timeout: Limit | None = None
+    hang_timeout: Limit | None = None
+    checkpoint: Checkpoint | None = None
+    ttl_after_finished: Annotated[Duration, Meta(ge=0)] | None = None
+    keep_attempts: Count | None = None
+    suspend: bool = False
+    subdomain: Text | None = None
     startup_probe: StartupProbe | None = None
     min_success: Annotated[int, Meta(ge=0)] | None = None
     logging: Logging = Logging()
@@ -293,6 +338,8 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
 
     env: Environment variables, merged key by key.
     mounts: Mounts, in place of all the job has.
+    max_restarts: In place of failure.max_restarts.
+    suspend: Whether the run is accepted suspended.
     node_groups: The same for a group, by its name.
     """
 
@@ -304,5 +351,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     max_runtime: Runtime | None = None
+    max_restarts: Annotated[int, Meta(ge=0)] | None = None
+    suspend: bool | None = None
     logging: Logging | None = None
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)

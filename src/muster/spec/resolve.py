@@ -7,24 +7,37 @@ nobody after this needs to look at the job-wide fields again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
-from muster.spec.models import GroupOverrides, JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import (
+    DEFAULT_GROUP,
+    GroupOverrides,
+    JobSpec,
+    NodeGroup,
+    RunOverrides,
+)
+from muster.spec.origins import Origin, job_origins, told
+from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
 from muster.spec.wording import suggestion
 
-Origin = Literal["job", "override", "default"]
-
-#: What the one group of `nodes: N` is called.
-DEFAULT_GROUP = "workers"
-_INHERITED = ("command", "args", "image")
-_DEFAULTS = JobSpec()
+_INHERITED = ("command", "args", "image", "ready_timeout", "hang_timeout")
+#: What only a group can say; a run cannot change it.
+_OWN = (
+    "startup_probe",
+    "min_success",
+    "depends_on",
+    "max_restarts",
+    "retries",
+    "timeout",
+    "hostname",
+)
 
 
 class Resolved(Struct, frozen=True):
@@ -40,7 +53,7 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     problems = _unknown_groups(written, overrides)
     if problems:
         raise InvalidInput(*problems)
-    origins: dict[str, Origin] = dict(_job_origins(job, overrides))
+    origins: dict[str, Origin] = dict(job_origins(job, overrides))
     groups = []
     for group in written:
         merged, theirs = _merge(job, group, overrides)
@@ -58,13 +71,38 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
         resources=None,
         shape=None,
         image=None,
-        max_runtime=job.max_runtime if overrides.max_runtime is None else overrides.max_runtime,
+        ready_timeout=None,
+        hang_timeout=None,
+        failure=_failure(job, overrides),
         logging=overrides.logging or job.logging,
+        **_times(job, overrides),
     )
     problems = check(spec)
     if problems:
         raise InvalidInput(*problems)
+    if spec.attempt_timeout is None:
+        origins.pop("attempt_timeout", None)
     return Resolved(spec, origins)
+
+
+def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
+    failure = job.failure
+    if overrides.max_restarts is not None:
+        failure = replace(failure, max_restarts=overrides.max_restarts)
+    rules = tuple(replace(rule, name=name) for rule, name in named_rules(failure.rules))
+    return replace(failure, rules=rules)
+
+
+def _times(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if overrides.suspend is not None:
+        changes["suspend"] = overrides.suspend
+    longest = overrides.max_runtime
+    if longest is not None:
+        changes["max_runtime"] = longest
+        if job.attempt_timeout is not None and job.attempt_timeout > longest:
+            changes["attempt_timeout"] = None  # a short run does not live to see it
+    return changes
 
 
 def _shorthand(job: JobSpec) -> NodeGroup:
@@ -124,9 +162,8 @@ def _merge(
     changes["mounts"] = (*job.mounts, *group.mounts) if mounts is None else mounts
     if mounts is not None or changes["mounts"]:
         origins["mounts"] = "job" if mounts is None else "override"
-    for name in ("startup_probe", "min_success"):
-        if getattr(group, name) is not None:
-            origins[name] = "job"
+    origins |= dict.fromkeys(told(group, NodeGroup(name=group.name), _OWN), "job")
+    origins |= {f"node_env.{name}": "job" for name in group.node_env}
     changes["env"] = {}
     for level, origin in reversed(levels):
         changes["env"] |= level.env
@@ -134,30 +171,11 @@ def _merge(
     return replace(group, **changes), origins
 
 
-def _job_origins(job: JobSpec, overrides: RunOverrides) -> Iterator[tuple[str, Origin]]:
-    for name in ("artifact", "entrypoint"):
-        if getattr(job, name) is not None:
-            yield name, "job"
-    for name in (
-        "framework",
-        "processes_per_node",
-        "startup",
-        "network",
-        "grace_period",
-        "max_runtime",
-        "logging",
-    ):
-        if getattr(overrides, name, None) is not None:
-            yield name, "override"
-        else:
-            yield name, "default" if getattr(job, name) == getattr(_DEFAULTS, name) else "job"
-
-
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:
     """The value at a path of `origins`, in a spec in normal form as plain data."""
     found: Any = spec
     for name, key in re.findall(r"([A-Za-z_]\w*)|\[([^\]]+)\]", path):
-        found = next(group for group in found if group["name"] == key) if key else found[name]
+        found = next(item for item in found if item["name"] == key) if key else found[name]
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from muster.spec import models
+from muster.spec import models, policies
 from muster.spec.decode import unwrap
 from muster.spec.quantities import format_duration
 
@@ -125,7 +125,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def _is_duration(kind: Any) -> bool:
-    return kind in (models.Duration, models.Runtime) or (
+    return kind in (policies.Duration, models.Runtime) or (
         get_origin(kind) is Annotated and get_args(kind)[0] is float and "parse" in str(kind)
     )
 

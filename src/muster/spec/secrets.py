@@ -22,11 +22,11 @@ def hide(name: str, value: str) -> str:
 
 
 def hidden(data: Any) -> Any:
-    """Plain data with the secrets in every `env` mapping hidden, however deep."""
+    """Plain data with the secrets in every `env` and `node_env` hidden, however deep."""
     if isinstance(data, Mapping):
         return {
             key: {n: hide(n, v) for n, v in value.items()}
-            if key == "env" and isinstance(value, Mapping)
+            if key in ("env", "node_env") and isinstance(value, Mapping)
             else hidden(value)
             for key, value in data.items()
         }

@@ -75,7 +75,7 @@ def launch_message(
         "processes": processes,
         "cwd": str(paths.work),
         "address": node.address,
-        "grace_period": plan.grace_period,
+        "grace_period": plan.policy.grace_period,
         "probe": _probe(group),
         "contained": contained,
     }

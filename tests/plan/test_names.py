@@ -1,0 +1,54 @@
+"""What nodes are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from muster.plan.model import RunPlan
+from muster.plan.names import named
+
+PlanOf = Callable[..., RunPlan]
+
+
+def two(**group: Any) -> dict[str, Any]:
+    return {"command": "x", "node_groups": [{"name": "w", "nodes": 2, **group}]}
+
+
+@pytest.mark.parametrize(
+    ("data", "hostname", "fqdn", "names"),
+    [
+        (two(), "node-1", "node-1", ()),
+        (two() | {"subdomain": "lab"}, "node-1", "node-1.lab", ("node-1.lab",)),
+        (two(hostname="${group}-${index}"), "w-1", "w-1", ("node-1",)),
+        (
+            two(hostname="${group}${replica}-${rank}") | {"subdomain": "lab"},
+            "w0-1",
+            "w0-1.lab",
+            ("w0-1.lab", "node-1"),
+        ),
+        (two(hostname="${run.name}-${rank}"), "demo-1-1", "demo-1-1", ("node-1",)),
+    ],
+)
+def test_names(
+    plan_of: PlanOf, data: dict[str, Any], hostname: str, fqdn: str, names: tuple[str, ...]
+) -> None:
+    node = plan_of(data).nodes[1]
+    assert (node.hostname, node.fqdn, node.names) == (hostname, fqdn, names)
+
+
+def test_a_run_that_gets_its_name_later(plan_of: PlanOf) -> None:
+    plan = named(plan_of(two(hostname="${run.name}-${rank}")), "My_Job.2-7")
+    assert plan.run_name == "My_Job.2-7"
+    assert [node.hostname for node in plan.nodes] == ["my-job-2-7-0", "my-job-2-7-1"]
+
+
+def test_what_a_plan_keeps_of_a_group(plan_of: PlanOf) -> None:
+    data = two(node_env={"SHARD": "${rank}"}, hostname="w-${rank}", hang_timeout="1m")
+    plan = plan_of(data | {"keep_attempts": 2, "ttl_after_finished": "1d"})
+    (group,) = plan.groups
+    assert (group.node_env, group.hostname) == ({"SHARD": "${rank}"}, "w-${rank}")
+    assert group.hang_timeout == 60
+    assert (plan.keep_attempts, plan.ttl_after_finished) == (2, 86400)
