@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from muster.engines.local import addresses, cgroups, gpus, names, ports
+from muster.engines.local import addresses, cgroups, gpus, ports
 from muster.engines.local.machine import Machine, check_fit, shape_notes
 from muster.errors import EngineError, InvalidInput
-from muster.plan.model import GroupPlan, NodePlan, PortPlan, ResourcePlan, RunPlan
+from muster.plan.model import GroupPlan, PortPlan, ResourcePlan, RunPlan
 
 GIB = 1 << 30
 
@@ -191,21 +191,6 @@ def test_limits_are_real() -> None:
     limits.remove()
     for hierarchy in cgroups.hierarchies().values():
         assert not list(hierarchy.parent.glob(f"muster-test-{os.getpid()}"))
-
-
-# --- names
-
-
-def test_hosts_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tmp_path / "etc"
-    own.write_text("127.0.0.1 localhost\n10.0.0.1 printer # ours\n10.9.9.9 node-0 old\n\n")
-    monkeypatch.setattr(names, "HOSTS", own)
-    node = NodePlan(0, "g", 0, 0, "r-0", "node-0", "127.5.0.1")
-    names.write_hosts(tmp_path / "hosts", [node])
-    lines = (tmp_path / "hosts").read_text().splitlines()
-    assert "127.5.0.1 node-0" in lines
-    assert "10.0.0.1 printer # ours" in lines
-    assert not [line for line in lines if "10.9.9.9" in line]
 
 
 # --- namespaces, as root or not

@@ -14,11 +14,18 @@ HOSTS = Path("/etc/hosts")
 _WRAPPER = "libnss_wrapper.so"
 
 
+def node_names(node: NodePlan) -> tuple[str, ...]:
+    """Everything a node is called, its full name first: that is the one an address is looked up
+    as."""
+    return tuple(dict.fromkeys((node.fqdn, node.hostname, *node.names, f"node-{node.rank}")))
+
+
 def write_hosts(path: Path, nodes: Sequence[NodePlan]) -> None:
     """The run's hosts file: this machine's, with the run's nodes before it."""
-    own = {node.fqdn for node in nodes}
+    names_of = {node.rank: node_names(node) for node in nodes}
+    own = {name for names in names_of.values() for name in names}
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
-    lines += [f"{node.address} {node.fqdn}" for node in nodes]
+    lines += [f"{node.address} {' '.join(names_of[node.rank])}" for node in nodes]
     with contextlib.suppress(OSError):  # a machine may have none
         for line in HOSTS.read_text().splitlines():
             names = line.partition("#")[0].split()[1:]
@@ -44,5 +51,5 @@ def wrapper_environment(hosts: Path, node: NodePlan) -> dict[str, str]:
     return {
         "LD_PRELOAD": library,
         "NSS_WRAPPER_HOSTS": str(hosts),
-        "NSS_WRAPPER_HOSTNAME": node.fqdn,
+        "NSS_WRAPPER_HOSTNAME": node.hostname,
     }

@@ -116,7 +116,7 @@ def _settle(setup: NodeSetup) -> None:
         kinds = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
         linux.unshare(kinds | (linux.CLONE_NEWNET if setup.isolated_network else 0))
         mount_proc()
-        socket.sethostname(setup.node.fqdn)
+        socket.sethostname(setup.node.hostname)
         if names.HOSTS.exists():
             linux.bind(str(setup.hosts), str(names.HOSTS))
         if setup.private_shm:
