@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
 from muster.plan.environment import node_environment
@@ -40,6 +40,8 @@ def launch_message(
     node: NodePlan,
     paths: NodePaths,
     *,
+    attempt: int,
+    restart: int,
     ports: Mapping[str, int],
     gpus: tuple[int, ...],
     interface: str | None,
@@ -49,17 +51,21 @@ def launch_message(
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
-    interface: the node's own network interface, None on a shared network. mounted: mount path ->
-    where it really is, if elsewhere. extra: the engine's own environment for the node.
+    restart: the node's incarnation. interface: the node's own network interface, None on a shared
+    network. mounted: mount path -> where it really is, if elsewhere. extra: the engine's own
+    environment for the node.
     """
     plan, group = context.plan, context.plan.group(node.group)
+    facts = Facts(plan, node, 0, attempt, ports)
     shared = {
         **_base_environment(context),
         **group.env,
+        **{name: facts.fill(template) for name, template in group.node_env.items()},
         **node_environment(plan, node, str(paths.cluster_file)),
         **{m.variable: mounted[m.path] for m in group.mounts if m.path in mounted},
         **_interfaces(interface),
-        "MUSTER_ATTEMPT": str(context.attempt),
+        "MUSTER_ATTEMPT": str(attempt),
+        "MUSTER_RESTART": str(restart),
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
         "TMPDIR": str(paths.temporary),
         **extra,
@@ -68,7 +74,7 @@ def launch_message(
         shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     processes = []
     for local_rank, (stdout, stderr) in enumerate(paths.outputs):
-        facts = Facts(plan, node, local_rank, context.attempt, ports)
+        facts = replace(facts, local_rank=local_rank)
         env = shared | {k: facts.fill(v) for k, v in group.framework_env.items()}
         processes.append({"env": env, "stdout": stdout, "stderr": stderr})
     return {
@@ -76,6 +82,7 @@ def launch_message(
         "cwd": str(paths.work),
         "address": node.address,
         "grace_period": plan.policy.grace_period,
+        "hang_timeout": group.hang_timeout,
         "probe": _probe(group),
         "contained": contained,
     }

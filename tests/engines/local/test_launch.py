@@ -1,0 +1,105 @@
+"""What a node's agent is told: environment, limits, probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.engines.base import RunContext
+from muster.engines.local.launch import NodePaths, launch_message, prepare_code
+from muster.plan.model import RunPlan
+from muster.storage.home import Home
+
+PlanOf = Callable[..., RunPlan]
+
+
+def context(plan: RunPlan) -> RunContext:
+    return RunContext(plan, Home(Path("/home")), {"PATH": "/usr/bin", "A": "mine"}, "/py/python")
+
+
+def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
+    outputs = tuple((f"{p}.out", f"{p}.err") for p in range(plan.processes_per_node))
+    paths = NodePaths(Path("/n"), Path("/cluster.json"), Path("/n/work"), outputs)
+    asked: dict[str, Any] = {
+        "attempt": 0,
+        "restart": 0,
+        "ports": {"master": 4711},
+        "gpus": (),
+        "interface": None,
+        "mounted": {},
+        "extra": {},
+        "contained": True,
+        **changes,
+    }
+    return launch_message(context(plan), plan.nodes[rank], paths, **asked)
+
+
+def environment(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, str]:
+    env: dict[str, str] = message(plan, rank, **changes)["processes"][0]["env"]
+    return env
+
+
+def test_attempt_and_restart_are_told_apart(plan_of: PlanOf) -> None:
+    env = environment(plan_of(), attempt=2, restart=5)
+    assert (env["MUSTER_ATTEMPT"], env["MUSTER_RESTART"]) == ("2", "5")
+
+
+NODE_ENV = {
+    "NODE": "${group}/${replica}/${index}=${rank}",
+    "RUN": "${run.name} ${run.id} ${attempt}",
+    "WHERE": "${hostname} ${address}",
+    "SHELL_S": "${HOME} $HOME ${}",
+}
+
+
+def test_node_env(plan_of: PlanOf) -> None:
+    groups = [{"name": "a"}, {"name": "b", "replicas": 2, "nodes": 2, "node_env": NODE_ENV}]
+    plan = plan_of(node_groups=groups)
+    env = environment(plan, 4, attempt=3)
+    assert env["NODE"] == "b/1/1=4"
+    assert env["RUN"] == "demo-1 r1 3"
+    assert env["WHERE"] == "node-4 127.5.0.5"
+    assert env["SHELL_S"] == "${HOME} $HOME ${}"
+    assert "NODE" not in environment(plan, 0)
+
+
+def test_what_beats_what(plan_of: PlanOf) -> None:
+    """The submitter's, the job's, the node's, Muster's."""
+    node_env = {"B": "node's ${rank}", "NODE_RANK": "mine", "MUSTER_ATTEMPT": "mine", "RANK": "0"}
+    groups = [{"name": "g", "env": {"A": "job's ${rank}"}, "node_env": node_env}]
+    plan = plan_of(node_groups=groups, framework="pytorch")
+    env = environment(plan, attempt=1, extra={"LD_PRELOAD": "x"})
+    assert env["A"] == "job's ${rank}", "env is literal"
+    assert env["B"] == "node's 0"
+    assert env["NODE_RANK"] == "0"
+    assert env["MUSTER_ATTEMPT"] == "1"
+    assert env["MASTER_PORT"] == "4711"
+    assert env["LD_PRELOAD"] == "x"
+
+
+def test_commands_are_literal(plan_of: PlanOf) -> None:
+    plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
+    assert prepare_code(context(plan), plan.groups[0], Path()) == ["echo", "${rank}", "${rank}"]
+
+
+def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
+    plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
+    processes = message(plan, 1)["processes"]
+    assert [(p["env"]["RANK"], p["env"]["LOCAL_RANK"]) for p in processes] == [
+        ("2", "0"),
+        ("3", "1"),
+    ]
+    assert [p["stdout"] for p in processes] == ["0.out", "1.out"]
+
+
+@pytest.mark.parametrize(("said", "told"), [(None, None), ("90s", 90.0)])
+def test_patience_with_silence(plan_of: PlanOf, said: str | None, told: float | None) -> None:
+    group = {"name": "g", **({"hang_timeout": said} if said else {})}
+    plan = plan_of(node_groups=[group], grace_period="7s")
+    told_all = message(plan)
+    assert told_all["hang_timeout"] == told
+    assert told_all["grace_period"] == 7.0
+    assert told_all["probe"] is None
