@@ -15,9 +15,10 @@ from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
-from muster.store.records import JobRecord
+from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
+    from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup, RunOverrides
 
 
@@ -35,42 +36,87 @@ class Draft(Struct, frozen=True):
 
 def draft_run(home: Home, job: JobRecord, overrides: RunOverrides, *, new_job: bool) -> Draft:
     """Resolve, check and plan. Raises InvalidInput with every problem found."""
-    from muster.plan.build import Identity, build_plan
+    from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
-    from muster.storage.mounts import check_sources, classify_source
 
     resolved = resolve(spec_from_json(job.spec), overrides)
-    spec = resolved.spec
+    identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
+    plan = _plan(home, resolved.spec, identity, job.artifact_sha256, job.artifact_name)
+    return Draft(job, new_job, resolved.spec, overrides, resolved.origins, plan, plan.notes)
+
+
+class Redraft(Struct, frozen=True):
+    """A suspended run, as it is to go on."""
+
+    spec: JobSpec
+    origins: Mapping[str, str]
+    plan: RunPlan
+    changed: tuple[str, ...]
+
+
+def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
+    """A suspended run with other resources, mounts, arguments or environment. What has succeeded
+    of it stays, so which nodes there are cannot change. Raises InvalidInput.
+    """
+    from muster.plan.build import Identity
+    from muster.spec.resolve import resolve, spec_from_json
+
+    before = RunPlan.from_json(run.plan)
+    resolved = resolve(spec_from_json(run.spec), overrides)
+    changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
+    sizes = [(group.name, group.replicas, group.nodes) for group in resolved.spec.node_groups]
+    if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
+        text = "the nodes of a run cannot change while it is suspended"
+        raise InvalidInput(Problem("nodes", text, "start another run"))
+    artifact = before.artifact
+    plan = _plan(
+        home,
+        resolved.spec,
+        Identity(run.id, run.name, run.job_id, run.job_name),
+        artifact.sha256 if artifact else None,
+        artifact.file_name if artifact else None,
+    )
+    origins = {**run.origins, **dict.fromkeys(changed, "override")}
+    return Redraft(resolved.spec, origins, plan, changed)
+
+
+def _plan(
+    home: Home, spec: JobSpec, identity: Identity, code: str | None, code_name: str | None
+) -> RunPlan:
+    """Plan and check. Raises InvalidInput with every problem found."""
+    from muster.plan.build import build_plan
+    from muster.storage.mounts import check_sources, classify_source
+
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
     problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
+    engine = LocalEngine()
     plan = build_plan(
         spec,
-        Identity(new_id(), f"{job.name}-?", job.id, job.name),
-        artifact=_artifact_plan(home, job, spec),
+        identity,
+        artifact=_artifact_plan(home, spec, code, code_name),
         addresses=addresses.allot,
         source_kind=classify_source,
         shape_of=shapes.resources,
-        in_place=True,
+        in_place=engine.in_place,
     )
-    engine = LocalEngine()
     problems += shapes.problems + engine.check(plan, home.root)
     if problems:
         raise InvalidInput(*problems)
-    notes = tuple(engine.notes(plan))
-    plan = replace(plan, notes=notes)
-    return Draft(job, new_job, spec, overrides, resolved.origins, plan, notes)
+    return replace(plan, notes=tuple(engine.notes(plan)))
 
 
 def _size(group: NodeGroup) -> int:
     return group.nodes * group.replicas
 
 
-def _artifact_plan(home: Home, job: JobRecord, spec: JobSpec) -> ArtifactPlan | None:
-    if job.artifact_sha256 is None:
+def _artifact_plan(
+    home: Home, spec: JobSpec, code: str | None, code_name: str | None
+) -> ArtifactPlan | None:
+    if code is None:
         return None
     from muster.storage.artifacts import load_ref
 
-    ref = load_ref(home, job.artifact_sha256, job.artifact_name or "")
+    ref = load_ref(home, code, code_name or "")
     return ArtifactPlan(ref.sha256, ref.file_name, ref.kind, ref.size, spec.entrypoint)
 
 

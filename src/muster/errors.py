@@ -67,5 +67,10 @@ class StoreError(MusterError):
     exit_code = EXIT_BAD_INPUT
 
 
+class StoreBusy(StoreError):
+    """The database cannot be written right now, but may be later: another process holds it, or
+    the disk is full."""
+
+
 class EngineError(MusterError):
     """The engine could not do what was asked of it."""

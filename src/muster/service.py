@@ -15,16 +15,19 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from muster.control import bell, lease
+from muster.control.expire import expire
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
-from muster.control.recover import record_loss, recover
+from muster.control.recover import keep_environ, record_broken, recover
+from muster.control.request import ask_suspended, hold, tell
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
-from muster.drafting import Draft, draft_run
+from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.identity import new_id
-from muster.lifecycle.model import NodeStatus
+from muster.lifecycle.events import CancelRequested, ResumeRequested
 from muster.lifecycle.states import RunState
+from muster.lifecycle.status import NodeStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, default_home
 from muster.store import events, jobs, runs
@@ -52,7 +55,8 @@ class Service:
             if self._database is None:
                 self.home.prepare()
                 self._database = Database.open(self.home.database)
-                recover(self._database, self.home)
+                recover(self._database, self.home, self._hand_over)
+                expire(self._database, self.home)
             return self._database
 
     # --- jobs
@@ -132,26 +136,33 @@ class Service:
             stored_path(self.home, job.artifact_sha256).unlink(missing_ok=True)
 
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
-        """Accept the run and have a supervisor take it up.
+        """Accept the run and have a supervisor take it up, unless it is to begin suspended.
 
         From the moment it is in the store the run is in somebody's hands: its lease is taken
         before, and passed on. environ: what its nodes' environment starts from (default: ours).
         """
-        run_id = draft.plan.run_id
-        folder = self.home.run_dir(run_id)
-        folder.path.mkdir(parents=True, mode=0o700)
-        _place_logs(folder.path, draft.plan)
-        held = lease.acquire(folder.lease)
-        assert held is not None, "nobody else knows this run yet"
-        life = begin_life(folder.life)
+        if draft.spec.suspend:
+            return self._accept(draft)
+        held = self._prepare(draft.plan, environ or os.environ)
         try:
-            bell.install(folder.bell)
             record = self._accept(draft)
-            self._hand_over(run_id, (held, life), environ or os.environ)
+            self._hand_over(record.id, held, environ or os.environ)
         finally:
-            os.close(held)
-            os.close(life)
+            for descriptor in held:
+                os.close(descriptor)
         return record
+
+    def _prepare(self, plan: RunPlan, environ: Mapping[str, str]) -> tuple[int, int]:
+        """The folder of a run that is to begin; its lease, held, and its life."""
+        folder = self.home.run_dir(plan.run_id)
+        folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+        _place_logs(folder.path, plan)
+        held = hold(folder, plan.run_name)
+        if not folder.bell.exists():
+            bell.install(folder.bell)
+        if plan.policy.restarts:
+            keep_environ(folder.environ, environ)
+        return held, begin_life(folder.life)
 
     def _hand_over(self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]) -> None:
         try:
@@ -163,7 +174,7 @@ class Service:
             if launcher is not None:
                 launcher.close()
             if isinstance(error, EngineError):
-                record_loss(self.db, run_id, str(error))
+                record_broken(self.db, run_id, str(error))
             raise
 
     def _launch(self) -> Launcher:
@@ -183,8 +194,8 @@ class Service:
                 number=number,
                 job_id=job.id,
                 job_name=job.name,
-                state=RunState.ACCEPTED,
-                details="",
+                state=RunState.SUSPENDED if draft.spec.suspend else RunState.ACCEPTED,
+                details="to begin suspended" if draft.spec.suspend else "",
                 engine=LocalEngine.name,
                 attempt=0,
                 created_at=now,
@@ -223,12 +234,67 @@ class Service:
     def cancel(self, run_id: str, why: str = "canceled by its owner") -> RunRecord:
         """Ask for the run's end; it is CANCELED when no process of it is left. Final, and
         without effect on a run that has ended."""
-        if runs.request_cancel(self.db, run_id, time.time(), why):
+        if runs.request(self.db, run_id, "cancel", why):
+            bell.ring(self.home.run_dir(run_id).bell)
+        record = runs.get(self.db, run_id)
+        if record.state == RunState.SUSPENDED:  # nobody is there to hear
+            folder = self.home.run_dir(run_id)
+            ask_suspended(self.db, folder, run_id, record.name, [CancelRequested(why)])
+            record = runs.get(self.db, run_id)
+        return record
+
+    def suspend(self, run_id: str, why: str = "suspended by its owner") -> RunRecord:
+        """Ask for the run's pause; it is SUSPENDED when no process of it is left. Without effect
+        on a run that is, or has ended."""
+        record = runs.get(self.db, run_id)
+        if record.state != RunState.SUSPENDED and runs.request(self.db, run_id, "suspend", why):
             bell.ring(self.home.run_dir(run_id).bell)
         return runs.get(self.db, run_id)
 
+    def resume(
+        self,
+        run_id: str,
+        overrides: RunOverrides | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> RunRecord:
+        """Have a suspended run go on, with other resources, mounts, arguments or environment if
+        `overrides` say so.
+
+        Raises InvalidInput if it is not suspended, or if the overrides are no good.
+        """
+        record = runs.get(self.db, run_id)
+        if record.state != RunState.SUSPENDED:
+            hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
+            raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
+        plan = RunPlan.from_json(record.plan)
+        draft = None if overrides is None else redraft_run(self.home, record, overrides)
+        held = self._prepare(plan, environ or os.environ)
+        try:
+            if runs.get(self.db, run_id).state != RunState.SUSPENDED:
+                raise InvalidInput(Problem("", f"{record.name} has been resumed or canceled"))
+            why = "resumed by its owner"
+            if draft is not None:
+                self._change(record, draft)
+                why += f", with {', '.join(draft.changed)} changed"
+            tell(self.db, self.home.run_dir(run_id), run_id, [ResumeRequested(why)])
+            self._hand_over(run_id, held, environ or os.environ)
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+        return runs.get(self.db, run_id)
+
+    def _change(self, run: RunRecord, draft: Redraft) -> None:
+        changes = {
+            "spec": to_builtins(draft.spec),
+            "origins": dict(draft.origins),
+            "plan": draft.plan.to_json(),
+            "notes": list(draft.plan.notes),
+        }
+        runs.save(self.db, run.id, changes, (), (), time.time())
+
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
-        """The run, once it has ended. Raises TimeoutError after `timeout` seconds."""
+        """The run, once it has ended or is suspended. Raises TimeoutError after `timeout`
+        seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
@@ -238,10 +304,10 @@ class Service:
                 name = runs.get(self.db, run_id).name
                 raise TimeoutError(f"run {name} has not ended within {timeout:g} s") from None
             record = runs.get(self.db, run_id)
-            if RunState(record.state).terminal:
+            if RunState(record.state).terminal or record.state == RunState.SUSPENDED:
                 return record
             pid = lease.holder(self.home.run_dir(run_id).lease)
-            if not recover(self.db, self.home) and pid is not None:
+            if not recover(self.db, self.home, self._hand_over) and pid is not None:
                 # it lets go of its life a moment before its lease; or somebody else settles the
                 # run, for whom we wait next
                 wait_for_process(pid, 1.0)
@@ -283,7 +349,7 @@ def _store_artifact(home: Home, spec: JobSpec) -> Any:
 
 
 def _place_logs(folder: Path, plan: RunPlan) -> None:
-    if plan.log_directory is None:
+    if plan.log_directory is None or (folder / "logs").is_symlink():
         return
     target = Path(plan.log_directory) / plan.run_id
     try:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.lifecycle.decide import decide, wake_at
+from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
@@ -19,53 +19,14 @@ from muster.lifecycle.events import (
     SupervisorLost,
     Tick,
 )
-from muster.lifecycle.model import GroupPolicy, Policy, Reason, RunStatus, new_status
 from muster.lifecycle.states import NodeState, RunState
-
-DAY = 86400.0
-
-
-def policy(*groups: tuple[int, int, int | None], in_order: bool = False) -> Policy:
-    """Groups as (replicas, nodes, min_success or None for all)."""
-    made, rank = [], 0
-    for number, (replicas, nodes, least) in enumerate(groups):
-        minimum = replicas if least is None else least
-        made.append(GroupPolicy(f"g{number}", rank, replicas, nodes, minimum))
-        rank += replicas * nodes
-    return Policy(tuple(made), in_order=in_order, max_runtime=30 * DAY, grace_period=10)
-
-
-class Life:
-    """A run driven by hand."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.status = new_status(policy)
-        self.now = 1000.0
-        self.effects: tuple[Effect, ...] = ()
-
-    def tell(self, *events: Event, after: float = 1.0) -> Life:
-        self.now += after
-        self.status, self.effects = decide(self.policy, self.status, events, self.now)
-        return self
-
-    def up(self, *ranks: int) -> Life:
-        return self.tell(*(e for r in ranks for e in (NodeStarted(r), NodeReady(r))))
-
-    def end(self, rank: int, code: int | None = 0, **more: object) -> Life:
-        return self.tell(NodeEnded(rank, code, **more))  # type: ignore[arg-type]
-
-    def states(self) -> list[NodeState]:
-        return [node.state for node in self.status.nodes]
-
-
-def begun(policy: Policy) -> Life:
-    return Life(policy).tell(RunBegan())
+from muster.lifecycle.status import Reason, RunStatus
+from support.life import Life, begun, policy, refs
 
 
 def test_all_groups_start_together_by_default() -> None:
     life = begun(policy((1, 2, None), (1, 1, None)))
-    assert life.effects == (StartNodes(0, (0, 1, 2)),)
+    assert life.effects == (StartNodes(0, refs(0, 1, 2)),)
     assert life.status.state is RunState.ACCEPTED
 
 
@@ -78,14 +39,14 @@ def test_run_is_in_progress_with_its_first_node() -> None:
 
 def test_in_order_waits_for_the_whole_group_to_be_ready() -> None:
     life = begun(policy((1, 2, None), (1, 1, None), in_order=True))
-    assert life.effects == (StartNodes(0, (0, 1)),)
+    assert life.effects == (StartNodes(0, refs(0, 1)),)
     assert life.tell(NodeStarted(0), NodeStarted(1), NodeReady(0)).effects == ()
-    assert life.tell(NodeReady(1)).effects == (StartNodes(0, (2,)),)
+    assert life.tell(NodeReady(1)).effects == (StartNodes(0, refs(2)),)
 
 
 def test_in_order_goes_on_after_a_group_that_has_ended() -> None:
     life = begun(policy((1, 1, None), (1, 1, None), in_order=True)).tell(NodeStarted(0))
-    assert life.end(0).effects == (StartNodes(0, (1,)),)
+    assert life.end(0).effects == (StartNodes(0, refs(1)),)
 
 
 def test_run_succeeds_when_every_node_has() -> None:
@@ -99,7 +60,7 @@ def test_run_succeeds_when_every_node_has() -> None:
 def test_first_failure_ends_the_gang_and_names_the_cause() -> None:
     life = begun(policy((1, 3, None), (1, 1, None))).up(0, 1, 2, 3)
     life.end(2, 21, message="ValueError: boom")
-    assert life.effects == (StopNodes((0, 1, 3)),)
+    assert life.effects == (StopNodes(refs(0, 1, 3)),)
     assert life.status.state is RunState.IN_PROGRESS
     life.tell(*(NodeEnded(r, 143, signal=15) for r in (0, 1, 3)))
     assert life.status.state is RunState.FAILED
@@ -113,8 +74,8 @@ def test_first_failure_ends_the_gang_and_names_the_cause() -> None:
 def test_consequences_do_not_replace_the_cause() -> None:
     life = begun(policy((1, 3, None))).up(0, 1, 2)
     life.tell(NodeEnded(1, 21), NodeEnded(0, 1, message="connection reset"))
-    assert life.status.failure is not None
-    assert (life.status.failure.rank, life.status.failure.exit_code) == (1, 21)
+    assert life.status.cause is not None
+    assert (life.status.cause.rank, life.status.cause.exit_code) == (1, 21)
 
 
 @pytest.mark.parametrize(
@@ -159,24 +120,24 @@ def test_minimum_of_successful_replicas_tolerates_the_rest() -> None:
 
 def test_one_failure_too_many_fails_the_group() -> None:
     life = begun(policy((3, 1, 2))).up(0, 1, 2).end(0, 1).end(1, 2)
-    assert life.effects == (StopNodes((2,)),)
+    assert life.effects == (StopNodes(refs(2)),)
     life.end(2, 143, signal=15)
     assert life.status.state is RunState.FAILED
-    assert life.status.exit_code == 1, "the first failure is the cause"
+    assert life.status.exit_code == 2, "the first one was not, for its group"
 
 
 def test_a_tolerated_replica_fails_as_one() -> None:
     life = begun(policy((2, 2, 1))).up(0, 1, 2, 3).end(0, 1)
-    assert life.effects == (StopNodes((1,)),)
+    assert life.effects == (StopNodes(refs(1)),)
     assert life.tell(Tick()).effects == (), "told once"
-    assert life.tell(Tick(), after=10).effects == (KillNodes((1,)),)
+    assert life.tell(Tick(), after=10).effects == (KillNodes(refs(1)),)
     life.end(1, 137, signal=9).end(2).end(3)
     assert life.status.state is RunState.SUCCEEDED
 
 
 def test_group_with_minimum_zero_serves_the_others() -> None:
     life = begun(policy((2, 1, None), (1, 1, 0))).up(0, 1, 2).end(0).end(1)
-    assert life.effects == (StopNodes((2,)),)
+    assert life.effects == (StopNodes(refs(2)),)
     life.end(2, 143, signal=15)
     assert life.status.state is RunState.SUCCEEDED
 
@@ -190,10 +151,10 @@ def test_run_of_minimum_zero_waits_for_all() -> None:
 def test_cancel_stops_then_kills_and_is_final() -> None:
     life = begun(policy((1, 2, None))).up(0, 1).tell(CancelRequested("enough"))
     assert life.status.state is RunState.CANCELING
-    assert life.effects == (StopNodes((0, 1)),)
-    assert wake_at(life.policy, life.status) == life.now + 10
-    assert life.tell(Tick(), after=10).effects == (KillNodes((0, 1)),)
-    assert wake_at(life.policy, life.status) is None
+    assert life.effects == (StopNodes(refs(0, 1)),)
+    assert wake_at(life.status) == life.now + 10
+    assert life.tell(Tick(), after=10).effects == (KillNodes(refs(0, 1)),)
+    assert wake_at(life.status) is None
     assert life.tell(Tick(), after=10).effects == (), "killed once"
     life.tell(NodeEnded(0, 137, signal=9), NodeEnded(1, 0))
     assert (life.status.state, life.status.details) == (RunState.CANCELED, "enough")
@@ -212,7 +173,7 @@ def test_cancel_before_anything_started_ends_at_once() -> None:
 def test_cancel_while_later_groups_wait() -> None:
     life = begun(policy((1, 1, None), (1, 1, None), in_order=True)).tell(NodeStarted(0))
     life.tell(CancelRequested("stop"))
-    assert life.effects == (StopNodes((0,)),)
+    assert life.effects == (StopNodes(refs(0)),)
     assert life.end(0, 143, signal=15).status.state is RunState.CANCELED
 
 
@@ -223,11 +184,11 @@ def test_cancel_of_a_failing_run_leaves_it_failed() -> None:
 
 def test_maximum_runtime_cancels() -> None:
     life = Life(replace(policy((1, 1, None)), max_runtime=60)).tell(RunBegan())
-    assert wake_at(life.policy, life.status) is None, "the clock starts with the first node"
+    assert wake_at(life.status) is None, "the clock starts with the first node"
     life.up(0)
-    assert wake_at(life.policy, life.status) == life.now + 60
+    assert wake_at(life.status) == life.now + 60
     assert life.tell(Tick(), after=59.5).effects == ()
-    assert life.tell(Tick(), after=0.5).effects == (StopNodes((0,)),)
+    assert life.tell(Tick(), after=0.5).effects == (StopNodes(refs(0)),)
     life.end(0, 143, signal=15)
     assert life.status.state is RunState.CANCELED
     assert life.status.details == "maximum runtime of 60 s exceeded"
@@ -235,8 +196,11 @@ def test_maximum_runtime_cancels() -> None:
 
 def test_lost_supervisor_fails_the_run() -> None:
     life = begun(policy((1, 2, None))).up(0, 1).end(0).tell(SupervisorLost("killed"))
-    assert (life.status.state, life.status.details) == (RunState.FAILED, "killed")
-    assert life.states() == [NodeState.SUCCEEDED, NodeState.STOPPED]
+    assert (life.status.state, life.status.details) == (
+        RunState.FAILED,
+        "node-1 (group g0, rank 1) was lost:\nkilled",
+    )
+    assert life.states() == [NodeState.SUCCEEDED, NodeState.FAILED]
 
 
 def test_lost_supervisor_of_a_canceling_run_leaves_it_canceled() -> None:
@@ -275,7 +239,7 @@ def test_whatever_happens(
         life.end(rank, 137, signal=9)
     assert life.status.state.terminal
     for kind in (StopNodes, KillNodes):
-        ranks = [rank for effect in told if isinstance(effect, kind) for rank in effect.ranks]
+        ranks = [rank for effect in told if isinstance(effect, kind) for rank in effect.nodes]
         assert len(ranks) == len(set(ranks)), "each node is told once"
 
 
@@ -289,4 +253,4 @@ def check_step(before: RunStatus, after: RunStatus) -> None:
         assert all(node.state.ended for node in after.nodes), "nothing outlives its run"
         assert after.finished_at is not None
     if after.state is RunState.FAILED:
-        assert after.failure is not None
+        assert after.cause is not None

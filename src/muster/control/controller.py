@@ -2,85 +2,96 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
-from muster.control import bell
-from muster.control.narrate import narrate
-from muster.control.persist import changed_nodes, run_changes
+from muster.control.clock import Clock
+from muster.control.ledger import Ledger
 from muster.engines.base import Session
+from muster.errors import StoreBusy
+from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
-from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes
-from muster.lifecycle.events import CancelRequested, Event, RunBegan, Tick
-from muster.lifecycle.model import RunStatus
-from muster.plan.model import RunPlan
-from muster.store import runs
-from muster.store.database import Database
+from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.events import Event, Request, RunBegan, Tick
+from muster.lifecycle.policy import Policy
+from muster.lifecycle.states import RunState
+from muster.lifecycle.status import RunStatus
+
+#: Seconds after which what could not be recorded is decided and recorded anew.
+_RETRY = 1.0
 
 
 class Controller:
-    """One attempt at driving one run to its end.
+    """One life of driving one run. Another one may follow it at any point: what it has recorded
+    and not done is done again, what it has done and not recorded is heard of again.
 
-    session: the engine's. attention: a descriptor of the run's bell. told: says why the
-    supervisor itself was asked to end, or "".
+    attention: a descriptor that is readable when somebody wants something. requests: takes what
+    is wanted, besides what the ledger knows.
     """
 
     def __init__(
         self,
-        db: Database,
-        plan: RunPlan,
+        policy: Policy,
+        ledger: Ledger,
         session: Session,
-        status: RunStatus,
+        clock: Clock,
         attention: int,
-        told: Callable[[], str],
+        requests: Callable[[], Sequence[Request]],
     ) -> None:
-        self._db = db
-        self._plan = plan
-        self._policy = plan.policy
+        self._policy = policy
+        self._ledger = ledger
         self._session = session
-        self._status = status
+        self._clock = clock
         self._attention = attention
-        self._told = told
+        self._requests = requests
+        self._status = ledger.load()
+        self._unrecorded: list[Event] = []
 
     def run(self) -> RunStatus:
-        """Drive the run until nothing of it is left and its outcome is recorded."""
-        self._take([RunBegan(), *self._requests()])
-        while not self._status.state.terminal:
-            wake = wake_at(self._policy, self._status)
-            timeout = None if wake is None else max(0.0, wake - time.time())
-            events: list[Event] = [*self._session.events(timeout, self._attention)]
-            self._take([*events, *self._requests(), Tick()])
+        """Drive the run until nothing of it is left and its outcome, or its suspension, is
+        recorded."""
+        for effect in outstanding.effects(self._policy, self._status):
+            self._act(effect)
+        self._take([RunBegan(), *self._asked()])
+        while not (self._status.state.terminal or self._status.state is RunState.SUSPENDED):
+            events: list[Event] = [*self._session.events(self._patience(), self._attention)]
+            self._take([*events, *self._asked(), Tick()])
         return self._status
 
-    def _requests(self) -> list[Event]:
-        """What people asked for since we last looked."""
-        bell.silence(self._attention)
-        why = self._told() or runs.cancel_reason(self._db, self._plan.run_id)
-        return [CancelRequested(why)] if why else []
+    def _asked(self) -> list[Request]:
+        # the bell first: what is asked from here on rings it again
+        return [*self._requests(), *self._ledger.requests()]
+
+    def _patience(self) -> float | None:
+        wake = wake_at(self._status)
+        wait = None if wake is None else max(0.0, wake - self._clock.now())
+        if not self._unrecorded:
+            return wait
+        return _RETRY if wait is None else min(wait, _RETRY)
 
     def _take(self, events: Sequence[Event]) -> None:
-        now = time.time()
-        before = self._status
-        after, effects = decide(self._policy, before, events, now)
-        if after.state.terminal:
+        now = self._clock.now()
+        self._unrecorded += events
+        decision = decide(self._policy, self._status, self._unrecorded, now)
+        after = decision.status
+        if after.state.terminal or after.state is RunState.SUSPENDED:
             self._session.close()  # "ended" is recorded only when it is so
-        if after is not before:
-            self._record(before, after, now)
+        if decision.entries or after is not self._status:
+            try:
+                self._ledger.record(self._status, after, decision.entries, now)
+            except StoreBusy:
+                return  # nothing has happened yet: it is decided again, with what comes meanwhile
+        self._unrecorded = []
         self._status = after
-        for effect in effects:
+        for effect in decision.effects:
             self._act(effect)
-
-    def _record(self, before: RunStatus, after: RunStatus, now: float) -> None:
-        entries = narrate(before, after)
-        nodes = changed_nodes(self._plan, before, after)
-        if entries or nodes:
-            runs.save(self._db, self._plan.run_id, run_changes(after), nodes, entries, now)
 
     def _act(self, effect: Effect) -> None:
         match effect:
-            case StartNodes(_, ranks):
-                self._session.start(ranks)
-            case StopNodes(ranks):
-                self._session.stop(ranks)
-            case KillNodes(ranks):
-                self._session.kill(ranks)
+            case StartNodes(attempt, nodes):
+                self._session.start(attempt, nodes)
+            case SignalNodes(nodes, number):
+                self._session.signal(nodes, number)
+            case StopNodes(nodes):
+                self._session.stop(nodes)
+            case KillNodes(nodes):
+                self._session.kill(nodes)

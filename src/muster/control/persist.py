@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from muster.lifecycle.model import Failure, NodeStatus, Reason, RunStatus, Stopping
+from muster.lifecycle import census
+from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Spent, Stopping
 from muster.plan.model import NodePlan, RunPlan
 from muster.store.records import NodeRecord, RunRecord
 
 
+class Lifecycle(Struct, frozen=True, omit_defaults=True):
+    """What has no column of its own of a `RunStatus`: the run's `lifecycle`, as JSON."""
+
+    restarts: int = 0
+    attempt_at: float | None = None
+    going_since: float | None = None
+    ran: float = 0.0
+    spent: Spent = Spent()
+    streak: int = 0
+    restarted_at: float | None = None
+    failures: tuple[Failure, ...] = ()
+    failure: Failure | None = None
+    stopping: Stopping | None = None
+
+
+class Intent(Struct, frozen=True, omit_defaults=True):
+    """The same of a `NodeStatus`."""
+
+    since: float | None = None
+    term_at: float | None = None
+    kill_at: float | None = None
+    killed: bool = False
+    fault: Reason | None = None
+    again: int | None = None
+    not_before: float | None = None
+
+
+_INTENT = msgspec.json.Decoder(Intent)
+_NO_INTENT = Intent()
+
+
 def run_changes(status: RunStatus) -> dict[str, Any]:
     """Columns of the run."""
+    kept = Lifecycle(
+        restarts=status.restarts,
+        attempt_at=status.attempt_at,
+        going_since=status.going_since,
+        ran=status.ran,
+        spent=status.spent,
+        streak=status.streak,
+        restarted_at=status.restarted_at,
+        failures=status.failures,
+        failure=status.cause,
+        stopping=status.stopping,
+    )
     return {
         "state": status.state,
         "details": status.details,
@@ -22,15 +69,27 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
         "started_at": status.started_at,
         "finished_at": status.finished_at,
         "exit_code": status.exit_code,
-        "lifecycle": {
-            "failure": asdict(status.failure) if status.failure else None,
-            "stopping": asdict(status.stopping) if status.stopping else None,
-        },
+        "lifecycle": msgspec.to_builtins(kept),
     }
+
+
+def lifecycle_of(run: RunRecord) -> Lifecycle:
+    """What is kept with a run; empty for one that was just accepted."""
+    kept: Mapping[str, Any] = run.lifecycle or {}
+    return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
 
 
 def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
     """The row of one node."""
+    intent = Intent(
+        node.since,
+        node.term_at,
+        node.kill_at,
+        node.killed,
+        node.fault,
+        node.again,
+        node.not_before,
+    )
     return NodeRecord(
         rank=plan.rank,
         group=plan.group,
@@ -43,35 +102,56 @@ def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
         exit_code=node.exit_code,
         started_at=node.started_at,
         finished_at=node.finished_at,
+        signal=node.signal,
+        incarnation=node.incarnation,
+        intent="" if intent == _NO_INTENT else msgspec.json.encode(intent).decode(),
     )
 
 
 def changed_nodes(plan: RunPlan, before: RunStatus, after: RunStatus) -> list[NodeRecord]:
     """Rows that differ."""
+    if before.nodes is after.nodes:
+        return []
     pairs = zip(plan.nodes, before.nodes, after.nodes, strict=True)
     return [node_record(node, new) for node, old, new in pairs if new is not old]
 
 
-def status_of(run: RunRecord, nodes: Sequence[NodeRecord]) -> RunStatus:
-    """The status a run was left in."""
-    kept = run.lifecycle or {}
-    failure, stopping = kept.get("failure"), kept.get("stopping")
+def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> RunStatus:
+    """The status a run was left in. nodes: in rank order."""
+    kept = lifecycle_of(run)
+    statuses = tuple(node_status(node) for node in nodes)
     return RunStatus(
-        nodes=tuple(
-            NodeStatus(
-                state=NodeState(node.state),
-                exit_code=node.exit_code,
-                started_at=node.started_at,
-                finished_at=node.finished_at,
-            )
-            for node in sorted(nodes, key=lambda n: n.rank)
-        ),
+        nodes=statuses,
         state=RunState(run.state),
         details=run.details,
         attempt=run.attempt,
+        restarts=kept.restarts,
         exit_code=run.exit_code,
         started_at=run.started_at,
         finished_at=run.finished_at,
-        failure=Failure(**{**failure, "reason": Reason(failure["reason"])}) if failure else None,
-        stopping=Stopping(RunState(stopping["outcome"]), stopping["details"]) if stopping else None,
+        attempt_at=kept.attempt_at,
+        going_since=kept.going_since,
+        ran=kept.ran,
+        spent=kept.spent,
+        streak=kept.streak,
+        restarted_at=kept.restarted_at,
+        failures=kept.failures,
+        cause=kept.failure,
+        stopping=kept.stopping,
+        alarm=0.0,  # whatever is due will be found by looking
+        census=census.take(policy, statuses),
     )
+
+
+def node_status(node: NodeRecord) -> NodeStatus:
+    """The status of a node as its row tells it."""
+    intent = _INTENT.decode(node.intent) if node.intent else _NO_INTENT
+    status = NodeStatus(
+        state=NodeState(node.state),
+        incarnation=node.incarnation,
+        exit_code=node.exit_code,
+        signal=node.signal,
+        started_at=node.started_at,
+        finished_at=node.finished_at,
+    )
+    return replace(status, **asdict(intent)) if node.intent else status

@@ -1,83 +1,135 @@
-"""Runs whose supervisor is gone: whoever notices first records what became of them."""
+"""Runs whose supervisor is gone: whoever notices first has them go on, or records their end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from muster.control import lease
 from muster.control.watch import wait_for_process
 from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
-from muster.store import runs
+from muster.store import events, runs
 from muster.store.database import Database
 
 _DYING = 5.0  # seconds; by then the number is somebody else's
+#: A run that lost so many supervisors in a row, with nothing of it started, is given up.
+_HOPELESS = 3
 
 NEVER = "the run was accepted, but its supervisor never came up; start it again"
-WHY = (
-    "the run's supervisor was killed, and every process of the run with it; "
-    "start it again with `muster run`"
-)
+WHY = "the run's supervisor was killed, and every process of the run with it"
+
+#: Has a supervisor started: run id, (lease, life), the environment its nodes start from.
+Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
 
 
-def recover(db: Database, home: Home) -> list[str]:
-    """Settle every run that says it lives but that nobody drives. Returns their ids."""
-    return [run.id for run in runs.live(db) if _settle(db, home, run.id)]
+def recover(db: Database, home: Home, launch: Launch) -> list[str]:
+    """Take up every run that says it lives but that nobody drives. Returns their ids."""
+    going = [run.id for run in runs.live(db) if run.state != RunState.SUSPENDED]
+    return [run_id for run_id in going if _take_up(db, home, run_id, launch)]
 
 
-def _settle(db: Database, home: Home, run_id: str) -> bool:
+def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
-        record_loss(db, run_id, f"{folder.path} was deleted while the run was going")
+        record_broken(db, run_id, f"{folder.path} was deleted while the run was going")
         return True
-    with contextlib.suppress(FileNotFoundError):
-        # whoever waits for the run while we hold its lease waits for this to be let go of
-        life = os.open(folder.life, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            return _settle_alone(db, folder, run_id)
-        finally:
-            os.close(life)
-    return _settle_alone(db, folder, run_id)
-
-
-def _settle_alone(db: Database, folder: RunDir, run_id: str) -> bool:
     held = lease.acquire(folder.lease)
     if held is None:
-        return False  # somebody drives it, or settles it
+        return False  # somebody drives it, or takes it up
+    try:
+        # whoever waits for the run while we hold its lease waits for this to be let go of
+        life = os.open(folder.life, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # its acceptance was cut short
+        life = -1
     try:
         pid = lease.holder(folder.lease)
         if pid is not None:
             # a dying process lets go of its files a moment before its namespace is emptied
             wait_for_process(pid, _DYING)
-        return record_loss(db, run_id, WHY if pid is not None else NEVER)
+        why = WHY if pid is not None else NEVER
+        if not lose(db, folder, run_id, why):
+            return False
+        if not RunState(runs.get(db, run_id).state).terminal and life >= 0:
+            launch(run_id, (held, life), _environ(folder.environ))
+        return True
     finally:
         os.close(held)
+        if life >= 0:
+            os.close(life)
 
 
-def record_loss(db: Database, run_id: str, why: str) -> bool:
-    """Record the end of a run that nobody drives any more; False if it has ended already. A
-    cancel that nobody heard is honoured: it is final."""
+def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
+    """Record that a run's nodes went with its supervisor, and what follows from that by its
+    policy; False if it has ended already. A cancel that nobody heard is honoured."""
     record = runs.get(db, run_id)
     if RunState(record.state).terminal:
         return False
     # imported here: every command looks for such runs, hardly any finds one
-    from muster.control.narrate import narrate
-    from muster.control.persist import changed_nodes, run_changes, status_of
+    from muster.control.ledger import StoreLedger
     from muster.engines.local import cgroups
+    from muster.engines.local.begun import begun
     from muster.lifecycle.decide import decide
-    from muster.lifecycle.events import CancelRequested, Event, SupervisorLost
+    from muster.lifecycle.events import Event, RunBroken, SupervisorLost
+    from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
 
     cgroups.sweep(run_id)
     plan = RunPlan.from_json(record.plan)
-    before = status_of(record, runs.nodes(db, run_id))
+    ledger = StoreLedger(db, plan, folder.pulse)
+    before = ledger.load()
+    refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
+    told: list[Event] = [*ledger.requests()]
+    if not refs and events.count(db, run_id, "supervisor_lost") >= _HOPELESS:
+        told.append(RunBroken(why))
+    else:
+        told.append(SupervisorLost(why, begun(folder, refs)))
     now = time.time()
-    events: list[Event] = [SupervisorLost(why)]
-    if record.cancel_reason:
-        events.insert(0, CancelRequested(record.cancel_reason))
-    after, _ = decide(plan.policy, before, events, now)
-    nodes = changed_nodes(plan, before, after)
-    runs.save(db, run_id, run_changes(after), nodes, narrate(before, after), now)
+    decision = decide(plan.policy, before, told, now)
+    ledger.record(before, decision.status, decision.entries, now)
     return True
+
+
+def record_broken(db: Database, run_id: str, why: str) -> None:
+    """Record the end of a run that cannot go on, whatever its policy says."""
+    record = runs.get(db, run_id)
+    if RunState(record.state).terminal:
+        return
+    from muster.control.ledger import StoreLedger
+    from muster.engines.local import cgroups
+    from muster.lifecycle.decide import decide
+    from muster.lifecycle.events import RunBroken
+    from muster.plan.model import RunPlan
+
+    cgroups.sweep(run_id)
+    plan = RunPlan.from_json(record.plan)
+    ledger = StoreLedger(db, plan)
+    before, now = ledger.load(), time.time()
+    decision = decide(plan.policy, before, [*ledger.requests(), RunBroken(why)], now)
+    ledger.record(before, decision.status, decision.entries, now)
+
+
+def keep_environ(path: Path, environ: Mapping[str, str]) -> None:
+    """Keep what the run's nodes start from, for whoever takes the run up. For the owner's eyes
+    only; gone when the run has ended."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+
+
+def forget_environ(path: Path) -> None:
+    """The run has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def _environ(path: Path) -> Mapping[str, str]:
+    try:
+        pairs = path.read_bytes().split(b"\0")
+    except FileNotFoundError:
+        return os.environ
+    texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
+    return {name: value for name, _, value in texts}

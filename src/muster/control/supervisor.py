@@ -15,18 +15,21 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.control import bell
+from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
-from muster.control.persist import status_of
-from muster.control.recover import record_loss
+from muster.control.ledger import StoreLedger
+from muster.control.recover import forget_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.isolation import Isolation
 from muster.errors import MusterError
+from muster.lifecycle.events import CancelRequested, Request
+from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.notify import Watcher
-from muster.store import runs
+from muster.store import events, runs
 from muster.store.database import Database
 
 
@@ -52,33 +55,37 @@ def warm() -> None:
 
 
 def supervise(assignment: Assignment, isolation: Isolation) -> None:
-    """Drive the run to its end. Whatever goes wrong is recorded with the run."""
+    """Drive the run to its end, or to where it is suspended. Whatever goes wrong is recorded with
+    the run."""
     database = Database.open(assignment.home.database)
+    folder = assignment.home.run_dir(assignment.run_id)
     try:
         _drive(database, assignment, isolation)
     except MusterError as error:
-        record_loss(database, assignment.run_id, str(error))
+        record_broken(database, assignment.run_id, str(error))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         traceback.print_exc()
-        log = assignment.home.run_dir(assignment.run_id).supervisor_log
-        text = f"internal error of Muster: {error!r}; please report it with {log}"
-        record_loss(database, assignment.run_id, text)
-    if RunState(runs.get(database, assignment.run_id).state).terminal:
+        text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
+        record_broken(database, assignment.run_id, text)
+    state = RunState(runs.get(database, assignment.run_id).state)
+    if state.terminal:
+        forget_environ(folder.environ)
+    if state.terminal or state is RunState.SUSPENDED:
         os.close(assignment.life)  # else it ends with us: nobody is told of an outcome there is not
 
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
-    record = runs.get(database, assignment.run_id)
-    plan = RunPlan.from_json(record.plan)
-    status = status_of(record, runs.nodes(database, assignment.run_id))
-    attention = bell.attend(assignment.home.run_dir(assignment.run_id).bell)
+    run_id, home = assignment.run_id, assignment.home
+    plan = RunPlan.from_json(runs.get(database, run_id).plan)
+    attention = bell.attend(home.run_dir(run_id).bell)
     told = _hear_signals(attention)
-    context = RunContext(
-        plan, status.attempt, assignment.home, assignment.environ, assignment.python
-    )
+    keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
+    context = RunContext(plan, home, assignment.environ, assignment.python, keep)
     session = LocalEngine(isolation).open(context)
     try:
-        Controller(database, plan, session, status, attention, told).run()
+        ledger = StoreLedger(database, plan, home.run_dir(run_id).pulse)
+        clock = SteadyClock(events.last_time(database, run_id))
+        Controller(plan.policy, ledger, session, clock, attention, told).run()
     finally:
         session.close()
         session.seal()
@@ -86,7 +93,7 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
 
 def _hear_signals(attention: int) -> _Told:
     """SIGTERM (somebody, or a machine going down) cancels the run instead of cutting it off."""
-    told = _Told()
+    told = _Told(attention)
 
     def on_signal(number: int, _frame: object) -> None:
         told.why = f"the run's supervisor was told to end (signal {number})"
@@ -97,12 +104,16 @@ def _hear_signals(attention: int) -> _Told:
 
 
 class _Told:
-    """Why we were told to end, or ""."""
+    """What we were told by a signal."""
 
     why = ""
 
-    def __call__(self) -> str:
-        return self.why
+    def __init__(self, attention: int) -> None:
+        self._attention = attention
+
+    def __call__(self) -> list[Request]:
+        bell.silence(self._attention)
+        return [CancelRequested(self.why)] if self.why else []
 
 
 def detach(log: Path) -> None:

@@ -6,6 +6,7 @@ until it dies. Whoever has it open for reading is woken by either.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import time
@@ -18,8 +19,9 @@ _DAY = 86400.0
 
 
 def begin_life(path: Path) -> int:
-    """Make a run's life; returns the descriptor that is to pass to its supervisor."""
-    os.mkfifo(path, 0o600)
+    """Begin a run's life, or another one; returns what is to pass to its supervisor."""
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 

@@ -14,39 +14,48 @@ from typing import Protocol
 from msgspec import Struct
 
 from muster.errors import Problem
-from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted
+from muster.lifecycle.events import NodeEvent
+from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 
-NodeEvent = NodeStarted | NodeReady | NodeEnded
-
 
 class RunContext(Struct, frozen=True):
-    """One attempt of one run, as its engine gets it.
+    """One run, as its engine gets it.
 
     environ: the environment of whoever submitted the run; nodes on this machine start from it.
-    python: the interpreter that runs `python` jobs.
+    python: the interpreter that runs `python` jobs. keep: nodes may be started again in place:
+    what has ended is kept, without its processes, until it is or the session is closed.
     """
 
     plan: RunPlan
-    attempt: int
     home: Home
     environ: Mapping[str, str]
     python: str
+    keep: bool = False
 
 
 class Session(Protocol):
-    """An attempt in progress. Every call is made from one thread; none blocks for long."""
+    """A run in progress. Every call is made from one thread; none blocks for long.
 
-    def start(self, ranks: Sequence[int]) -> None:
-        """Bring these nodes up. A rank that is up already stays as it is."""
+    Nodes are named by rank and incarnation. Of each rank there is one incarnation at a time; what
+    is asked of one that is no more, or not yet, is not done.
+    """
+
+    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        """Bring these nodes up, as part of this attempt of the run. One that is up already stays
+        as it is. Where an earlier incarnation was kept in place, only its processes start."""
         ...
 
-    def stop(self, ranks: Sequence[int]) -> None:
+    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
+        """Send a signal to the nodes' processes."""
+        ...
+
+    def stop(self, nodes: Sequence[NodeRef]) -> None:
         """Ask the nodes' processes to end (SIGTERM)."""
         ...
 
-    def kill(self, ranks: Sequence[int]) -> None:
+    def kill(self, nodes: Sequence[NodeRef]) -> None:
         """End every process of these nodes."""
         ...
 
@@ -54,12 +63,12 @@ class Session(Protocol):
         """What happened, waiting up to `timeout` seconds (None = for ever) for something to.
 
         Returns early, perhaps with nothing, when the descriptor `wake` becomes readable. Every
-        started rank gets exactly one NodeEnded, when no process of it is left.
+        incarnation that was started gets exactly one NodeEnded, when no process of it is left.
         """
         ...
 
     def close(self) -> None:
-        """End whatever is left of the attempt and release what it held."""
+        """End whatever is left of the run and release what it held."""
         ...
 
     def seal(self) -> None:
@@ -72,6 +81,8 @@ class Engine(Protocol):
     """What a kind of infrastructure can do."""
 
     name: str
+    #: Whether nodes can be kept while their processes start again.
+    in_place: bool
 
     def check(self, plan: RunPlan, root: Path) -> list[Problem]:
         """What makes this plan impossible here, found before anything starts."""
@@ -82,5 +93,5 @@ class Engine(Protocol):
         ...
 
     def open(self, context: RunContext) -> Session:
-        """Begin an attempt. Raises EngineError."""
+        """Take a run up. Raises EngineError."""
         ...

@@ -1,25 +1,105 @@
-"""Maximum runtime: counted from IN_PROGRESS; the run is canceled, not failed, when it is over.
+"""Deadlines: of the run, of an attempt, of a replica, and of getting ready.
 
-OCI: maximumRuntimeInMinutes, default and upper limit 30 days.
+OCI: maximumRuntimeInMinutes, default and upper limit 30 days, counted from IN_PROGRESS; the run is
+canceled, not failed, when it is over. JobSet: activeDeadlineSeconds (KEP-1186) is what
+`attempt_timeout` is: its clock starts anew with each attempt and stands still while the run is
+suspended. Kubernetes: a Job's activeDeadlineSeconds is the `timeout` of a replica. All but the
+first are failures, for the failure rules to decide on.
 """
 
 from __future__ import annotations
 
-from muster.lifecycle import stopping
-from muster.lifecycle.effects import Effect
-from muster.lifecycle.model import Policy, RunStatus
-from muster.lifecycle.states import RunState
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from muster.lifecycle import census, failure, stopping
+from muster.lifecycle.policy import GroupPolicy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Reason
+from muster.lifecycle.turn import Turn, failure_of
 
 
-def at(policy: Policy, status: RunStatus) -> float | None:
-    """When the run's time is over (epoch seconds); None while its clock has not started."""
-    return None if status.started_at is None else status.started_at + policy.max_runtime
+def apply(turn: Turn) -> None:
+    """Cancel a run whose time is over; find what was too slow at fault."""
+    if turn.stopping:
+        return
+    _run(turn)
+    if not turn.stopping:
+        _attempt(turn)
+    if not turn.stopping and turn.due:
+        for group in turn.policy.groups:
+            _replicas(turn, group)
+            _getting_ready(turn, group)
+    failure.apply(turn)
 
 
-def apply(policy: Policy, status: RunStatus, now: float) -> tuple[RunStatus, tuple[Effect, ...]]:
-    """Cancel a run whose time is over."""
-    over = at(policy, status)
-    if status.stopping is not None or over is None or now < over:
-        return status, ()
-    details = f"maximum runtime of {policy.max_runtime:g} s exceeded"
-    return stopping.begin(policy, status, RunState.CANCELED, details, now)
+def _run(turn: Turn) -> None:
+    if turn.run.state is not RunState.IN_PROGRESS or turn.run.going_since is None:
+        return
+    over = turn.run.going_since + turn.policy.max_runtime - turn.run.ran
+    if turn.now >= over:
+        details = f"maximum runtime of {turn.policy.max_runtime:g} s exceeded"
+        stopping.begin(turn, RunState.CANCELED, details, save=True)
+    else:
+        turn.wake(over)
+
+
+def _attempt(turn: Turn) -> None:
+    limit, began = turn.policy.attempt_timeout, turn.run.attempt_at
+    if limit is None or began is None:
+        return
+    if turn.now < began + limit:
+        turn.wake(began + limit)
+        return
+    late = [rank for rank, node in enumerate(turn.nodes) if node.alive and not node.leaving]
+    if late:
+        # one that its group cannot do without stands for all
+        late.sort(key=lambda rank: turn.policy.group_of(rank).min_success == 0)
+        text = f"the attempt has not ended after {limit:g} s"
+        _find_at_fault(turn, late, Reason.DEADLINE, text)
+
+
+def _replicas(turn: Turn, group: GroupPolicy) -> None:
+    if group.timeout is None:
+        return
+    for replica in range(group.replicas):
+        running = list(_running(turn, group.replica_ranks(replica)))
+        began = [turn.nodes[rank].since for rank in running]
+        over = min((at for at in began if at is not None), default=turn.now) + group.timeout
+        if turn.now < over:
+            turn.wake(over)
+        elif running:
+            text = (
+                f"replica {replica} of group {group.name} has not ended after {group.timeout:g} s"
+            )
+            _find_at_fault(turn, running, Reason.DEADLINE, text)
+
+
+def _getting_ready(turn: Turn, group: GroupPolicy) -> None:
+    if group.ready_timeout is None:
+        return
+    late = []
+    for rank in _running(turn, group.ranks):
+        node = turn.nodes[rank]
+        if node.state is NodeState.READY or node.since is None:
+            continue
+        if turn.now < node.since + group.ready_timeout:
+            turn.wake(node.since + group.ready_timeout)
+        else:
+            late.append(rank)
+    if late:
+        text = f"not ready after {group.ready_timeout:g} s: {census.ranges(late)}"
+        _find_at_fault(turn, late, Reason.STARTUP_TIMEOUT, text)
+
+
+def _running(turn: Turn, ranks: range) -> Iterator[int]:
+    return (rank for rank in ranks if turn.nodes[rank].alive and not turn.nodes[rank].leaving)
+
+
+def _find_at_fault(turn: Turn, ranks: list[int], reason: Reason, text: str) -> None:
+    """The nodes are told to end and will have failed; the first of them stands for all."""
+    for rank in ranks:
+        turn.set(rank, replace(turn.nodes[rank], fault=reason))
+    stopping.stop_nodes(turn, ranks, text)
+    turn.fail(failure_of(turn, ranks[0], reason, text))

@@ -1,48 +1,57 @@
 """The heart: `decide(policy, status, events, now)` is a pure function.
 
-Events are facts and only ever change what is known of nodes; the rules then look at the whole
-status and say what follows. Each rule lives in a file of its own and is written so that applying
-it again changes nothing: that is what lets a controller die anywhere and another repeat it.
+Events are facts and only ever change what is known; the rules then look at the whole status and
+say what follows. Each rule lives in a file of its own and is written so that applying it again
+changes nothing: that is what lets a controller die anywhere and another repeat it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from muster.lifecycle import deadline, failure, startup, stopping, success
-from muster.lifecycle.effects import Effect
-from muster.lifecycle.events import CancelRequested, Event, SupervisorLost
-from muster.lifecycle.model import Policy, RunStatus
-from muster.lifecycle.observe import observe
-from muster.lifecycle.states import RunState
+from msgspec import Struct
+
+from muster.lifecycle import (
+    deadline,
+    failure,
+    observe,
+    requests,
+    startup,
+    stopping,
+    success,
+)
+from muster.lifecycle.effects import Effect, Entry
+from muster.lifecycle.events import Event
+from muster.lifecycle.policy import Policy
+from muster.lifecycle.status import RunStatus
+from muster.lifecycle.turn import Turn
 
 
-def decide(
-    policy: Policy, status: RunStatus, events: Sequence[Event], now: float
-) -> tuple[RunStatus, tuple[Effect, ...]]:
+class Decision(Struct, frozen=True):
+    """status: what the run is now. entries: lines of its event log, to be recorded with it.
+    effects: what to do once both are recorded."""
+
+    status: RunStatus
+    effects: tuple[Effect, ...] = ()
+    entries: tuple[Entry, ...] = ()
+
+
+def decide(policy: Policy, status: RunStatus, events: Sequence[Event], now: float) -> Decision:
     """What the run's status becomes after `events` at `now` (epoch seconds), and what to do.
 
-    A terminal status absorbs every event.
+    A terminal status absorbs every event. Failure comes before success: a replica that failed in
+    the same moment in which the run would have succeeded counts (JobSet: pass, steps 7 and 8).
     """
     if status.state.terminal:
-        return status, ()
-    status = observe(policy, status, events, now)
-    effects: list[Effect] = []
-    for event in events:
-        if isinstance(event, SupervisorLost):
-            return stopping.lost(status, event.why, now), ()
-        if isinstance(event, CancelRequested):
-            status, more = stopping.begin(policy, status, RunState.CANCELED, event.why, now)
-            effects += more
-    for rule in (failure.apply, deadline.apply, success.apply, startup.apply, stopping.apply):
-        status, more = rule(policy, status, now)
-        effects += more
-    return status, tuple(effects)
+        return Decision(status)
+    turn = Turn(policy, status, now)
+    observe.apply(turn, events)
+    requests.apply(turn, events)
+    for rule in (failure, success, deadline, startup, stopping):
+        rule.apply(turn)
+    return Decision(*turn.finish())
 
 
-def wake_at(policy: Policy, status: RunStatus) -> float | None:
+def wake_at(status: RunStatus) -> float | None:
     """When the status must be looked at again although nothing happens; None = never."""
-    if status.state.terminal:
-        return None
-    over = deadline.at(policy, status) if status.stopping is None else None
-    return min((t for t in (over, stopping.next_kill(status)) if t is not None), default=None)
+    return None if status.state.terminal else status.alarm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.lifecycle.model import Failure, Reason
+from muster.lifecycle.status import Failure, Reason
 
 
 def describe(failure: Failure) -> str:
@@ -15,6 +15,10 @@ def describe(failure: Failure) -> str:
             text = f"{where} was lost"
         case Reason.STARTUP_TIMEOUT:
             text = f"{where} did not become ready"
+        case Reason.DEADLINE:
+            text = f"{where} took too long"
+        case Reason.HANG:
+            text = f"{where} hung and was ended"
         case Reason.OUTPUT_LOST:
             text = f"what {where} wrote is not where it belongs"
         case Reason.OUT_OF_MEMORY:

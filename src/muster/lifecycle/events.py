@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from muster.lifecycle.model import Reason
+from muster.lifecycle.status import Reason
 
 
 class RunBegan(Struct, frozen=True):
-    """A controller took the run up."""
+    """A controller took the run up for the first time since it was accepted or resumed."""
 
 
 class NodeStarted(Struct, frozen=True):
     """The node's processes run."""
 
     rank: int
+    incarnation: int = 0
 
 
 class NodeReady(Struct, frozen=True):
     """The node's startup probe succeeded (at once where it has none)."""
 
     rank: int
+    incarnation: int = 0
 
 
 class NodeEnded(Struct, frozen=True):
-    """No process of the node is left. exit_code 0..255, None when there was none to see."""
+    """No process of the node is left. exit_code 0..255, None when there was none to see.
+
+    raised_at: when its program saw the error, if it left a note of that (epoch seconds).
+    """
 
     rank: int
     exit_code: int | None
     signal: int = 0
     reason: Reason = Reason.EXIT
     message: str = ""
+    incarnation: int = 0
+    raised_at: float | None = None
 
 
 class CancelRequested(Struct, frozen=True):
@@ -39,8 +46,31 @@ class CancelRequested(Struct, frozen=True):
     why: str
 
 
+class SuspendRequested(Struct, frozen=True):
+    """Somebody wants the run to pause. why: a sentence for `details`."""
+
+    why: str
+
+
+class ResumeRequested(Struct, frozen=True):
+    """Somebody wants a suspended run to go on. why: a sentence for the event log."""
+
+    why: str
+
+
 class SupervisorLost(Struct, frozen=True):
-    """The process that drove the run is gone, and with it every node."""
+    """The process that drove the run is gone, and with it every node that had begun.
+
+    begun: ranks whose program may have run; None = every node that was handed to the engine.
+    """
+
+    why: str
+    begun: frozenset[int] | None = None
+
+
+class RunBroken(Struct, frozen=True):
+    """The run cannot go on, whatever its policy says: a defect of ours, a folder that is gone.
+    Nothing of it is left running."""
 
     why: str
 
@@ -49,4 +79,6 @@ class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-Event = RunBegan | NodeStarted | NodeReady | NodeEnded | CancelRequested | SupervisorLost | Tick
+NodeEvent = NodeStarted | NodeReady | NodeEnded
+Request = CancelRequested | SuspendRequested | ResumeRequested
+Event = RunBegan | NodeEvent | Request | SupervisorLost | RunBroken | Tick

@@ -1,35 +1,110 @@
-"""Failure: a replica fails with its first failing node; a run, when a group can no longer succeed.
+"""Failure: which rule decides, and what follows.
 
-OCI: minimumSuccessReplicas. A replica that fails within what its group tolerates is ended alone;
-the others go on.
+JobSet: failurePolicy. Rules are looked at in order; within a rule the earliest failure counts, so
+the order of rules beats the order of failures. Where none fits, a failure that its group can do
+without (OCI: minimumSuccessReplicas) ends its replica alone; any other starts the run again while
+the budget lasts.
 """
 
 from __future__ import annotations
 
-from muster.lifecycle import stopping
+import re
+from collections.abc import Sequence
+
+from muster.lifecycle import budget, cause, restart, stopping
 from muster.lifecycle.describe import describe
-from muster.lifecycle.effects import Effect
-from muster.lifecycle.model import GroupPolicy, Policy, RunStatus
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.policy import Action, Policy, Rule
+from muster.lifecycle.states import RunState
+from muster.lifecycle.status import Failure
+from muster.lifecycle.turn import Turn
 
 
-def apply(policy: Policy, status: RunStatus, now: float) -> tuple[RunStatus, tuple[Effect, ...]]:
-    """End the run when a group is lost, else what is left of each failed replica."""
-    if status.stopping is not None or status.failure is None:
-        return status, ()
-    effects: list[Effect] = []
-    for group in policy.groups:
-        failed = [r for r in range(group.replicas) if replica_failed(group, r, status)]
-        if len(failed) > group.replicas - group.min_success:
-            details = describe(status.failure)
-            return stopping.begin(policy, status, RunState.FAILED, details, now)
-        ranks = [rank for replica in failed for rank in group.replica_ranks(replica)]
-        status, more = stopping.stop_nodes(policy, status, ranks, now)
-        effects += more
-    return status, tuple(effects)
+def apply(turn: Turn) -> None:
+    """Do something about every failure that nothing was done about yet."""
+    turn.fresh.sort(key=cause.order)
+    while turn.fresh and not turn.stopping:
+        rule, failure = choose(turn.policy, turn.fresh)
+        if retry := budget.retry(turn, failure):
+            restart.begin(turn, Action.RESTART_NODE, failure, retry)
+            _handled(turn, failure)
+        elif rule is not None:
+            _follow(turn, rule, failure)
+        elif _tolerable(turn, failure):
+            _tolerate(turn, failure)
+        elif turn.policy.max_restarts:
+            _follow(turn, Rule("", turn.policy.action), failure)
+        else:
+            _give_up(turn, failure)
+    turn.fresh.clear()
 
 
-def replica_failed(group: GroupPolicy, replica: int, status: RunStatus) -> bool:
-    """A replica fails with any of its nodes."""
-    ranks = group.replica_ranks(replica)
-    return any(status.nodes[rank].state is NodeState.FAILED for rank in ranks)
+def choose(policy: Policy, failures: Sequence[Failure]) -> tuple[Rule | None, Failure]:
+    """The rule that decides, None if none fits, and the failure it decides on.
+
+    failures: the cause first.
+    """
+    for rule in policy.rules:
+        for failure in failures:
+            if fits(rule, failure):
+                return rule, failure
+    return None, failures[0]
+
+
+def fits(rule: Rule, failure: Failure) -> bool:
+    """Whether everything the rule says is true of the failure."""
+    return (
+        (not rule.groups or failure.group in rule.groups)
+        and (not rule.exit_codes or failure.exit_code in rule.exit_codes)
+        and (not rule.signals or failure.signal in rule.signals)
+        and (not rule.reasons or failure.reason in rule.reasons)
+        and (not rule.messages or _found(rule.messages, describe(failure)))
+    )
+
+
+def _found(patterns: Sequence[str], text: str) -> bool:
+    return any(re.search(pattern, text) for pattern in patterns)
+
+
+def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:
+    """Do what a rule says, as far as the budgets go."""
+    if rule.action is Action.FAIL:
+        _give_up(turn, failure, f"rule {rule.name}")
+        return
+    empty = budget.exhausted(turn, rule, failure)
+    if empty:
+        _give_up(turn, failure, empty)
+        return
+    budget.spend(turn, rule, failure)
+    restart.begin(turn, rule.action, failure, f"rule {rule.name}" if rule.name else "")
+    _handled(turn, failure)
+
+
+def _tolerable(turn: Turn, failure: Failure) -> bool:
+    index = turn.policy.group_index(failure.rank)
+    group = turn.policy.groups[index]
+    return turn.census.groups[index].failed <= group.replicas - group.min_success
+
+
+def _tolerate(turn: Turn, failure: Failure) -> None:
+    """End what is left of the replica; the others go on."""
+    ranks = restart.scope(turn, Action.RESTART_REPLICA, failure)
+    stopping.stop_nodes(turn, ranks, "its replica has failed")
+    turn.fresh = [other for other in turn.fresh if other.rank not in ranks]
+    if not turn.fresh:
+        turn.update(cause=cause.first(turn.run.failures), failures=())
+
+
+def _give_up(turn: Turn, failure: Failure, note: str = "") -> None:
+    """The run fails; what it failed of is the first cause, whichever failure the rule saw."""
+    stopping.begin(turn, RunState.FAILED, describe(failure), note=note)
+
+
+def _handled(turn: Turn, failure: Failure) -> None:
+    """Forget those that the restart has dealt with: their nodes are to start again."""
+    turn.fresh = [
+        other
+        for other in turn.fresh
+        if other is not failure
+        and turn.nodes[other.rank].incarnation == other.incarnation
+        and turn.nodes[other.rank].again is None
+    ]

@@ -1,60 +1,104 @@
-"""Events into facts about nodes. No rule is applied here."""
+"""Events of nodes into facts. No rule is applied here.
+
+An event of an incarnation that is no more, or one told twice, changes nothing.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted
-from muster.lifecycle.model import Failure, NodeStatus, Policy, Reason, RunStatus
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeStatus, Reason
+from muster.lifecycle.turn import Turn, failure_of
+
+#: What a program ends with that was told to, by signal or by a shell's word for it.
+_OURS = (signal.SIGTERM, signal.SIGKILL)
 
 
-def observe(policy: Policy, status: RunStatus, events: Sequence[Event], now: float) -> RunStatus:
-    """The status with what `events` tell written into it. A node that ended stays ended."""
-    nodes = list(status.nodes)
-    failure = status.failure
+def apply(turn: Turn, events: Sequence[Event]) -> None:
+    """Write what the events tell into the status."""
     for event in events:
-        if not isinstance(event, (NodeStarted, NodeReady, NodeEnded)):
-            continue
-        node = nodes[event.rank]
-        if node.state.ended:
-            continue  # an engine may report the same end twice
-        if isinstance(event, NodeEnded):
-            nodes[event.rank] = _ended(node, event, now)
-            if failure is None and nodes[event.rank].state is NodeState.FAILED:
-                failure = _failure(policy, event, now)
-        else:
-            up = NodeState.READY if isinstance(event, NodeReady) else NodeState.RUNNING
-            nodes[event.rank] = replace(node, state=up, started_at=node.started_at or now)
-    status = replace(status, nodes=tuple(nodes), failure=failure)
-    if status.state is RunState.ACCEPTED and any(node.started_at for node in nodes):
-        status = replace(status, state=RunState.IN_PROGRESS, started_at=now, details="")
-    return status
+        match event:
+            case NodeStarted():
+                _up(turn, event, NodeState.RUNNING)
+            case NodeReady():
+                _up(turn, event, NodeState.READY)
+            case NodeEnded():
+                node = turn.nodes[event.rank]
+                if node.alive and node.incarnation == event.incarnation:
+                    end(turn, event.rank, node, event)
 
 
-def _ended(node: NodeStatus, event: NodeEnded, now: float) -> NodeStatus:
-    if event.reason is Reason.OUTPUT_LOST:
+def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:
+    node = turn.nodes[event.rank]
+    known = node.state is NodeState.READY or node.state is state
+    if not node.alive or node.incarnation != event.incarnation or known:
+        return
+    turn.set(event.rank, replace(node, state=state, started_at=node.started_at or turn.now))
+    if turn.run.attempt_at is None:
+        turn.update(attempt_at=turn.now, going_since=turn.run.going_since or turn.now)
+    if turn.run.state is RunState.ACCEPTED:
+        turn.become(RunState.IN_PROGRESS, started_at=turn.run.started_at or turn.now)
+
+
+def end(turn: Turn, rank: int, node: NodeStatus, event: NodeEnded) -> None:
+    """No process of a node that was alive is left."""
+    failed = _failed(node, event)
+    if node.again is not None:
+        fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
+        turn.set(rank, fresh, _ended_with(event))
+    else:
+        turn.set(rank, _ended(turn, node, event), event.message.partition("\n")[0])
+    if failed and node.fault is None:
+        told = failure_of(
+            turn,
+            rank,
+            event.reason,
+            event.message,
+            exit_code=event.exit_code,
+            signal=event.signal,
+            raised_at=event.raised_at,
+        )
+        told = replace(told, incarnation=event.incarnation)
+        if not (turn.stopping or node.leaving):
+            turn.fail(told)
+        elif turn.run.failures or event.reason is Reason.OUTPUT_LOST:
+            turn.remember(told)  # a consequence, or a cause that was told of late
+
+
+def _failed(node: NodeStatus, event: NodeEnded) -> bool:
+    """Whether it failed of its own, and not of being told to end."""
+    if event.reason is not Reason.EXIT:
+        return event.reason is not Reason.NODE_LOST or not node.leaving
+    if event.exit_code == 0:
+        return False
+    number = event.signal or (event.exit_code or 0) - 128
+    return not (node.leaving and number in _OURS)
+
+
+def _ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:
+    stopping = turn.run.stopping
+    suspending = stopping is not None and stopping.outcome is RunState.SUSPENDED
+    if event.reason is Reason.OUTPUT_LOST or node.fault is not None:
         state = NodeState.FAILED  # whoever told it to end, that was not part of it
+    elif node.leaving and (suspending or event.exit_code != 0):
+        state = NodeState.STOPPED  # its exit code tells of our signal, not of an end of its own
     elif event.exit_code == 0:
         state = NodeState.SUCCEEDED
-    elif node.kill_at is not None:
-        state = NodeState.STOPPED  # its exit code tells of our signal, not of a fault of its own
     else:
         state = NodeState.FAILED
     return replace(
-        node, state=state, exit_code=event.exit_code, signal=event.signal, finished_at=now
-    )
-
-
-def _failure(policy: Policy, event: NodeEnded, now: float) -> Failure:
-    return Failure(
-        rank=event.rank,
-        group=policy.group_of(event.rank).name,
-        reason=event.reason,
+        node,
+        state=state,
         exit_code=event.exit_code,
         signal=event.signal,
-        message=event.message,
-        at=now,
+        finished_at=turn.now,
     )
+
+
+def _ended_with(event: NodeEnded) -> str:
+    return f"ended with exit code {event.exit_code}" if event.exit_code is not None else "ended"

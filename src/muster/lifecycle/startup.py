@@ -1,37 +1,69 @@
-"""Startup order: all groups at once, or each when the one before it is up.
+"""Startup: whose turn it is.
 
-OCI: startupOrder IN_PARALLEL | IN_ORDER. A group is up when each of its nodes is ready (its
-startup probe succeeded, or it has none and runs) or has already ended.
+OCI: startupOrder IN_PARALLEL | IN_ORDER. JobSet: startupPolicy, dependsOn. A group is up when each
+of its nodes is ready (its startup probe succeeded, or it has none and runs) or has ended; it is
+complete when enough of its replicas have succeeded. After a restart of the run the order is walked
+again, since only what the present attempt has reached counts.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from muster.lifecycle.effects import Effect, StartNodes
-from muster.lifecycle.model import GroupPolicy, Policy, RunStatus
-from muster.lifecycle.states import NodeState
+from muster.lifecycle import cause, census
+from muster.lifecycle.effects import StartNodes
+from muster.lifecycle.policy import Policy, Strategy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.turn import Turn
 
 
-def apply(policy: Policy, status: RunStatus, now: float) -> tuple[RunStatus, tuple[Effect, ...]]:
+def apply(turn: Turn) -> None:
     """Hand the nodes whose turn has come to the engine."""
-    del now
-    if status.stopping is not None:
-        return status, ()
+    if turn.stopping or turn.run.state is RunState.SUSPENDED:
+        return
     starting: list[int] = []
-    for group in policy.groups:
-        starting += [r for r in group.ranks if status.nodes[r].state is NodeState.PENDING]
-        if policy.in_order and not _up(group, status):
-            break
+    for index, group in enumerate(turn.policy.groups):
+        if (
+            turn.census.groups[index].pending
+            and blocked_by(turn.policy, turn.census, index) is None
+        ):
+            starting += [rank for rank in group.ranks if _may_start(turn, index, rank)]
     if not starting:
-        return status, ()
-    nodes = list(status.nodes)
+        return
+    if turn.run.failures and any(turn.nodes[rank].incarnation for rank in starting):
+        # the incident is over, and all that will be told of it has been
+        turn.update(cause=cause.first(turn.run.failures), failures=())
     for rank in starting:
-        nodes[rank] = replace(nodes[rank], state=NodeState.STARTING)
-    effect = StartNodes(status.attempt, tuple(starting))
-    return replace(status, nodes=tuple(nodes)), (effect,)
+        node = turn.nodes[rank]
+        turn.set(rank, replace(node, state=NodeState.STARTING, since=turn.now, not_before=None))
+    for index in {turn.policy.group_index(rank) for rank in starting}:
+        group = turn.policy.groups[index]
+        for limit in (group.timeout, group.ready_timeout):
+            if limit is not None:
+                turn.wake(turn.now + limit)
+    turn.act(StartNodes(turn.run.attempt, turn.refs(starting)))
 
 
-def _up(group: GroupPolicy, status: RunStatus) -> bool:
-    nodes = (status.nodes[rank] for rank in group.ranks)
-    return all(node.state is NodeState.READY or node.state.ended for node in nodes)
+def blocked_by(policy: Policy, counts: census.Census, index: int) -> int | None:
+    """The group that another one waits for; None if it may start."""
+    if policy.in_order:
+        before = (i for i in range(index) if not census.up(policy, counts, i))
+        return next(before, None)
+    for dependency in policy.groups[index].depends_on:
+        reached = census.complete if dependency.complete else census.up
+        if not reached(policy, counts, dependency.group):
+            return dependency.group
+    return None
+
+
+def _may_start(turn: Turn, index: int, rank: int) -> bool:
+    node = turn.nodes[rank]
+    if node.state is not NodeState.PENDING:
+        return False
+    if node.not_before is not None and node.not_before > turn.now:
+        turn.wake(node.not_before)
+        return False
+    if turn.policy.strategy is Strategy.RECREATE:
+        replica = turn.policy.groups[index].replica_of(rank)
+        return turn.census.groups[index].leaving_in[replica] == 0
+    return node.incarnation not in turn.census.awaited

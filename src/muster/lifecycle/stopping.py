@@ -1,7 +1,8 @@
 """Ending: SIGTERM, a grace period, SIGKILL; the outcome is taken when every node has ended.
 
-The first reason to end wins: a cancel that arrives while a run ends for another reason leaves
-that reason in place, since what happened, happened.
+Where a run is to go on later, or its time is over, its nodes are first told to save what they have
+(`Policy.checkpoint`). The first reason to end wins, since what happened, happened; but a run that
+is being suspended can still be canceled.
 """
 
 from __future__ import annotations
@@ -10,100 +11,142 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from muster.lifecycle import cause
 from muster.lifecycle.describe import describe
-from muster.lifecycle.effects import Effect, KillNodes, StopNodes
-from muster.lifecycle.model import NodeStatus, Policy, Reason, RunStatus, Stopping
+from muster.lifecycle.effects import KillNodes, SignalNodes, StopNodes
 from muster.lifecycle.states import NodeState, RunState
-
-Outcome = tuple[RunStatus, tuple[Effect, ...]]
+from muster.lifecycle.status import NodeStatus, Reason, Stopping
+from muster.lifecycle.turn import Turn
 
 
 def begin(
-    policy: Policy, status: RunStatus, outcome: RunState, details: str, now: float
-) -> Outcome:
-    """Start ending the run towards `outcome`; nothing if it is ending already."""
-    if status.stopping is not None:
-        return status, ()
-    status = replace(status, stopping=Stopping(outcome, details))
+    turn: Turn, outcome: RunState, details: str, *, note: str = "", save: bool = False
+) -> None:
+    """Start ending the run towards `outcome`; nothing if it is ending already.
+
+    note: what is said after the cause of a failure. save: tell the nodes to save first.
+    """
+    ending = turn.run.stopping
+    if ending is not None and not (
+        ending.outcome is RunState.SUSPENDED and outcome is RunState.CANCELED
+    ):
+        return
+    turn.update(stopping=Stopping(outcome, details, note))
+    if outcome is RunState.FAILED and turn.run.failures:
+        turn.update(cause=cause.first(turn.run.failures))
+    turn.note("stopping", towards=outcome, why=details)
     if outcome is RunState.CANCELED:
-        status = replace(status, state=RunState.CANCELING, details=details)
-    elif outcome is RunState.FAILED and status.failure is not None:
-        status = replace(status, exit_code=status.failure.exit_code)
-    return stop_nodes(policy, status, range(policy.size), now)
-
-
-def stop_nodes(policy: Policy, status: RunStatus, ranks: Iterable[int], now: float) -> Outcome:
-    """Tell the living among `ranks` to end; those never started simply never are."""
-    nodes = list(status.nodes)
-    told: list[int] = []
-    for rank in ranks:
-        node = nodes[rank]
-        if node.state is NodeState.PENDING:
-            nodes[rank] = replace(node, state=NodeState.STOPPED)
-        elif not node.state.ended and node.kill_at is None:
-            nodes[rank] = replace(node, kill_at=now + policy.grace_period)
-            told.append(rank)
-    status = replace(status, nodes=tuple(nodes))
-    return status, ((StopNodes(tuple(told)),) if told else ())
-
-
-def apply(policy: Policy, status: RunStatus, now: float) -> Outcome:
-    """Kill what outlived its grace period; take the outcome when nothing is left."""
-    del policy
-    nodes = list(status.nodes)
-    overdue = [rank for rank, node in enumerate(nodes) if _overdue(node, now)]
-    for rank in overdue:
-        nodes[rank] = replace(nodes[rank], killed=True)
-    status = replace(status, nodes=tuple(nodes)) if overdue else status
-    ending = status.stopping
-    if ending is not None and all(node.state.ended for node in nodes):
-        return _finish(status, ending, now), ()
-    return status, ((KillNodes(tuple(overdue)),) if overdue else ())
-
-
-def _finish(status: RunStatus, ending: Stopping, now: float) -> RunStatus:
-    lost = status.failure
-    if ending.outcome is RunState.SUCCEEDED:
-        if lost is not None and lost.reason is Reason.OUTPUT_LOST:
-            ending = Stopping(RunState.FAILED, describe(lost))
-            status = replace(status, exit_code=lost.exit_code)
-        else:
-            status = replace(status, exit_code=0)
-    return replace(status, state=ending.outcome, details=ending.details, finished_at=now)
-
-
-def next_kill(status: RunStatus) -> float | None:
-    """When the next grace period is over; None when nothing was told to end."""
-    return min(
-        (
-            node.kill_at
-            for node in status.nodes
-            if node.kill_at is not None and not node.killed and not node.state.ended
-        ),
-        default=None,
-    )
-
-
-def _overdue(node: NodeStatus, now: float) -> bool:
-    return (
-        node.kill_at is not None
-        and node.kill_at <= now
-        and not node.killed
-        and not node.state.ended
-    )
-
-
-def lost(status: RunStatus, why: str, now: float) -> RunStatus:
-    """The end of a run whose supervisor is gone: its nodes went with it."""
-    nodes = tuple(node if node.state.ended else _gone(node, now) for node in status.nodes)
-    ending = status.stopping
-    if ending is not None and ending.outcome is not RunState.SUCCEEDED:
-        outcome, details = ending.outcome, ending.details  # a cancel is final, a cause is a cause
+        turn.become(RunState.CANCELING, details)
+    for rank, node in enumerate(turn.nodes):
+        if node.again is not None:  # nothing starts again any more
+            turn.set(rank, replace(node, again=None))
+    checkpoint = turn.policy.checkpoint
+    if checkpoint is not None and (save or outcome is RunState.SUSPENDED):
+        _save(turn, checkpoint.signal, checkpoint.grace)
+    elif outcome is RunState.SUSPENDED:
+        stop_nodes(turn, _alive(turn), details)
     else:
-        outcome, details = RunState.FAILED, why
-    return replace(status, nodes=nodes, state=outcome, details=details, finished_at=now)
+        stop_nodes(turn, range(turn.policy.size), details)
 
 
-def _gone(node: NodeStatus, now: float) -> NodeStatus:
-    finished = now if node.started_at is not None else None
-    return replace(node, state=NodeState.STOPPED, finished_at=finished)
+def stop_nodes(turn: Turn, ranks: Iterable[int], why: str) -> None:
+    """Tell the living among `ranks` to end; those never started simply never are."""
+    told: list[int] = []
+    kill_at = turn.now + turn.policy.grace_period
+    for rank in ranks:
+        node = turn.nodes[rank]
+        if node.state is NodeState.PENDING:
+            turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None), why)
+        elif node.alive and node.kill_at is None:
+            turn.set(rank, replace(node, kill_at=kill_at, term_at=None))
+            told.append(rank)
+    if told:
+        turn.wake(kill_at)
+        turn.act(StopNodes(turn.refs(told)))
+
+
+def _save(turn: Turn, signal: int, grace: float) -> None:
+    told = [rank for rank in _alive(turn) if turn.nodes[rank].kill_at is None]
+    for rank in told:
+        turn.set(rank, replace(turn.nodes[rank], term_at=turn.now + grace))
+    if told:
+        turn.wake(turn.now + grace)
+        turn.act(SignalNodes(turn.refs(told), signal))
+
+
+def _alive(turn: Turn) -> list[int]:
+    return [rank for rank, node in enumerate(turn.nodes) if node.alive]
+
+
+def apply(turn: Turn) -> None:
+    """Go on with those whose time to end is over; take the outcome when nothing is left."""
+    if turn.due:
+        _overdue(turn)
+    if turn.run.stopping is not None and not turn.census.alive:
+        _finish(turn, turn.run.stopping)
+
+
+def _overdue(turn: Turn) -> None:
+    killed: list[int] = []
+    saved: list[int] = []
+    for rank, node in enumerate(turn.nodes):
+        if not node.leaving or node.killed:
+            continue
+        at = node.term_at if node.kill_at is None else node.kill_at
+        if at is not None and turn.now < at:
+            turn.wake(at)
+        elif node.kill_at is None:
+            saved.append(rank)
+        else:
+            turn.set(rank, replace(node, killed=True))
+            killed.append(rank)
+    stop_nodes(turn, saved, "its time to save is over")
+    if killed:
+        turn.act(KillNodes(turn.refs(killed)))
+
+
+def _finish(turn: Turn, ending: Stopping) -> None:
+    if ending.outcome is RunState.SUSPENDED:
+        _suspend(turn, ending)
+        return
+    code: int | None = None
+    outcome, details = ending.outcome, ending.details
+    lost = next((f for f in turn.run.failures if f.reason is Reason.OUTPUT_LOST), None)
+    if outcome is RunState.SUCCEEDED and lost is not None:
+        outcome, details, code = RunState.FAILED, describe(lost), lost.exit_code
+    elif outcome is RunState.SUCCEEDED:
+        code = 0
+    elif outcome is RunState.FAILED and turn.run.failures:
+        first = cause.first(turn.run.failures)
+        turn.update(cause=first)
+        code, details = first.exit_code, describe(first)
+        if ending.note:
+            details = f"{details}\n{ending.note}"
+    for rank, node in enumerate(turn.nodes):
+        if node.state is NodeState.PENDING:
+            turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None))
+    turn.become(outcome, details, exit_code=code, finished_at=turn.now)
+
+
+def _suspend(turn: Turn, ending: Stopping) -> None:
+    """Nothing is left of the run but what has succeeded as a whole; the rest starts anew."""
+    number = turn.run.restarts + 1
+    for group in turn.policy.groups:
+        for replica in range(group.replicas):
+            ranks = group.replica_ranks(replica)
+            if all(turn.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
+                continue
+            for rank in ranks:
+                if turn.nodes[rank] != NodeStatus():
+                    turn.set(rank, NodeStatus(incarnation=number), "suspended")
+    since = turn.run.going_since
+    turn.become(
+        RunState.SUSPENDED,
+        ending.details,
+        restarts=number,
+        stopping=None,
+        failures=(),
+        attempt_at=None,
+        ran=turn.run.ran + (turn.now - since if since is not None else 0.0),
+        going_since=None,
+    )

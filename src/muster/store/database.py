@@ -16,8 +16,8 @@ from threading import RLock
 from typing import Any
 from weakref import WeakSet
 
-from muster.errors import StoreError
-from muster.store.explain import corrupt, explain
+from muster.errors import StoreBusy, StoreError
+from muster.store.explain import corrupt, explain, passing
 from muster.store.schema import MIGRATIONS, statements
 
 Row = sqlite3.Row
@@ -190,7 +190,8 @@ class Database:
             text = explain(self.path, error)
             if text is None:
                 raise
-            raise StoreError(text) from error
+            kind = StoreBusy if passing(self.path, error) else StoreError
+            raise kind(text) from error
 
     def _forked(self) -> None:
         """In the child: its lock may be held by a thread that is not there."""

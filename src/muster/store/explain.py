@@ -9,6 +9,14 @@ from pathlib import Path
 from muster.store.schema import MIGRATIONS
 
 
+def passing(path: Path, error: sqlite3.Error) -> bool:
+    """Whether what is wrong may be right again later."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code == sqlite3.SQLITE_IOERR:
+        return _is_full(path)
+    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def explain(path: Path, error: sqlite3.Error) -> str | None:
     """What is wrong with the file and what to do. None if it is our mistake, not the file's.
 

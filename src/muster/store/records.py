@@ -49,6 +49,9 @@ class RunRecord(Struct, frozen=True):
     notes: list[str]
     cancel_requested_at: float | None
     cancel_reason: str | None
+    suspend_requested_at: float | None = None
+    suspend_reason: str | None = None
+    expires_at: float | None = None
 
 
 class RunSummary(Struct, frozen=True):
@@ -69,7 +72,7 @@ class RunSummary(Struct, frozen=True):
 
 
 class NodeRecord(Struct, frozen=True):
-    """A node of a run."""
+    """A node of a run. intent: what is to become of it, as `control.persist` writes it."""
 
     rank: int
     group: str
@@ -82,6 +85,9 @@ class NodeRecord(Struct, frozen=True):
     exit_code: int | None
     started_at: float | None
     finished_at: float | None
+    signal: int = 0
+    incarnation: int = 0
+    intent: str = ""
 
 
 class EventRecord(Struct, frozen=True):

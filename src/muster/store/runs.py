@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import astuple
 
@@ -156,23 +157,37 @@ def save(
         _append_events(connection, run_id, entries, now)
 
 
-def request_cancel(db: Database, run_id: str, now: float, why: str) -> bool:
-    """Record that somebody wants the run's end. False if it has ended, or was asked already."""
+def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: str) -> bool:
+    """Record that somebody wants the run to end, or to pause. False if it has ended, or that was
+    asked already."""
+    now = time.time()
     with db.transaction(durable=True) as connection:
         cursor = connection.execute(
-            "UPDATE runs SET cancel_requested_at = ?, cancel_reason = ? WHERE id = ? "
-            f"AND cancel_requested_at IS NULL AND {_LIVE}",
+            f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
+            f"AND {kind}_requested_at IS NULL AND {_LIVE}",
             (now, why, run_id),
         )
         if cursor.rowcount:
-            _append_events(connection, run_id, [("cancel_requested", {"why": why})], now)
+            _append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
         return cursor.rowcount > 0
 
 
-def cancel_reason(db: Database, run_id: str) -> str:
-    """Why the run's end was asked for; "" if it was not."""
-    rows = db.read("SELECT cancel_reason FROM runs WHERE id = ?", (run_id,))
-    return rows[0]["cancel_reason"] or "" if rows else ""
+def requests(db: Database, run_id: str) -> tuple[str, str]:
+    """Why the run's end, and its pause, were asked for; "" if they were not."""
+    rows = db.read("SELECT cancel_reason, suspend_reason FROM runs WHERE id = ?", (run_id,))
+    return (rows[0][0] or "", rows[0][1] or "") if rows else ("", "")
+
+
+def delete(db: Database, run_id: str) -> None:
+    """Forget a run, its nodes and its events."""
+    with db.transaction(durable=True) as connection:
+        connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+
+def expired(db: Database, now: float) -> list[str]:
+    """Ids of the runs whose time after their end is over."""
+    rows = db.read("SELECT id FROM runs WHERE expires_at IS NOT NULL AND expires_at <= ?", (now,))
+    return [row["id"] for row in rows]
 
 
 def _write_nodes(

@@ -75,6 +75,16 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (run_id, seq)
     ) WITHOUT ROWID;
     """,
+    # restarts, suspension and time to live
+    """
+    ALTER TABLE runs ADD COLUMN suspend_requested_at REAL;
+    ALTER TABLE runs ADD COLUMN suspend_reason TEXT;
+    ALTER TABLE runs ADD COLUMN expires_at REAL;
+    CREATE INDEX runs_expiring ON runs (expires_at) WHERE expires_at IS NOT NULL;
+    ALTER TABLE nodes ADD COLUMN signal INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN intent TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 

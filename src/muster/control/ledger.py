@@ -1,0 +1,89 @@
+"""Where a run's status is kept between two steps, and where people's requests are found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from muster.control.persist import changed_nodes, run_changes, status_of
+from muster.lifecycle.effects import Entry
+from muster.lifecycle.events import CancelRequested, Request, SuspendRequested
+from muster.lifecycle.states import RunState
+from muster.lifecycle.status import RunStatus
+from muster.plan.model import RunPlan
+from muster.store import runs
+from muster.store.database import Database
+
+
+class Ledger(Protocol):
+    """The one truth about one run."""
+
+    def load(self) -> RunStatus:
+        """The status as it was last recorded."""
+        ...
+
+    def record(
+        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
+    ) -> None:
+        """Record a step, all of it or nothing. Raises StoreBusy if that cannot be done now."""
+        ...
+
+    def requests(self) -> list[Request]:
+        """What people want of the run."""
+        ...
+
+
+class StoreLedger:
+    """See `Ledger`; in the database.
+
+    pulse: a file that grows with every step, for those who follow the events.
+    """
+
+    def __init__(self, db: Database, plan: RunPlan, pulse: Path | None = None) -> None:
+        self._db = db
+        self._plan = plan
+        self._pulse = pulse
+
+    def load(self) -> RunStatus:
+        """See `Ledger.load`. Raises NotFound."""
+        run_id = self._plan.run_id
+        record, nodes = runs.get(self._db, run_id), runs.nodes(self._db, run_id)
+        return status_of(record, nodes, self._plan.policy)
+
+    def record(
+        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
+    ) -> None:
+        """See `Ledger.record`."""
+        changes = run_changes(after)
+        if after.state is RunState.SUSPENDED:  # the wish is fulfilled
+            changes |= {"suspend_requested_at": None, "suspend_reason": None}
+        if after.state.terminal and self._plan.ttl_after_finished is not None:
+            changes["expires_at"] = now + self._plan.ttl_after_finished
+        told = [(entry.kind, entry.data) for entry in entries]
+        nodes = changed_nodes(self._plan, before, after)
+        runs.save(self._db, self._plan.run_id, changes, nodes, told, now)
+        if self._pulse is not None:
+            beat(self._pulse)
+
+    def requests(self) -> list[Request]:
+        """See `Ledger.requests`."""
+        cancel, suspend = runs.requests(self._db, self._plan.run_id)
+        asked: list[Request] = []
+        if suspend:
+            asked.append(SuspendRequested(suspend))
+        if cancel:
+            asked.append(CancelRequested(cancel))
+        return asked
+
+
+def beat(pulse: Path) -> None:
+    """Wake those who follow a run's events."""
+    with contextlib.suppress(OSError):  # a full disk, or a folder that is gone, is no reason to
+        descriptor = os.open(pulse, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, b".")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,57 @@
+"""Which of several failures came first, and which are its consequences.
+
+When one node of a gang fails, the others see their connections break and fail a moment later; the
+order in which we hear of it is not always the order in which it happened.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+
+from muster.lifecycle.status import Failure, Reason
+
+#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI.
+_BROKEN_CONNECTION = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
+    r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
+    r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
+    r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
+    r"|RemoteError|StoreTimeout|heartbeat",
+    re.IGNORECASE,
+)
+#: Reasons that no peer can bring about.
+_OWN = (Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST)
+
+
+def first(failures: Sequence[Failure]) -> Failure:
+    """The one that most likely caused the others.
+
+    A program that noted when it saw its error (torchelastic error files) is believed; then comes
+    who does not merely complain of a broken connection; then who was told of first.
+    """
+    return min(failures, key=order)
+
+
+def consequences(failures: Sequence[Failure], cause: Failure) -> tuple[Failure, ...]:
+    """All but the cause."""
+    return tuple(failure for failure in failures if failure is not cause)
+
+
+def order(failure: Failure) -> tuple[bool, float]:
+    """Sorts the cause before its consequences."""
+    return echo(failure), failure.at if failure.raised_at is None else failure.raised_at
+
+
+def echo(failure: Failure) -> bool:
+    """Whether it looks like the consequence of another node's failure."""
+    if failure.reason in _OWN:
+        return False
+    if failure.reason is Reason.EXIT and failure.signal in (signal.SIGPIPE, signal.SIGTERM):
+        return True
+    if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
+        return True  # who waits for a peer that has gone looks just like this
+    # the last line is what it failed of; those before it only tell how it got there
+    last = failure.message.strip().rpartition("\n")[2]
+    return _BROKEN_CONNECTION.search(last) is not None

@@ -1,0 +1,147 @@
+"""How many nodes of each group and replica are in what state, kept up to date node by node.
+
+Rules ask these numbers instead of looking at every node, so that a step of a run costs what has
+changed, not what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from muster.lifecycle.policy import Policy
+from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import NodeStatus
+
+
+class GroupCensus(Struct):
+    """One group. pending, ready, ended: nodes. succeeded, failed: replicas: all nodes succeeded;
+    any node failed, or found at fault. By replica: how many nodes succeeded, failed, and are on
+    their way out to be started again."""
+
+    pending: int
+    ready: int
+    ended: int
+    succeeded: int
+    failed: int
+    succeeded_in: list[int]
+    failed_in: list[int]
+    leaving_in: list[int]
+
+    def copy(self) -> GroupCensus:
+        return GroupCensus(
+            self.pending,
+            self.ready,
+            self.ended,
+            self.succeeded,
+            self.failed,
+            self.succeeded_in.copy(),
+            self.failed_in.copy(),
+            self.leaving_in.copy(),
+        )
+
+
+class Census(Struct):
+    """alive: nodes of which something may run. awaited: by restart, nodes that have yet to end
+    before it."""
+
+    groups: list[GroupCensus]
+    awaited: dict[int, int]
+    alive: int
+
+    def copy(self) -> Census:
+        return Census([group.copy() for group in self.groups], self.awaited.copy(), self.alive)
+
+    def change(self, policy: Policy, rank: int, old: NodeStatus, new: NodeStatus) -> None:
+        """Count a node as what it is now instead of what it was."""
+        self._count(policy, rank, old, -1)
+        self._count(policy, rank, new, 1)
+
+    def _count(self, policy: Policy, rank: int, node: NodeStatus, by: int) -> None:
+        index = policy.group_index(rank)
+        group, rules = self.groups[index], policy.groups[index]
+        replica = rules.replica_of(rank)
+        state = node.state
+        if state is NodeState.PENDING:
+            group.pending += by
+            return
+        if state.ended:
+            group.ended += by
+        else:
+            self.alive += by
+            if state is NodeState.READY:
+                group.ready += by
+            if node.again is not None:
+                self._await(node.again, by)
+                group.leaving_in[replica] += by
+        if state is NodeState.SUCCEEDED:
+            before = group.succeeded_in[replica]
+            group.succeeded_in[replica] = before + by
+            group.succeeded += (before + by == rules.nodes) - (before == rules.nodes)
+        elif state is NodeState.FAILED or (node.fault is not None and not state.ended):
+            before = group.failed_in[replica]
+            group.failed_in[replica] = before + by
+            group.failed += (before + by > 0) - (before > 0)
+
+    def _await(self, restart: int, by: int) -> None:
+        left = self.awaited.get(restart, 0) + by
+        if left:
+            self.awaited[restart] = left
+        else:
+            self.awaited.pop(restart, None)
+
+
+def take(policy: Policy, nodes: Sequence[NodeStatus]) -> Census:
+    """Count from nothing."""
+    census = Census(
+        [
+            GroupCensus(0, 0, 0, 0, 0, [0] * g.replicas, [0] * g.replicas, [0] * g.replicas)
+            for g in policy.groups
+        ],
+        {},
+        0,
+    )
+    for rank, node in enumerate(nodes):
+        census._count(policy, rank, node, 1)
+    return census
+
+
+def up(policy: Policy, census: Census, group: int) -> bool:
+    """Each node of the group is ready, or has ended."""
+    count = census.groups[group]
+    return count.ready + count.ended == policy.groups[group].size
+
+
+def complete(policy: Policy, census: Census, group: int) -> bool:
+    """Every node of the group has ended, and enough of its replicas have succeeded."""
+    count, rules = census.groups[group], policy.groups[group]
+    return count.ended == rules.size and count.succeeded >= rules.min_success
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """Ranks as a person writes them: 0-3,7."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], rank]
+        else:
+            parts.append([rank])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def expand(text: str) -> list[int]:
+    """The inverse of `ranges`."""
+    ranks: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks
+
+
+def by_state(nodes: Sequence[NodeStatus]) -> Mapping[NodeState, int]:
+    """How many nodes are in each state."""
+    counts: dict[NodeState, int] = {}
+    for node in nodes:
+        counts[node.state] = counts.get(node.state, 0) + 1
+    return counts

@@ -1,0 +1,78 @@
+"""What people ask of a run: cancel, suspend, resume; and what is left when its supervisor is lost.
+
+JobSet: suspend. A suspended run keeps the replicas that have succeeded and nothing else: no
+process, no node, no supervisor. Resuming begins another attempt, which counts towards no budget
+(JobSet: executionAttempts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from muster.lifecycle import observe, stopping
+from muster.lifecycle.events import (
+    CancelRequested,
+    Event,
+    NodeEnded,
+    ResumeRequested,
+    RunBroken,
+    SupervisorLost,
+    SuspendRequested,
+)
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Reason
+from muster.lifecycle.turn import Turn
+
+
+def apply(turn: Turn, events: Sequence[Event]) -> None:
+    """Do what was asked, in the order it was asked."""
+    for event in events:
+        match event:
+            case CancelRequested():
+                stopping.begin(turn, RunState.CANCELED, event.why)
+            case SuspendRequested():
+                if turn.run.state is not RunState.SUSPENDED:
+                    stopping.begin(turn, RunState.SUSPENDED, event.why)
+            case ResumeRequested():
+                _resume(turn, event.why)
+            case SupervisorLost():
+                _lose(turn, event)
+            case RunBroken():
+                _break(turn, event.why)
+
+
+def _resume(turn: Turn, why: str) -> None:
+    if turn.run.state is not RunState.SUSPENDED:
+        return
+    again = turn.run.started_at is not None
+    turn.become(RunState.ACCEPTED, attempt=turn.run.attempt + again)
+    turn.note("resumed", why=why, attempt=turn.run.attempt)
+
+
+def _lose(turn: Turn, event: SupervisorLost) -> None:
+    """Every node that had begun went with it. One whose program never ran is still to start."""
+    turn.note("supervisor_lost", why=event.why)
+    for rank, node in enumerate(turn.nodes):
+        if not node.alive:
+            continue
+        untouched = node.state is NodeState.STARTING and not node.leaving
+        if untouched and event.begun is not None and rank not in event.begun:
+            continue
+        lost = NodeEnded(rank, None, 0, Reason.NODE_LOST, event.why, node.incarnation)
+        observe.end(turn, rank, node, lost)
+
+
+def _break(turn: Turn, why: str) -> None:
+    """The run cannot go on, whatever its policy says; nothing of it is left."""
+    for rank, node in enumerate(turn.nodes):
+        if not node.state.ended:
+            finished = turn.now if node.started_at is not None else None
+            gone = replace(node, state=NodeState.STOPPED, finished_at=finished, again=None)
+            turn.set(rank, gone, why)
+    ending = turn.run.stopping
+    final = ending is not None and ending.outcome in (RunState.FAILED, RunState.CANCELED)
+    if not final:  # a cancel is final, a cause is a cause
+        turn.update(stopping=None)
+        stopping.begin(turn, RunState.FAILED, why)
