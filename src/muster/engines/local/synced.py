@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.lifecycle.events import NodeEnded
-from muster.lifecycle.model import Reason
+from muster.lifecycle.status import NodeRef, Reason
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.notify import Watcher
 
@@ -25,14 +25,17 @@ Direction = Literal["in", "out"]
 
 
 class Released(Struct, frozen=True):
-    """What may go on now that copying is done. ranks: to start; ends: to tell."""
+    """What may go on now that copying is done. nodes: to start; ends: to tell."""
 
-    ranks: tuple[int, ...] = ()
+    nodes: tuple[NodeRef, ...] = ()
     ends: tuple[NodeEnded, ...] = ()
 
 
 class SyncedMounts:
-    """The URLs of one attempt. placed: source -> the folder that holds its copy."""
+    """The URLs of one run. placed: source -> the folder that holds its copy.
+
+    They are copied in once; whatever attempt comes next goes on with what is there.
+    """
 
     def __init__(self, plan: RunPlan, placed: dict[str, Path]) -> None:
         mounts = [m for group in plan.groups for m in group.mounts if m.kind == "url"]
@@ -42,19 +45,24 @@ class SyncedMounts:
             "out": _sources([m for m in mounts if not m.read_only]),
         }
         self._copying: dict[int, str] = {}  # pid -> source
+        self._direction: Direction = "in"
+        self._here = not self._sources["in"]  # they have been copied in
         self._again = False  # a checkpoint came while copying
+        self._aborted = False
         self._errors: list[str] = []
-        self._waiting: list[int] = []
+        self._waiting: list[NodeRef] = []
         self._held: list[NodeEnded] = []
         self._checkpoints = Watcher() if self._sources["out"] else None
         self._begin("in")
 
     # --- holding back
 
-    def hold_start(self, ranks: Sequence[int]) -> bool:
+    def hold_start(self, nodes: Sequence[NodeRef]) -> bool:
         """Whether these nodes have to wait; they are released later."""
+        if not self._here and not self._copying:
+            self._begin("in")  # what failed before may be there by now
         if self._copying:
-            self._waiting += ranks
+            self._waiting += [node for node in nodes if node not in self._waiting]
         return bool(self._copying)
 
     def hold_end(self, event: NodeEnded) -> bool:
@@ -65,17 +73,17 @@ class SyncedMounts:
         self._begin("out")
         return True
 
-    def give_up(self, ranks: Sequence[int]) -> list[NodeEnded]:
+    def give_up(self, nodes: Sequence[NodeRef]) -> list[NodeEnded]:
         """Nodes that wait never start; nothing is copied in for nobody."""
-        gone = [rank for rank in self._waiting if rank in ranks]
-        self._waiting = [rank for rank in self._waiting if rank not in gone]
-        if gone and not self._waiting:
+        gone = [node for node in self._waiting if node in nodes]
+        self._waiting = [node for node in self._waiting if node not in gone]
+        if gone and not self._waiting and self._direction == "in":
             self.abort()
-        return [NodeEnded(rank, None, reason=Reason.NOT_STARTED) for rank in gone]
+        return [_not_started(node) for node in gone]
 
-    def holds_end_of(self, ranks: Sequence[int]) -> bool:
+    def holds_end_of(self, nodes: Sequence[NodeRef]) -> bool:
         """Whether the end of one of these is held."""
-        return any(event.rank in ranks for event in self._held)
+        return any((event.rank, event.incarnation) in nodes for event in self._held)
 
     # --- checkpoints
 
@@ -113,6 +121,11 @@ class SyncedMounts:
             self._errors.append(f"cannot synchronise {source}: see the run's supervisor.log")
         if self._copying:
             return Released()
+        if self._direction == "in":
+            self._here = not self._errors
+        if not self._here and self._aborted and self._waiting:
+            self._begin("in")  # given up for others; these have come since
+            return Released()
         if self._again:
             self._again = False
             self._begin("out")
@@ -122,6 +135,7 @@ class SyncedMounts:
     def abort(self) -> None:
         """End copying now."""
         self._again = False
+        self._aborted = True
         for pid in self._copying:
             with contextlib.suppress(ProcessLookupError):  # it has ended, and is not reaped yet
                 os.kill(pid, signal.SIGKILL)
@@ -130,6 +144,7 @@ class SyncedMounts:
         if self._copying:
             self._again = True
             return
+        self._direction, self._aborted = direction, False
         self._errors = []  # only the last word counts: an earlier copy may have been made good
         for source in self._sources[direction]:
             where = self._placed[source]
@@ -141,17 +156,28 @@ class SyncedMounts:
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
 
     def _release(self) -> Released:
-        ranks, ends = tuple(self._waiting), tuple(self._held)
+        nodes, ends = tuple(self._waiting), tuple(self._held)
         self._waiting, self._held = [], []
         if not self._errors:
-            return Released(ranks, ends)
+            return Released(nodes, ends)
         text = "\n".join(self._errors)
-        failed = [
+        failed = tuple(
             replace(e, exit_code=e.exit_code or 1, reason=Reason.OUTPUT_LOST, message=text)
             for e in ends
-        ]
-        failed += [NodeEnded(r, None, reason=Reason.NOT_STARTED, message=text) for r in ranks]
-        return Released(ends=tuple(failed))
+        )
+        if self._here:  # that it cannot be written back is no reason not to go on with it
+            return Released(nodes, failed)
+        return Released(ends=failed + tuple(_not_started(node, text) for node in nodes))
+
+
+def _not_started(node: NodeRef, message: str = "") -> NodeEnded:
+    return NodeEnded(
+        node.rank,
+        None,
+        reason=Reason.NOT_STARTED,
+        message=message,
+        incarnation=node.incarnation,
+    )
 
 
 def _sources(mounts: Sequence[MountPlan]) -> list[str]:
