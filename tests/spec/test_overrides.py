@@ -21,6 +21,9 @@ from muster.spec.overrides import overrides_from_flags, overrides_from_mapping
         ({"env": ["g:A=1"]}, RunOverrides(node_groups={"g": GroupOverrides(env={"A": "1"})})),
         ({"env": ["HOMEX"]}, RunOverrides(env={"HOMEX": "/h"})),
         ({"max_runtime": "1h"}, RunOverrides(max_runtime=3600.0)),
+        ({"max_restarts": 0}, RunOverrides(max_restarts=0)),
+        ({"suspend": True}, RunOverrides(suspend=True)),
+        ({"sets": ["max_restarts=2", "suspend=no"]}, RunOverrides(max_restarts=2, suspend=False)),
         ({"args": ["--x", "a b"]}, RunOverrides(args=("--x", "a b"))),
         ({"args": []}, RunOverrides(args=())),
         ({"sets": ["resources.cpus=2"]}, RunOverrides(resources=Resources(cpus=2.0))),
@@ -71,6 +74,13 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         (
             {"max_runtime": "40d"},
             "--max-runtime 40d: '40d' is too long (a run may take 30d at most)",
+        ),
+        ({"max_restarts": -1}, "--max-restarts -1: must be at least 0, not -1"),
+        (
+            {"sets": ["failure.max_restarts=2"]},
+            "--set failure.max_restarts=2: belongs to the Job; a run cannot change it (change the "
+            "spec; a run can change nodes, args, env, resources, shape, image, mounts, "
+            "max_runtime, max_restarts, suspend, logging, node_groups)",
         ),
         (
             {"nodes": ["=3"]},

@@ -12,12 +12,21 @@ from msgspec import to_builtins
 from muster.errors import InvalidInput, NotFound
 from muster.spec.decode import names
 from muster.spec.models import JobSpec, Logging, Mount, NodeGroup, Resources, StartupProbe
+from muster.spec.policies import (
+    Backoff,
+    Checkpoint,
+    DependsOn,
+    FailurePolicy,
+    FailureRule,
+    SuccessPolicy,
+)
 from muster.spec.reader import read_spec, spec_from_mapping
 from muster.spec.resolve import spec_from_json
 
+POLICIES = (DependsOn, SuccessPolicy, FailurePolicy, FailureRule, Backoff, Checkpoint)
 ALL_NAMES = [
     name
-    for model in (JobSpec, NodeGroup, Resources, Mount, StartupProbe, Logging)
+    for model in (JobSpec, NodeGroup, Resources, Mount, StartupProbe, Logging, *POLICIES)
     for name in names(model)
 ]
 

@@ -152,6 +152,106 @@ def test_fewer_replicas_than_must_succeed() -> None:
         resolved({"node_groups": {"w": {"replicas": 2}}}, job)
 
 
+POLICIES: dict[str, Any] = {
+    "command": "x",
+    "ready_timeout": "10m",
+    "hang_timeout": "5m",
+    "attempt_timeout": "2h",
+    "suspend": True,
+    "subdomain": "lab",
+    "checkpoint": {"grace": "2m"},
+    "success": {"others": "wait"},
+    "failure": {
+        "max_restarts": 3,
+        "backoff": {"max": "1m"},
+        "rules": [{"action": "fail", "exit_codes": 2}, {"name": "gone", "action": "restart_run"}],
+    },
+    "node_groups": [
+        {"name": "a", "ready_timeout": "1m", "hostname": "a-${rank}", "retries": 2},
+        {"name": "b", "depends_on": [{"group": "a"}], "node_env": {"A": "${rank}"}},
+    ],
+}
+
+
+def test_times_of_the_job_are_those_of_its_groups() -> None:
+    spec = resolved({}, POLICIES).spec
+    assert [(g.ready_timeout, g.hang_timeout) for g in spec.node_groups] == [(60, 300), (600, 300)]
+    assert (spec.ready_timeout, spec.hang_timeout) == (None, None)
+    (group,) = resolved({}, {"command": "x", "nodes": 4, "ready_timeout": 5}).spec.node_groups
+    assert (group.nodes, group.ready_timeout) == (4, 5)
+
+
+def test_policies_are_told_where_they_differ_from_what_is_usual() -> None:
+    result = resolved({}, POLICIES)
+    data = to_builtins(result.spec)
+    told = {path: setting_value(data, path) for path in result.origins}
+    usual = resolved({}, {"command": "x", "node_groups": [{"name": "a"}, {"name": "b"}]}).origins
+    assert {path: value for path, value in told.items() if path not in usual} == {
+        "attempt_timeout": 7200.0,
+        "suspend": True,
+        "subdomain": "lab",
+        "checkpoint.signal": "SIGUSR1",
+        "checkpoint.grace": 120.0,
+        "success.others": "wait",
+        "failure.max_restarts": 3,
+        "failure.backoff.max": 60.0,
+        "failure.rules[rule-1].action": "fail",
+        "failure.rules[rule-1].exit_codes": (2,),
+        "failure.rules[gone].action": "restart_run",
+        "node_groups[a].ready_timeout": 60.0,
+        "node_groups[a].hang_timeout": 300.0,
+        "node_groups[a].retries": 2,
+        "node_groups[a].hostname": "a-${rank}",
+        "node_groups[b].ready_timeout": 600.0,
+        "node_groups[b].hang_timeout": 300.0,
+        "node_groups[b].depends_on": ({"group": "a", "status": "ready"},),
+        "node_groups[b].node_env.A": "${rank}",
+    }
+    assert {result.origins[path] for path in told if path not in usual} == {"job"}
+
+
+def test_a_run_says_how_often_it_starts_again() -> None:
+    result = resolved({"max_restarts": 0, "suspend": False}, POLICIES)
+    assert (result.spec.failure.max_restarts, result.spec.suspend) == (0, False)
+    assert result.spec.failure.backoff.max == 60
+    assert result.origins["failure.max_restarts"] == "override"
+    assert result.origins["suspend"] == "override"
+
+
+def test_a_run_may_be_shorter_than_an_attempt() -> None:
+    result = resolved({"max_runtime": "1h"}, POLICIES)
+    assert (result.spec.max_runtime, result.spec.attempt_timeout) == (3600, None)
+    assert "attempt_timeout" not in result.origins
+    assert resolved({"max_runtime": "2h"}, POLICIES).spec.attempt_timeout == 7200
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"env": {"A": "1"}}, "node_groups[1].node_env.A: A is in env, too"),
+        (
+            {"logging": {"enabled": False}},
+            "node_groups[0].hang_timeout: no output can be seen to stop with logging.enabled",
+        ),
+        (
+            {"node_groups": {"b": {"replicas": 2}}},
+            "node_groups[1].hostname: ranks 1 and 2 would both be called b",
+        ),
+    ],
+)
+def test_overrides_are_held_to_the_policies(overrides: dict[str, Any], message: str) -> None:
+    groups = [POLICIES["node_groups"][0], {**POLICIES["node_groups"][1], "hostname": "b"}]
+    with pytest.raises(InvalidInput) as caught:
+        resolved(overrides, {**POLICIES, "node_groups": groups})
+    assert message in str(caught.value)
+
+
+def test_normal_form_of_policies_is_stable() -> None:
+    once = resolved({}, POLICIES).spec
+    again = resolve(spec_from_json(to_builtins(once)), overrides_from_mapping({})).spec
+    assert again == once
+
+
 LEVEL = st.dictionaries(st.sampled_from("ABC"), st.sampled_from("12"), max_size=3)
 
 

@@ -22,11 +22,13 @@ def test_others_are_shown(name: str) -> None:
 def test_hidden_however_deep() -> None:
     data = {
         "env": {"A": "1", "A_TOKEN": "2"},
-        "node_groups": [{"name": "TOKEN", "env": {"B_TOKEN": "3"}}],
+        "node_groups": [{"name": "TOKEN", "env": {"B_TOKEN": "3"}, "node_env": {"C_TOKEN": "4"}}],
         "args": ("TOKEN",),
     }
     assert hidden(data) == {
         "env": {"A": "1", "A_TOKEN": HIDDEN},
-        "node_groups": [{"name": "TOKEN", "env": {"B_TOKEN": HIDDEN}}],
+        "node_groups": [
+            {"name": "TOKEN", "env": {"B_TOKEN": HIDDEN}, "node_env": {"C_TOKEN": HIDDEN}}
+        ],
         "args": ["TOKEN"],
     }

@@ -16,6 +16,7 @@ from muster.spec.models import (
     Resources,
     RunOverrides,
 )
+from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
 
 
@@ -42,6 +43,22 @@ from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
         (JobSpec, "gpus", "it belongs below resources: {gpus: ...}"),
         (JobSpec, "ocpus", 'did you mean "cpus"? it belongs below resources: {cpus: ...}'),
         (NodeGroup, "max_runtime", "it belongs to the whole job: at the top of the spec"),
+        (JobSpec, "failurePolicy", 'did you mean "failure"?'),
+        (JobSpec, "max_restarts", "it belongs below failure: {max_restarts: ...}"),
+        (
+            JobSpec,
+            "restarts",
+            'did you mean "max_restarts"? it belongs below failure: {max_restarts: ...}',
+        ),
+        (FailurePolicy, "restartStrategy", 'did you mean "strategy"?'),
+        (
+            FailurePolicy,
+            "exit_codes",
+            "it belongs to a rule: failure: {rules: [{action: fail, exit_codes: ...}]}",
+        ),
+        (NodeGroup, "backoffLimit", 'did you mean "retries"?'),
+        (NodeGroup, "activeDeadlineSeconds", 'did you mean "timeout"?'),
+        (SuccessPolicy, "operator", 'did you mean "when"?'),
         (Logging, "zzz", "there are: enabled, directory"),
         (Resources, "bogus", "there are: cpus, memory, gpus"),
     ],

@@ -40,6 +40,10 @@ class _Args(click.Command):
 @click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
 @click.option("--network", help="shared or isolated.")
 @click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled.")
+@click.option("--max-restarts", type=int, metavar="N", help="Restarts after failures, at most.")
+@click.option(
+    "--suspend", is_flag=True, help="Accept it suspended; `muster runs resume` starts it."
+)
 @click.option(
     "--mount",
     multiple=True,
@@ -96,6 +100,8 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         nodes=options["nodes"],
         env=options["env"],
         max_runtime=options["max_runtime"],
+        max_restarts=options["max_restarts"],
+        suspend=options["suspend"],
         mounts=options["mount"],
         sets=options["sets"],
         args=after if target is not None else None,

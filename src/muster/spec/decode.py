@@ -77,6 +77,7 @@ def _shorthand(model: type[msgspec.Struct]) -> str:
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
     """The value, or None if it is wrong. Nothing that is right is None."""
     plain, _, metas = unwrap(kind)
+    said = data
     for meta in metas:
         parse: Callable[[Any], Any] | None = (meta.extra or {}).get("parse")
         if parse is not None:
@@ -92,7 +93,7 @@ def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
         return _list(inner[0], data, path, problems)
     if get_origin(plain) is dict:
         return _mapping(inner[0], inner[1], data, path, problems)
-    return _leaf(kind, plain, data, path, problems)
+    return _leaf(kind, plain, data, path, problems, said)
 
 
 def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
@@ -121,7 +122,8 @@ def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]
     return made
 
 
-def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem]) -> Any:
+def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem], said: Any) -> Any:
+    """said: what `data` was made of."""
     if get_origin(plain) is Literal:
         if data in (allowed := list(get_args(plain))):
             return data
@@ -131,7 +133,7 @@ def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem]) 
         value = msgspec.convert(data, kind)
         _check_storable(value)
     except msgspec.ValidationError as error:
-        problems.append(Problem(path, _friendly(str(error), data), _quoting(plain, data)))
+        problems.append(Problem(path, _friendly(str(error), said), _quoting(plain, data)))
     except Refused as error:
         problems.append(Problem(path, error.message, error.hint))
     else:

@@ -1,125 +1,44 @@
 """What a user asks for: the spec, its defaults and the rules each field obeys by itself.
 
 Rules between fields are in `spec.rules`. How input becomes these classes, with every error at
-once, is in `spec.decode`; what a field accepts besides its own type stands here, beside it, in
-`Meta(extra={"parse": ...})`. The docstrings' field texts end up in docs/spec.md and in the JSON
-Schema.
+once, is in `spec.decode`; what a field accepts besides its own type is in `spec.values`. What is
+said about a run's life is in `spec.policies`. The docstrings' field texts end up in docs/spec.md
+and in the JSON Schema.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
-import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
 from muster.spec.policies import (
-    TEXT_OR_NUMBER,
     Checkpoint,
     DependsOn,
-    Duration,
     FailurePolicy,
     SuccessPolicy,
 )
-from muster.spec.quantities import parse_duration, parse_size
-from muster.spec.wording import Refused, short
+from muster.spec.values import (
+    MAX_RUNTIME,
+    Count,
+    Duration,
+    Env,
+    GroupName,
+    JobName,
+    Label,
+    Limit,
+    Positive,
+    Processes,
+    Runtime,
+    Size,
+    Tags,
+    Text,
+    Words,
+)
 
-#: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
-MAX_RUNTIME = 30 * 86400.0
-#: OCI: custom environment variables, characters of all keys and values together.
-MAX_ENV_CHARACTERS = 20_000
-#: Nodes of one run: more is a typing mistake, better told than tried.
-MAX_NODES = 100_000
 #: What the one group of `nodes: N` is called.
 DEFAULT_GROUP = "workers"
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def _runtime(value: Any) -> float:
-    seconds = parse_duration(value)
-    if seconds == 0:
-        raise Refused(f"{short(value)} is no time at all", "at most 30d, the default")
-    if seconds > MAX_RUNTIME:
-        raise Refused(f"{short(value)} is too long", "a run may take 30d at most")
-    return seconds
-
-
-def _scalar(value: Any) -> Any:
-    """YAML's own scalars as the text a program would expect."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, (int, float)) else value
-
-
-def _words(value: Any) -> Any:
-    if not isinstance(value, (str, int, float)):
-        return value
-    try:
-        return shlex.split(_scalar(value))
-    except ValueError:
-        hint = "close it, or write a list of words"
-        raise Refused(f"{short(value)} has a quote that is not closed", hint) from None
-
-
-def _env_name(name: str) -> str:
-    if not _ENV_NAME.fullmatch(name):
-        hint = "use letters, digits and _, not starting with a digit"
-        raise Refused(f"{short(name)} cannot name an environment variable", hint)
-    return name
-
-
-def _group_name(name: Any) -> Any:
-    if isinstance(name, str) and not (_GROUP_NAME.fullmatch(name) and len(name) <= 40):
-        hint = "use up to 40 lower-case letters, digits and -, from a letter to a letter or digit"
-        raise Refused(f"{short(name)} is not a name for a group", hint)
-    return name
-
-
-def _job_name(name: Any) -> Any:
-    if isinstance(name, str) and not (_JOB_NAME.fullmatch(name) and len(name) <= 255):
-        hint = "use up to 255 letters, digits, . _ and -, starting with a letter or digit"
-        raise Refused(f"{short(name)} is not a name for a job", hint)
-    return name
-
-
-_SCALARS = {"type": ["string", "number", "boolean"]}
-
-#: Types that accept more than they are: `parse` makes the one of the other, and
-#: `extra_json_schema` is the whole of what may be written.
-Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=TEXT_OR_NUMBER)]
-Size = Annotated[
-    int, Meta(gt=0, extra={"parse": parse_size}, extra_json_schema={"type": ["string", "integer"]})
-]
-_Word = Annotated[str, Meta(extra={"parse": _scalar})]
-Words = Annotated[
-    tuple[_Word, ...],
-    Meta(
-        extra={"parse": _words},
-        extra_json_schema={"type": ["string", "number", "boolean", "array"], "items": _SCALARS},
-    ),
-]
-_EnvName = Annotated[str, Meta(extra={"parse": _env_name})]
-Env = Annotated[
-    dict[_EnvName, _Word],
-    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
-]
-Tags = Annotated[
-    dict[str, _Word],
-    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
-]
-Text = Annotated[str, Meta(min_length=1)]
-GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
-JobName = Annotated[str, Meta(extra={"parse": _job_name})]
-Count = Annotated[int, Meta(ge=1)]
-Limit = Annotated[Duration, Meta(gt=0)]
-Positive = Annotated[float, Meta(gt=0)]
-#: More than any shape has CPUs: beyond it, it is a typing mistake.
-Processes = Annotated[int, Meta(ge=1, le=1024)]
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -209,9 +128,10 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
         limit but the run's.
     retries: So many failed nodes of a replica are started again alone, before it has failed.
     timeout: A replica that has not ended after so long has failed.
-    ready_timeout: So has one that is not ready after so long.
-    hang_timeout: So has one with a node that has written nothing for so long.
-    hostname: Name of each node, with placeholders as in node_env. Default: node-${rank}.
+    ready_timeout: A replica that is not ready after so long has failed.
+    hang_timeout: A node that has written nothing for so long has failed.
+    hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index} and
+        ${run.name}. Default: node-${rank}.
     node_env: Environment variables with a value of their own on each node: ${rank}, ${group},
         ${replica}, ${index}, ${attempt}, ${run.name}, ${run.id}, ${address}, ${hostname}.
     """
@@ -306,7 +226,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     ttl_after_finished: Annotated[Duration, Meta(ge=0)] | None = None
     keep_attempts: Count | None = None
     suspend: bool = False
-    subdomain: Text | None = None
+    subdomain: Label | None = None
     startup_probe: StartupProbe | None = None
     min_success: Annotated[int, Meta(ge=0)] | None = None
     logging: Logging = Logging()

@@ -32,6 +32,8 @@ def overrides_from_flags(
     nodes: Sequence[str] = (),
     env: Sequence[str] = (),
     max_runtime: str | None = None,
+    max_restarts: int | None = None,
+    suspend: bool = False,
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
     args: Sequence[str] | None = None,
@@ -54,6 +56,10 @@ def overrides_from_flags(
         flags.mounts(mounts)
     if max_runtime is not None:
         flags.put(f"--max-runtime {max_runtime}", ["max_runtime"], max_runtime)
+    if max_restarts is not None:
+        flags.put(f"--max-restarts {max_restarts}", ["max_restarts"], max_restarts)
+    if suspend:
+        flags.put("--suspend", ["suspend"], True)
     if args is not None:
         flags.put("--", ["args"], list(args))
     found: list[Problem] = []

@@ -12,13 +12,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from muster.spec.quantities import parse_duration
+from muster.spec.values import Duration, Text
 from muster.spec.wording import Refused, short
 
-TEXT_OR_NUMBER = {"type": ["string", "number"]}
-#: 90, 90s, 1.5h: becomes seconds.
-Duration = Annotated[float, Meta(extra={"parse": parse_duration}, extra_json_schema=TEXT_OR_NUMBER)]
-_Text = Annotated[str, Meta(min_length=1)]
 #: JobSet: failurePolicy.rules.name, and what runs and groups may be called besides.
 _RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._,:-]*")
 
@@ -29,7 +25,7 @@ def _exit_codes(value: Any) -> Any:
         return value
     codes: list[int] = []
     for item in value if isinstance(value, (list, tuple)) else str(value).split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(item))
+        match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", str(item))
         if match is None:
             raise Refused(f"{short(item)} is no exit code", "write 137, or 1-9 for a range")
         first, last = int(match[1]), int(match[2] or match[1])
@@ -108,7 +104,7 @@ class DependsOn(Struct, frozen=True, kw_only=True):
     status: ready: all its nodes are up, or have ended. complete: it has succeeded.
     """
 
-    group: _Text
+    group: Text
     status: Literal["ready", "complete"] = "ready"
 
 
@@ -122,7 +118,7 @@ class SuccessPolicy(Struct, frozen=True, kw_only=True):
     """
 
     when: Literal["all", "any"] = "all"
-    groups: tuple[_Text, ...] = ()
+    groups: tuple[Text, ...] = ()
     others: Literal["stop", "wait"] = "stop"
 
 
@@ -147,8 +143,8 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     """What to do about some failures. The first rule that fits one decides; within a rule, the
     earliest failure. Everything it says must fit; what it leaves out fits always.
 
-    name: For messages. Default: rule-1, rule-2, ...
     action: What to do.
+    name: For messages. Default: rule-1, rule-2, ...
     groups: The failed node is of one of these groups.
     exit_codes: It exited with one of these: 137, or "1-9".
     signals: One of these signals ended it.
@@ -161,7 +157,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
 
     action: ActionName
     name: RuleName | None = None
-    groups: tuple[_Text, ...] = ()
+    groups: tuple[Text, ...] = ()
     exit_codes: ExitCodes = ()
     signals: tuple[SignalName, ...] = ()
     reasons: tuple[ReasonName, ...] = ()

@@ -5,26 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
-from muster.spec.models import (
-    MAX_ENV_CHARACTERS,
-    MAX_NODES,
-    JobSpec,
-    Mount,
-    NodeGroup,
-    StartupProbe,
-)
+from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.name_rules import bad_hostnames, name_conflicts
+from muster.spec.order_rules import order_conflicts
+from muster.spec.policy_rules import policy_conflicts, policy_gaps
+from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
 
 
 def check(spec: JobSpec) -> list[Problem]:
     """What is wrong with a spec as it was written."""
-    return [*_missing(spec), *_numbers(spec), *conflicts(spec)]
+    return [
+        *_missing(spec),
+        *_numbers(spec),
+        *policy_gaps(spec),
+        *bad_hostnames(spec),
+        *conflicts(spec),
+    ]
 
 
 def conflicts(spec: JobSpec) -> list[Problem]:
     """Things that are there and exclude each other: true even of a spec that was read in part."""
-    return [*_job(spec), *_duplicates(spec), *_groups(spec)]
+    return [
+        *_job(spec),
+        *_duplicates(spec),
+        *_groups(spec),
+        *order_conflicts(spec),
+        *policy_conflicts(spec),
+        *name_conflicts(spec),
+    ]
 
 
 def _missing(spec: JobSpec) -> Iterator[Problem]:
@@ -94,7 +104,7 @@ def _groups(spec: JobSpec) -> Iterator[Problem]:
         path = f"node_groups[{number}]"
         yield from _own(f"{path}.", group)
         if not too_long:  # a group cannot help what the job gives it
-            yield from _env(f"{path}.env", {**spec.env, **group.env})
+            yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
 
 

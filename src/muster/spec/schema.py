@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from muster.spec import models, policies
+from muster.spec import models, policies, values
 from muster.spec.decode import unwrap
 from muster.spec.quantities import format_duration
 
@@ -24,6 +24,12 @@ _MODELS = (
     models.Resources,
     models.Mount,
     models.StartupProbe,
+    policies.DependsOn,
+    policies.SuccessPolicy,
+    policies.FailurePolicy,
+    policies.FailureRule,
+    policies.Backoff,
+    policies.Checkpoint,
     models.Logging,
     models.RunOverrides,
     models.GroupOverrides,
@@ -46,20 +52,22 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = summary
         definition["additionalProperties"] = False
         for info in fields(model):
-            property_ = _accepted(info) or definition["properties"][info.encode_name]
+            property_ = _accepted(info.type) or definition["properties"][info.encode_name]
             property_["description"] = texts[info.encode_name]
             definition["properties"][info.encode_name] = property_
     return schema
 
 
-def _accepted(info: FieldInfo) -> dict[str, Any] | None:
-    """What may be written for a field that accepts more than its type; None for all others."""
-    _, optional, metas = unwrap(info.type)
+def _accepted(kind: Any) -> dict[str, Any] | None:
+    """What may be written where more is accepted than the type; None for all others."""
+    plain, optional, metas = unwrap(kind)
     for meta in metas:
         if meta.extra_json_schema is not None:
             kinds = meta.extra_json_schema["type"]
             listed = kinds if isinstance(kinds, list) else [kinds]
             return {**meta.extra_json_schema, "type": [*listed, "null"] if optional else kinds}
+    if get_origin(plain) is tuple and (items := _accepted(get_args(plain)[0])) is not None:
+        return {"type": "array", "items": items}
     return None
 
 
@@ -125,16 +133,20 @@ def _default(info: FieldInfo) -> str:
 
 
 def _is_duration(kind: Any) -> bool:
-    return kind in (policies.Duration, models.Runtime) or (
+    return kind in (values.Duration, values.Runtime) or (
         get_origin(kind) is Annotated and get_args(kind)[0] is float and "parse" in str(kind)
     )
 
 
 def _type(kind: Any) -> str:
     for known, text in (
-        (models.Words, "text or list of text"),
-        (models.Size, "size"),
-        (models.Env, "mapping of names to text"),
+        (values.Words, "text or list of text"),
+        (values.Size, "size"),
+        (values.Env, "mapping of names to text"),
+        (policies.ExitCodes, "list of exit codes"),
+        (policies.SignalName, "signal"),
+        (tuple[policies.SignalName, ...], "list of signals"),
+        (tuple[policies.Pattern, ...], "list of regular expressions"),
     ):
         if kind == known:
             return text

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
-from muster.spec.models import Positive, Size
 from muster.spec.places import placed
 from muster.spec.quantities import parse_size
+from muster.spec.values import Positive, Size
 from muster.spec.wording import close_to, say
 from muster.spec.yaml import load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from muster.errors import Problem
-from muster.spec import models
+from muster.spec import models, policies
 from muster.spec.decode import names
 from muster.spec.wording import close_to
 
@@ -67,11 +67,37 @@ _NEIGHBOURS = {
     "failure_threshold": "threshold",
     "port": "tcp",
     "delay": "initial_delay",
+    "success_policy": "success",
+    "failure_policy": "failure",
+    "restart_policy": "failure",
+    "depends": "depends_on",
+    "needs": "depends_on",
+    "after": "depends_on",
+    "backoff_limit": "retries",
+    "active_deadline_seconds": "timeout",
+    "attempts": "max_restarts",
+    "restarts": "max_restarts",
+    "restart_strategy": "strategy",
+    "backoff_policy": "backoff",
+    "ttl": "ttl_after_finished",
+    "ttl_seconds_after_finished": "ttl_after_finished",
+    "host_name": "hostname",
+    "host": "hostname",
+    "target_replicated_jobs": "groups",
+    "on_exit_codes": "exit_codes",
+    "exit_code": "exit_codes",
+    "reason": "reasons",
+    "message": "messages",
+    "counted": "count",
+    "operator": "when",
 }
 
 #: Where else a field may belong, and how that is said.
 _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (models.JobSpec, "to the whole job: at the top of the spec"),
+    (policies.FailurePolicy, "below failure: {{{name}: ...}}"),
+    (policies.SuccessPolicy, "below success: {{{name}: ...}}"),
+    (policies.FailureRule, "to a rule: failure: {{rules: [{{action: fail, {name}: ...}}]}}"),
     (models.NodeGroup, "to a group: node_groups: [{{name: workers, {name}: ...}}]"),
     (models.Resources, "below resources: {{{name}: ...}}"),
     (models.StartupProbe, "below startup_probe: {{{name}: ...}}"),

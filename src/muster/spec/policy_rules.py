@@ -1,0 +1,106 @@
+"""Rules for success, failure and time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from muster.errors import Problem
+from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
+from muster.spec.policies import FailureRule, named_rules
+from muster.spec.quantities import format_duration as _time
+from muster.spec.wording import suggestion
+
+#: Reasons for which Muster ends a node, or has lost it: no exit code is the program's own.
+_WITHOUT_EXIT = ("not_started", "node_lost", "startup_timeout", "deadline", "hang")
+_UNHEARD = ("SIGKILL", "SIGSTOP")
+_CONDITIONS = ("groups", "exit_codes", "signals", "reasons", "messages")
+
+
+def policy_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    """Things that are there and exclude each other."""
+    yield from _times(spec)
+    if spec.checkpoint is not None and spec.checkpoint.signal in _UNHEARD:
+        text = f"{spec.checkpoint.signal} cannot be caught: there would be no time to save anything"
+        yield Problem("checkpoint.signal", text, "use one such as SIGUSR1")
+    seen: dict[str, int] = {}
+    for number, (rule, name) in enumerate(named_rules(spec.failure.rules)):
+        path = f"failure.rules[{number}]"
+        if name in seen:
+            text = f"{name!r} is the name of failure.rules[{seen[name]}] already"
+            yield Problem(f"{path}.name", text, "rule names are unique")
+        seen.setdefault(name, number)
+        yield from _rule(path, rule)
+
+
+def policy_gaps(spec: JobSpec) -> Iterator[Problem]:
+    """What is wrong given that everything else could be read."""
+    known = [group.name for group in spec.node_groups] or [DEFAULT_GROUP]
+    yield from _groups("success.groups", spec.success.groups, known)
+    least = [group.min_success for group in spec.node_groups] or [spec.min_success]
+    if spec.success.when == "any" and not spec.success.groups and not any(n != 0 for n in least):
+        text = "any of none: every group has min_success 0"
+        yield Problem("success.when", text, "name the groups it is about in success.groups")
+    rules = spec.failure.rules
+    for number, rule in enumerate(rules):
+        yield from _groups(f"failure.rules[{number}].groups", rule.groups, known)
+        before = next((n for n in range(number) if _covers(rules[n], rule)), None)
+        if before is not None:
+            text = f"is never reached: all it fits is decided by failure.rules[{before}]"
+            yield Problem(f"failure.rules[{number}]", text, "put it before that one, or remove it")
+    wait = spec.failure.backoff
+    if wait.initial > wait.max:
+        text = f"{_time(wait.initial)} is longer than max, {_time(wait.max)}"
+        yield Problem("failure.backoff.initial", text, "make it shorter, or max longer")
+
+
+def _times(spec: JobSpec) -> Iterator[Problem]:
+    if spec.attempt_timeout is not None and spec.attempt_timeout > spec.max_runtime:
+        text = f"{_time(spec.attempt_timeout)} is longer than max_runtime, "
+        text += _time(spec.max_runtime)
+        yield Problem("attempt_timeout", text, "make it shorter: a run may have several attempts")
+    levels: list[tuple[str, JobSpec | NodeGroup]] = [
+        ("", spec),
+        *((f"node_groups[{n}].", g) for n, g in enumerate(spec.node_groups)),
+    ]
+    for prefix, level in levels:
+        if level.hang_timeout is not None and not spec.logging.enabled:
+            text = "no output can be seen to stop with logging.enabled: false"
+            yield Problem(f"{prefix}hang_timeout", text, "keep the one you mean")
+    for number, group in enumerate(spec.node_groups):
+        own = group.ready_timeout is not None
+        ready = group.ready_timeout if own else spec.ready_timeout
+        if group.timeout is not None and ready is not None and ready > group.timeout:
+            text = f"{_time(ready)} is longer than the timeout of group {group.name}, "
+            text += _time(group.timeout)
+            path = f"node_groups[{number}].ready_timeout" if own else "ready_timeout"
+            yield Problem(path, text, "a replica has to be up before it has to end")
+
+
+def _rule(path: str, rule: FailureRule) -> Iterator[Problem]:
+    if rule.action == "fail":
+        if not rule.count:
+            text = "says nothing beside action: fail, which restarts nothing"
+            yield Problem(f"{path}.count", text, "remove it, or choose another action")
+        if rule.max_restarts is not None:
+            text = "says nothing beside action: fail, which restarts nothing"
+            yield Problem(f"{path}.max_restarts", text, "remove it, or choose another action")
+    for name in ("exit_codes", "signals"):
+        never = [reason for reason in rule.reasons if reason in _WITHOUT_EXIT]
+        if getattr(rule, name) and never:
+            text = f"{never[0]} says nothing of {name}: both together never fit"
+            yield Problem(f"{path}.reasons", text, f"make {never[0]} a rule of its own")
+
+
+def _covers(before: FailureRule, rule: FailureRule) -> bool:
+    """Whether the one before fits whatever `rule` fits."""
+    pairs = [(getattr(before, name), getattr(rule, name)) for name in _CONDITIONS]
+    return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
+
+
+def _groups(path: str, names: Sequence[str], known: Sequence[str]) -> Iterator[Problem]:
+    for number, name in enumerate(names):
+        if name not in known:
+            text = f"no group named {name!r}"
+            yield Problem(f"{path}[{number}]", text, suggestion(name, known))
+        elif name in names[:number]:
+            yield Problem(f"{path}[{number}]", f"{name} is listed twice", "remove one")

@@ -1,0 +1,129 @@
+"""What single fields take: types that accept more than they are, and the texts they refuse.
+
+What a field accepts besides its own type is in `Meta(extra={"parse": ...})`, which makes the one of
+the other; `extra_json_schema` is the whole of what may be written.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from muster.spec.quantities import parse_duration, parse_size
+from muster.spec.wording import Refused, short
+
+#: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
+MAX_RUNTIME = 30 * 86400.0
+#: OCI: custom environment variables, characters of all keys and values together.
+MAX_ENV_CHARACTERS = 20_000
+#: Nodes of one run: more is a typing mistake, better told than tried.
+MAX_NODES = 100_000
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+LABEL_HINT = "use up to 63 lower-case letters, digits and -, from a letter or digit to another"
+
+
+def _runtime(value: Any) -> float:
+    seconds = parse_duration(value)
+    if seconds == 0:
+        raise Refused(f"{short(value)} is no time at all", "at most 30d, the default")
+    if seconds > MAX_RUNTIME:
+        raise Refused(f"{short(value)} is too long", "a run may take 30d at most")
+    return seconds
+
+
+def _scalar(value: Any) -> Any:
+    """YAML's own scalars as the text a program would expect."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def _words(value: Any) -> Any:
+    if not isinstance(value, (str, int, float)):
+        return value
+    try:
+        return shlex.split(_scalar(value))
+    except ValueError:
+        hint = "close it, or write a list of words"
+        raise Refused(f"{short(value)} has a quote that is not closed", hint) from None
+
+
+def _env_name(name: str) -> str:
+    if not _ENV_NAME.fullmatch(name):
+        hint = "use letters, digits and _, not starting with a digit"
+        raise Refused(f"{short(name)} cannot name an environment variable", hint)
+    return name
+
+
+def _group_name(name: Any) -> Any:
+    if isinstance(name, str) and not (_GROUP_NAME.fullmatch(name) and len(name) <= 40):
+        hint = "use up to 40 lower-case letters, digits and -, from a letter to a letter or digit"
+        raise Refused(f"{short(name)} is not a name for a group", hint)
+    return name
+
+
+def _job_name(name: Any) -> Any:
+    if isinstance(name, str) and not (_JOB_NAME.fullmatch(name) and len(name) <= 255):
+        hint = "use up to 255 letters, digits, . _ and -, starting with a letter or digit"
+        raise Refused(f"{short(name)} is not a name for a job", hint)
+    return name
+
+
+_TEXT_OR_NUMBER = {"type": ["string", "number"]}
+
+
+def is_label(text: str) -> bool:
+    """Whether it can be a part of a host name (RFC 1123)."""
+    return len(text) <= 63 and _LABEL.fullmatch(text) is not None
+
+
+def _label(value: Any) -> Any:
+    if isinstance(value, str) and not is_label(value):
+        raise Refused(f"{short(value)} cannot be part of a host name", LABEL_HINT)
+    return value
+
+
+_SCALARS = {"type": ["string", "number", "boolean"]}
+
+#: 90, 90s, 1.5h: becomes seconds.
+Duration = Annotated[
+    float, Meta(extra={"parse": parse_duration}, extra_json_schema=_TEXT_OR_NUMBER)
+]
+Runtime = Annotated[float, Meta(extra={"parse": _runtime}, extra_json_schema=_TEXT_OR_NUMBER)]
+Size = Annotated[
+    int, Meta(gt=0, extra={"parse": parse_size}, extra_json_schema={"type": ["string", "integer"]})
+]
+_Word = Annotated[str, Meta(extra={"parse": _scalar})]
+Words = Annotated[
+    tuple[_Word, ...],
+    Meta(
+        extra={"parse": _words},
+        extra_json_schema={"type": ["string", "number", "boolean", "array"], "items": _SCALARS},
+    ),
+]
+_EnvName = Annotated[str, Meta(extra={"parse": _env_name})]
+Env = Annotated[
+    dict[_EnvName, _Word],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
+]
+Tags = Annotated[
+    dict[str, _Word],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
+]
+Text = Annotated[str, Meta(min_length=1)]
+GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
+JobName = Annotated[str, Meta(extra={"parse": _job_name})]
+Label = Annotated[str, Meta(extra={"parse": _label})]
+Count = Annotated[int, Meta(ge=1)]
+#: A time after which something is over.
+Limit = Annotated[Duration, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0)]
+#: More than any shape has CPUs: beyond it, it is a typing mistake.
+Processes = Annotated[int, Meta(ge=1, le=1024)]
