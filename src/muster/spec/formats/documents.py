@@ -1,0 +1,105 @@
+"""A file of several YAML documents, each with the lines of its paths; and what was forgotten in
+it: templates nobody rendered, `<placeholders>` nobody filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from muster.errors import InvalidInput, Problem
+from muster.spec.places import Lines
+from muster.spec.wording import short
+from muster.spec.yaml import load
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEMPLATE = re.compile(r"\{\{|\{%")
+#: In programs, braces may be the program's own.
+_HELM = re.compile(r"\{\{-?\s*(\.(Values|Release|Chart|Files|Capabilities)\b|include\b|template\b)")
+_PROGRAM = re.compile(r".*\.(command|args|env)(\[\d+\])?(\.value)?")
+_FORGOTTEN = re.compile(r"<[A-Za-z][^<>\n]*>")
+_RENDER = "render it first: `helm template`, `kustomize build` or whatever fills it in"
+
+
+class Document(Struct, frozen=True):
+    """One document: its data, and the line of every path."""
+
+    data: Any
+    lines: Lines
+    source: str
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.source}:{self.lines.get('', 1)}"
+
+
+def documents(text: str, source: str) -> list[Document]:
+    """The documents of a file, less the empty ones. Raises InvalidInput."""
+    try:
+        # libyaml does not tell templates from broken YAML, but a template is what it is then
+        parts = [_document(part, source) for part in _parts(text, source)]
+    except InvalidInput:
+        for number, line in enumerate(text.splitlines(), 1):
+            if _TEMPLATE.search(line):
+                what = f"a template that was not rendered: {short(line.strip())}"
+                raise InvalidInput(Problem("", what, _RENDER, f"{source}:{number}")) from None
+        raise
+    return [part for part in parts if part.data is not None]
+
+
+def _document(text: str, source: str) -> Document:
+    data, lines = load(text, source)
+    return Document(data, lines, source)
+
+
+def _parts(text: str, source: str) -> Iterator[str]:
+    """Each document, at the lines where it stands in the file."""
+    rows = text.splitlines(keepends=True)
+    starts: list[int] = []
+    try:
+        starts += [
+            event.start_mark.line
+            for event in yaml.parse(text, Loader=_Loader)
+            if isinstance(event, yaml.DocumentStartEvent) and event.start_mark is not None
+        ]
+    except yaml.YAMLError:
+        load(text, source)  # says what is wrong in its own words
+        raise
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        part = "".join(rows[start:end])
+        if _holds_something(part):
+            yield "\n" * start + part
+
+
+def _holds_something(part: str) -> bool:
+    return any(
+        (line.strip() and not line.lstrip().startswith(("#", "---", "...")))
+        or line.startswith("--- ")
+        for line in part.splitlines()
+    )
+
+
+def forgotten(data: Any, path: str = "") -> Iterator[Problem]:
+    """Templates and placeholders that are left in values."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if key == "image" and "in-place-restart-agent" in str(data.get("name")):
+                continue  # the agent is not run, so nobody needs its image
+            yield from forgotten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list):
+        for number, value in enumerate(data):
+            yield from forgotten(value, f"{path}[{number}]")
+    elif isinstance(data, str):
+        yield from _forgotten(data, path)
+
+
+def _forgotten(text: str, path: str) -> Iterator[Problem]:
+    template = _HELM if _PROGRAM.fullmatch(path) else _TEMPLATE
+    if template.search(text):
+        yield Problem(path, f"a template that was not rendered: {short(text)}", _RENDER)
+    elif _FORGOTTEN.fullmatch(text) or (path.endswith(".image") and _FORGOTTEN.search(text)):
+        yield Problem(path, f"{short(text)} was not filled in", "write what belongs there")

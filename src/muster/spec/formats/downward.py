@@ -1,0 +1,174 @@
+"""What a pod can ask about itself (Kubernetes: the downward API), and what JobSet tells it there.
+
+JobSet puts each of its facts on pods as a label and as an annotation of the same name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from muster.spec.formats.jobset_model import JobSet, ReplicatedJob
+from muster.spec.formats.jobset_rules import coordinator_endpoint
+from muster.spec.formats.kubernetes import Container, ResourceFieldRef
+from muster.spec.formats.quantity import parse_quantity
+from muster.spec.formats.value import Value
+from muster.spec.wording import Refused, close_to, short
+
+JOBSET = "jobset.sigs.k8s.io/"
+INDEX_KEYS = ("batch.kubernetes.io/job-completion-index",)
+_JOB_NAME_KEYS = ("batch.kubernetes.io/job-name", "job-name")
+_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+_RESOURCE = re.compile(r"(limits|requests)\.(.+)")
+_NUMBERED = "write the number for each replicated Job by hand, or give this one a single replica"
+
+#: What is the same question everywhere, whichever pod asks.
+FIELDS: Mapping[str, Value] = {
+    "metadata.name": Value("${hostname}", per_node=True),
+    "metadata.uid": Value("${run.id}-${rank}", per_node=True),
+    "status.podIP": Value("${address}", per_node=True),
+    "status.podIPs": Value("${address}", per_node=True),
+    "status.hostIP": Value("${address}", per_node=True),
+    "status.hostIPs": Value("${address}", per_node=True),
+    "spec.nodeName": Value("localhost"),
+}
+
+
+class Pod(Struct, frozen=True):
+    """Who asks: a pod of this replicated Job."""
+
+    jobset: JobSet
+    rj: ReplicatedJob
+
+    @property
+    def namespace(self) -> str:
+        return self.jobset.metadata.namespace or "default"
+
+    def field(self, path: str) -> Value:
+        """The answer to a `fieldRef`. Raises Refused if there is none."""
+        template = self.rj.template.spec.template
+        if path in FIELDS:
+            return FIELDS[path]
+        if path == "metadata.namespace":
+            return Value(self.namespace)
+        if path == "spec.serviceAccountName":
+            return Value(template.spec.service_account_name)
+        match = _KEY.fullmatch(path)
+        if match is None:
+            known = [*FIELDS, "metadata.namespace", "spec.serviceAccountName"]
+            close = close_to(path, known)
+            every = ", ".join([*known, "metadata.labels['KEY']", "metadata.annotations['KEY']"])
+            hint = f'did you mean "{close[0]}"?' if close else f"there are: {every}"
+            raise Refused(f"{short(path)} is nothing a pod can ask", hint)
+        kind, key = match.groups()
+        own = template.metadata.labels if kind == "labels" else template.metadata.annotations
+        return Value(own[key]) if key in own else self._given(key, kind)
+
+    def _given(self, key: str, kind: str) -> Value:
+        """A label or annotation that is not in the manifest."""
+        indexed = self.rj.template.spec.completion_mode == "Indexed"
+        if key in INDEX_KEYS and indexed:
+            return Value("${index}", per_node=True)
+        if key in _JOB_NAME_KEYS:
+            return Value(f"{self.jobset.name}-{self.rj.name}-${{replica}}", per_node=True)
+        name = key.removeprefix(JOBSET) if key.startswith(JOBSET) else ""
+        if name in _FACTS:
+            return _FACTS[name](self)
+        close = close_to(key, [*(JOBSET + fact for fact in _FACTS), *INDEX_KEYS], cutoff=0.8)
+        hint = f'did you mean "{close[0]}"?' if close else f"add it to the pod template's {kind}"
+        raise Refused(f"pods have no {kind.rstrip('s')} {short(key)}", hint)
+
+    def before(self, *, in_group: bool) -> int:
+        """Jobs of replicated Jobs that come earlier."""
+        count = 0
+        for other in self.jobset.spec.replicated_jobs:
+            if other is self.rj:
+                break
+            if not in_group or other.group_name == self.rj.group_name:
+                count += other.replicas
+        return count
+
+    def total(self, *, in_group: bool) -> Value:
+        """Jobs in all."""
+        return Value(
+            str(
+                sum(
+                    other.replicas
+                    for other in self.jobset.spec.replicated_jobs
+                    if not in_group or other.group_name == self.rj.group_name
+                )
+            )
+        )
+
+    def number(self, *, in_group: bool) -> Value:
+        """The Job's number among all. Raises Refused where no placeholder tells it."""
+        first = self.before(in_group=in_group)
+        if self.rj.replicas == 1:
+            return Value(str(first))
+        if first == 0:
+            return Value("${replica}", per_node=True)
+        name = "job-group-index" if in_group else "job-global-index"
+        text = f"{name} differs from Job to Job here, and starts at {first}"
+        raise Refused(f"{text}, which Muster cannot count", _NUMBERED)
+
+    def key(self) -> Value:
+        """JobSet: SHA-1 of the Job's name with its namespace."""
+        if self.rj.replicas > 1:
+            text = "job-key differs from Job to Job here, which Muster cannot tell"
+            raise Refused(text, "use metadata.uid, or the label job-name")
+        name = f"{self.namespace}/{self.jobset.name}-{self.rj.name}-0"
+        return Value(hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest())
+
+    def coordinator(self) -> Value:
+        """The coordinator's address."""
+        endpoint = coordinator_endpoint(self.jobset)
+        if not endpoint:
+            raise Refused("there is no coordinator", "name one in spec.coordinator")
+        return Value(endpoint)
+
+
+def _retried(_: Pod) -> Value:
+    text = "job-restart-attempt counts the restarts of one Job, which Muster does not tell it"
+    raise Refused(text, "use restart-attempt")
+
+
+_FACTS: Mapping[str, Callable[[Pod], Value]] = {
+    "jobset-name": lambda pod: Value(pod.jobset.name),
+    "jobset-uid": lambda _: Value("${run.id}", per_node=True),
+    "replicatedjob-name": lambda _: Value("${group}", per_node=True),
+    "replicatedjob-replicas": lambda pod: Value(str(pod.rj.replicas)),
+    "job-index": lambda _: Value("${replica}", per_node=True),
+    "job-global-index": lambda pod: pod.number(in_group=False),
+    "global-replicas": lambda pod: pod.total(in_group=False),
+    "group-name": lambda pod: Value(pod.rj.group_name),
+    "job-group-index": lambda pod: pod.number(in_group=True),
+    "group-replicas": lambda pod: pod.total(in_group=True),
+    "job-key": lambda pod: pod.key(),
+    "restart-attempt": lambda _: Value("${attempt}", per_node=True),
+    "job-restart-attempt": _retried,
+    "coordinator": lambda pod: pod.coordinator(),
+}
+
+
+def resource_field(ref: ResourceFieldRef, containers: Mapping[str, Container], own: str) -> Value:
+    """The answer to a `resourceFieldRef`: whole divisors, rounded up. Raises Refused."""
+    container = containers.get(ref.container_name or own)
+    if container is None:
+        text = f"there is no container {short(ref.container_name)}"
+        raise Refused(text, f"there are: {', '.join(containers)}")
+    match = _RESOURCE.fullmatch(ref.resource)
+    if match is None:
+        text = f"{short(ref.resource)} is no resource to ask for"
+        raise Refused(text, "write limits.cpu, limits.memory, requests.cpu or requests.memory")
+    kind, name = match.groups()
+    limits = container.resources.limits
+    given = limits if kind == "limits" else {**limits, **container.resources.requests}
+    if name not in given:
+        text = f"container {container.name} says nothing about {name}"
+        raise Refused(f"{text}, so it is all the machine has", f"add it to resources.{kind}")
+    divisor = parse_quantity(ref.divisor) or 1
+    return Value(str(math.ceil(parse_quantity(given[name]) / divisor)))

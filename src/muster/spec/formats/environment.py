@@ -1,0 +1,107 @@
+"""A container's variables and words: what is the same on all nodes, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from muster.errors import Problem
+from muster.spec.formats.downward import Pod, resource_field
+from muster.spec.formats.kubernetes import Container, EnvVar
+from muster.spec.formats.notes import Notes
+from muster.spec.formats.value import Value, expand, references
+from muster.spec.wording import Refused, short
+
+#: Kubernetes: put behind all others on the pods of Indexed Jobs.
+INDEX = "JOB_COMPLETION_INDEX"
+
+
+class Environment(Struct, frozen=True):
+    """Variables by name, and which placeholders are the same on all nodes of the group."""
+
+    values: Mapping[str, Value]
+    facts: Mapping[str, str]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {name: v.text for name, v in self.values.items() if not v.per_node}
+
+    @property
+    def node_env(self) -> dict[str, str]:
+        return {name: v.text for name, v in self.values.items() if v.per_node}
+
+    def words(self, words: Sequence[str], path: str, problems: list[Problem]) -> tuple[str, ...]:
+        """A command or arguments with their references filled in."""
+        made = []
+        for number, word in enumerate(words):
+            try:
+                text = expand(word, self.values.get).fixed(self.facts)
+            except Refused as error:
+                problems.append(Problem(f"{path}[{number}]", error.message, error.hint))
+                continue
+            if text is None:
+                problems.append(Problem(f"{path}[{number}]", *self._differs(word)))
+            else:
+                made.append(text)
+        return tuple(made)
+
+    def _differs(self, word: str) -> tuple[str, str]:
+        name = next(n for n in references(word) if n in self.values and self.values[n].per_node)
+        text = f"{short(word)}: $({name}) differs from pod to pod, and Muster's words do not"
+        return text, f"let a shell fill it in: sh -c 'exec PROGRAM ... ${name}'"
+
+
+def environment(
+    pod: Pod, container: Container, path: str, problems: list[Problem], notes: Notes
+) -> Environment:
+    """The variables of a container, in Kubernetes' order and as it expands them."""
+    containers = {c.name: c for c in pod.rj.template.spec.template.spec.containers}
+    values: dict[str, Value] = {}
+    later = {var.name for var in container.env} | {INDEX}
+    for number, var in enumerate(container.env):
+        where = f"{path}.env[{number}]"
+        try:
+            value = _value(var, values.get, pod, containers, container.name)
+        except Refused as error:
+            if not any(problem.path.startswith(f"{where}.") for problem in problems):
+                problems.append(Problem(where, error.message, error.hint))
+            continue
+        values.pop(var.name, None)
+        values[var.name] = value
+        for name in references(var.value or ""):
+            if name not in values and name in later:
+                why = f"stays as it is in {var.name}: it is defined later, as in Kubernetes"
+                notes.add(f"$({name})", why, pod.rj.name)
+    indexed = pod.rj.template.spec.completion_mode == "Indexed"
+    if indexed and INDEX not in values:
+        values[INDEX] = Value("${index}", per_node=True)
+    return Environment(values, _facts(pod))
+
+
+def _facts(pod: Pod) -> dict[str, str]:
+    facts = {"group": pod.rj.name}
+    if pod.rj.replicas == 1:
+        facts["replica"] = "0"
+    if (pod.rj.template.spec.completions or 1) == 1:
+        facts["index"] = "0"
+    return facts
+
+
+def _value(
+    var: EnvVar,
+    lookup: Callable[[str], Value | None],
+    pod: Pod,
+    containers: Mapping[str, Container],
+    own: str,
+) -> Value:
+    source = var.value_from
+    if source is None:
+        return expand(var.value or "", lookup)
+    if var.value:
+        raise Refused("has both value and valueFrom", "keep the one you mean")
+    if source.field_ref is not None:
+        return pod.field(source.field_ref.field_path)
+    if source.resource_field_ref is not None:
+        return resource_field(source.resource_field_ref, containers, own)
+    raise Refused("valueFrom says nothing", "give it a fieldRef or a resourceFieldRef")

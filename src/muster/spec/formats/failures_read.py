@@ -1,0 +1,216 @@
+"""JobSet's failurePolicy as rules of Muster's own.
+
+JobSet's rules look at failed Jobs and why they failed: a deadline, a pod failure policy, or else
+too many failed pods. Muster's look at failed nodes: their reason and exit code. One rule there may
+have to be several here; they are called NAME.deadline, NAME.pods, NAME.limit (JobSet's own names
+hold no dot), and `failures_write` puts them together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol, get_args
+
+from muster.spec.formats.failure_rules import rule_name
+from muster.spec.formats.jobset_model import JobSet, ReplicatedJob, Rule
+from muster.spec.formats.kubernetes import PodFailureRule
+from muster.spec.formats.notes import Notes
+from muster.spec.policies import (
+    ActionName,
+    Backoff,
+    FailurePolicy,
+    FailureRule,
+    ReasonName,
+    StrategyName,
+)
+
+#: What JobSet does -> what Muster does, and whether it counts.
+ACTIONS: dict[str, tuple[ActionName, bool]] = {
+    "FailJobSet": ("fail", True),
+    "RestartJobSet": ("restart_run", True),
+    "RestartJobSetAndIgnoreMaxRestarts": ("restart_run", False),
+    "RestartJob": ("restart_replica", True),
+    "RestartJobAndIgnoreMaxRestarts": ("restart_replica", False),
+}
+STRATEGIES: dict[str, StrategyName] = {
+    "Recreate": "recreate",
+    "BlockingRecreate": "blocking_recreate",
+    "InPlaceRestart": "in_place",
+}
+#: JobSet restarts at once.
+AT_ONCE = Backoff(initial=0.0, jitter=0.0)
+
+DEADLINE: tuple[ReasonName, ...] = ("deadline",)
+#: Everything but a deadline: what makes a Job reach its backoffLimit.
+LIMIT: tuple[ReasonName, ...] = tuple(r for r in get_args(ReasonName) if r != "deadline")
+#: The reasons an exit code is told with. Of other failures, it is how Muster ended the node.
+CODES: tuple[ReasonName, ...] = ("exit", "out_of_memory")
+#: Kubernetes: DisruptionTarget.
+LOST: tuple[ReasonName, ...] = ("node_lost",)
+ALL_CODES = tuple(range(1, 256))
+#: The rule that ends a run whose own time is over. JobSet: fails, whatever the rules say.
+WHOLE_DEADLINE = "spec.activeDeadlineSeconds"
+
+
+class _Make(Protocol):
+    """A rule of one JobSet rule: with what it does, about less."""
+
+    def __call__(self, suffix: str, groups: Sequence[str], **what: object) -> FailureRule: ...
+
+
+class Split:
+    """How one group's pod failure policy divides its failures, the first rule that fits deciding.
+
+    failed, ignored: exit codes; failed_lost, ignored_lost: lost nodes.
+    """
+
+    def __init__(self, rules: Sequence[PodFailureRule]) -> None:
+        self.failed: tuple[int, ...] = ()
+        self.ignored: tuple[int, ...] = ()
+        self.failed_lost = self.ignored_lost = False
+        left, lost_left = list(ALL_CODES), True
+        for rule in rules:
+            if rule.on_exit_codes is not None:
+                inside = rule.on_exit_codes.operator == "In"
+                values = rule.on_exit_codes.values
+                codes = tuple(code for code in left if (code in values) == inside)
+                left = [code for code in left if code not in codes]
+                if rule.action == "FailJob":
+                    self.failed += codes
+                elif rule.action == "Ignore":
+                    self.ignored += codes
+            elif rule.on_pod_conditions and lost_left:
+                lost_left = False
+                self.failed_lost = rule.action == "FailJob"
+                self.ignored_lost = rule.action == "Ignore"
+        self.failed, self.ignored = tuple(sorted(self.failed)), tuple(sorted(self.ignored))
+
+    @property
+    def fails(self) -> bool:
+        """Whether anything of the group ends its Job for that reason."""
+        return bool(self.failed) or self.failed_lost
+
+
+def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
+    """The policy. jobset: one that `check_jobset` found nothing wrong with."""
+    spec = jobset.spec
+    running = [rj for rj in spec.replicated_jobs if rj.replicas]
+    splits = {rj.name: _split(rj) for rj in running}
+    rules = list(_ignored(splits))
+    said = spec.failure_policy
+    if said is None:
+        return FailurePolicy(rules=tuple(rules))
+    may_restart = said.max_restarts > 0 or bool(said.rules)
+    if spec.active_deadline_seconds is not None and may_restart:
+        _note_deadline(running, notes)
+        rules.append(FailureRule(action="fail", name=WHOLE_DEADLINE, reasons=DEADLINE))
+    for number, rule in enumerate(said.rules):
+        rules += _rules(rule, rule_name(rule, number), splits, notes)
+    return FailurePolicy(
+        max_restarts=said.max_restarts,
+        rules=tuple(rules),
+        strategy=STRATEGIES[said.restart_strategy],
+        backoff=AT_ONCE,
+    )
+
+
+def _split(rj: ReplicatedJob) -> Split:
+    policy = rj.template.spec.pod_failure_policy
+    return Split(policy.rules if policy is not None else ())
+
+
+def _note_deadline(running: Sequence[ReplicatedJob], notes: Notes) -> None:
+    for rj in running:
+        if rj.template.spec.active_deadline_seconds is not None:
+            why = "of a Job ends the run, as the JobSet's own does: Muster takes them for one"
+            notes.add("activeDeadlineSeconds", why, rj.name)
+
+
+def _ignored(splits: dict[str, Split]) -> Iterator[FailureRule]:
+    """Kubernetes: Ignore replaces the pod, and counts it nowhere."""
+    for group, split in splits.items():
+        if split.ignored:
+            yield FailureRule(
+                action="restart_node",
+                name=f"{group}.ignored",
+                groups=(group,),
+                reasons=CODES,
+                exit_codes=split.ignored,
+                count=False,
+            )
+        if split.ignored_lost:
+            yield FailureRule(
+                action="restart_node",
+                name=f"{group}.ignored-lost",
+                groups=(group,),
+                reasons=LOST,
+                count=False,
+            )
+
+
+def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Iterator[FailureRule]:
+    action, count = ACTIONS[rule.action]
+    targets = tuple(group for group in rule.target_replicated_jobs if group in splits)
+    if rule.target_replicated_jobs and not targets:
+        notes.add(f"rule {name}", "is left out: its replicated Jobs have 0 replicas")
+        return
+    messages = rule.on_job_failure_message_patterns
+    if messages:
+        why = "is about what a node wrote last, or Muster said: Kubernetes' words are not there"
+        notes.add(f"onJobFailureMessagePatterns of rule {name}", why)
+
+    def make(suffix: str, groups: Sequence[str], **what: object) -> FailureRule:
+        return FailureRule(
+            action=action,
+            count=count,
+            name=name + suffix,
+            groups=tuple(groups),
+            messages=messages,
+            **what,  # type: ignore[arg-type]
+        )
+
+    reasons = rule.on_job_failure_reasons
+    if not reasons:
+        yield make("", targets)
+        return
+    made = list(_by_reason(reasons, targets, splits, make))
+    if not made:
+        why = f"is left out: no Job can fail of {' or '.join(reasons)}"
+        notes.add(f"rule {name}", why)
+    yield from made
+
+
+def _by_reason(
+    reasons: Sequence[str], targets: tuple[str, ...], splits: dict[str, Split], make: _Make
+) -> Iterator[FailureRule]:
+    if "DeadlineExceeded" in reasons:
+        yield make(".deadline", targets, reasons=DEADLINE)
+    divided = [g for g in targets or splits if splits[g].fails]
+    if "PodFailurePolicy" in reasons and "BackoffLimitExceeded" in reasons:
+        yield make(".pods.limit", targets, reasons=LIMIT)
+    elif "PodFailurePolicy" in reasons:
+        for group in divided:
+            split = splits[group]
+            if split.failed:
+                codes = split.failed
+                yield make(f".pods.{group}", (group,), reasons=CODES, exit_codes=codes)
+            if split.failed_lost:
+                yield make(f".pods.{group}.lost", (group,), reasons=LOST)
+    elif "BackoffLimitExceeded" in reasons:
+        plain = [g for g in targets or splits if not splits[g].fails]
+        if not divided:
+            yield make(".limit", targets, reasons=LIMIT)
+        elif plain:
+            yield make(".limit", plain, reasons=LIMIT)
+        for group in divided:
+            yield from _rest(group, splits[group], make)
+
+
+def _rest(group: str, split: Split, make: _Make) -> Iterator[FailureRule]:
+    """What of a group's failures its pod failure policy says nothing about."""
+    codes = tuple(code for code in ALL_CODES if code not in split.failed)
+    if codes and split.failed:
+        yield make(f".limit.{group}", (group,), reasons=CODES, exit_codes=codes)
+    taken = {*(CODES if split.failed else ()), *(LOST if split.failed_lost else ())}
+    others = tuple(reason for reason in LIMIT if reason not in taken)
+    yield make(f".limit.{group}.others", (group,), reasons=others)

@@ -1,0 +1,186 @@
+"""A JobSet manifest as a `JobSpec`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from muster.errors import InvalidInput, Problem
+from muster.spec.decode import decode, salvage
+from muster.spec.formats.documents import Document, forgotten
+from muster.spec.formats.failures_read import failure_policy
+from muster.spec.formats.fields import Sieve
+from muster.spec.formats.jobset_model import JobSet
+from muster.spec.formats.jobset_names import rj_path
+from muster.spec.formats.jobset_rules import check_jobset
+from muster.spec.formats.notes import Notes
+from muster.spec.formats.pods import node_group
+from muster.spec.formats.volumes import claims
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.places import in_order, placed
+from muster.spec.policies import SuccessPolicy
+from muster.spec.rules import check
+
+#: Kubernetes: the annotation for what people should know of an object.
+DESCRIPTION = "kubernetes.io/description"
+_QUIET = ("kubectl.kubernetes.io/last-applied-configuration", DESCRIPTION)
+_GRACE = 30.0
+
+#: Where a field of a group is from, below its replicated Job.
+_CONTAINER = "template.spec.template.spec.containers[0]"
+_FROM = {
+    "name": "name",
+    "replicas": "replicas",
+    "nodes": "template.spec.completions",
+    "depends_on": "dependsOn",
+    "retries": "template.spec.backoffLimit",
+    "timeout": "template.spec.activeDeadlineSeconds",
+    "hostname": "name",
+    **dict.fromkeys(("command", "args", "env", "resources", "image"), ""),
+    "node_env": "env",
+    "mounts": "volumeMounts",
+    "startup_probe": "startupProbe",
+}
+
+
+class Manifest(Struct, frozen=True):
+    """A JobSet as Muster runs it, what should be known about that, and where it stands."""
+
+    spec: JobSpec
+    notes: tuple[str, ...]
+    place: str
+
+
+def read_jobset(document: Document) -> Manifest:
+    """The job that a manifest describes. Raises InvalidInput with every problem and its line."""
+    problems = list(forgotten(document.data))
+    notes = Notes()
+    data = Sieve(notes, problems).clean(JobSet, document.data)
+    jobset = salvage(JobSet, data, problems)
+    if jobset is not None:
+        told = {problem.path for problem in problems}
+        problems += [p for p in check_jobset(jobset) if p.path not in told]
+        groups = [
+            node_group(jobset, rj, rj_path(number), claims(jobset), problems, notes)
+            for number, rj in enumerate(jobset.spec.replicated_jobs)
+        ]
+        if not problems:
+            spec = _job(jobset, groups, notes)
+            problems = list(_still_wrong(spec, jobset))
+    if jobset is None or problems:
+        found = [placed(p, document.source, document.lines) for p in _sorted(problems, document)]
+        raise InvalidInput(*dict.fromkeys(found))
+    names = [rj.name for rj in jobset.spec.replicated_jobs]
+    return Manifest(spec, notes.lines(names), document.place)
+
+
+def _sorted(problems: list[Problem], document: Document) -> list[Problem]:
+    return in_order(problems, document.lines)
+
+
+def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
+    spec = jobset.spec
+    _note_metadata(jobset, notes)
+    _note_spec(jobset, notes)
+    in_order = spec.startup_policy is not None and (
+        spec.startup_policy.startup_policy_order == "InOrder"
+    )
+    deadline, ttl = spec.active_deadline_seconds, spec.ttl_seconds_after_finished
+    return JobSpec(
+        name=jobset.name,
+        description=jobset.metadata.annotations.get(DESCRIPTION, ""),
+        node_groups=tuple(group for group in groups if group.replicas),
+        startup="in_order" if in_order else "parallel",
+        success=_success(jobset),
+        failure=failure_policy(jobset, notes),
+        grace_period=_grace(jobset, notes),
+        attempt_timeout=None if deadline is None else float(deadline),
+        ttl_after_finished=None if ttl is None else float(ttl),
+        suspend=spec.suspend,
+        subdomain=jobset.subdomain if spec.network.dns else None,
+        tags=dict(jobset.metadata.labels),
+    )
+
+
+def _success(jobset: JobSet) -> SuccessPolicy:
+    policy = jobset.spec.success_policy
+    if policy is None:
+        return SuccessPolicy()
+    absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
+    return SuccessPolicy(
+        when="any" if policy.operator == "Any" else "all",
+        groups=tuple(name for name in policy.target_replicated_jobs if name not in absent),
+    )
+
+
+def _grace(jobset: JobSet, notes: Notes) -> float:
+    """Muster has one for all."""
+    times = {
+        rj.template.spec.template.spec.termination_grace_period_seconds
+        for rj in jobset.spec.replicated_jobs
+        if rj.replicas
+    }
+    if len(times) > 1:
+        why = f"differs, and is {max(times)} for all: Muster has one for the run"
+        notes.add("terminationGracePeriodSeconds", why)
+    return float(max(times, default=_GRACE))
+
+
+def _note_metadata(jobset: JobSet, notes: Notes) -> None:
+    meta = jobset.metadata
+    if not meta.name:
+        notes.add("generateName", f"gives no new name each time: the job is called {jobset.name}")
+    if meta.namespace not in ("", "default"):
+        notes.add(f"namespace {meta.namespace}", "is only told to programs that ask for it")
+    for key in meta.labels:
+        if key.startswith("kueue.x-k8s.io/"):
+            notes.add(f"label {key}", "is not used: a run starts at once")
+    for key in meta.annotations:
+        if key not in _QUIET:
+            notes.add(f"annotation {key}", "is not used")
+    for rj in jobset.spec.replicated_jobs:
+        for key in rj.template.metadata.annotations:
+            notes.add(f"annotation {key}", "is not used", rj.name)
+
+
+def _note_spec(jobset: JobSet, notes: Notes) -> None:
+    spec = jobset.spec
+    for rj in spec.replicated_jobs:
+        if rj.replicas == 0:
+            notes.add(f"{rj.name}", "has 0 replicas and is left out; nobody waits for it")
+    if spec.network.dns and not spec.network.publish_not_ready:
+        notes.add("publishNotReadyAddresses", "is not used: names always resolve")
+    policy = spec.failure_policy
+    if policy is not None and policy.restart_strategy == "InPlaceRestart":
+        agents = any("in-place restart agent" in line for line in notes.lines())
+        if not agents:
+            why = "needs no agent here; on Kubernetes, nothing would restart without one"
+            notes.add("InPlaceRestart", why)
+
+
+def _still_wrong(spec: JobSpec, jobset: JobSet) -> Iterator[Problem]:
+    """What Muster's own rules say of the job, in the manifest's words."""
+    problems: list[Problem] = []
+    again = decode(JobSpec, msgspec.to_builtins(spec), problems)
+    running = [i for i, rj in enumerate(jobset.spec.replicated_jobs) if rj.replicas]
+    places = {number: rj_path(place) for number, place in enumerate(running)}
+    for problem in problems if again is None else check(again):
+        yield problem._replace(path=_in_manifest(problem.path, places))
+
+
+def _in_manifest(path: str, places: Mapping[int, str]) -> str:
+    match = re.match(r"node_groups\[(\d+)\]\.?(\w*)(.*)", path)
+    if match is None:
+        whole = {"name": "metadata.name", "tags": "metadata.labels", "node_groups": "spec"}
+        return whole.get(re.split(r"[.\[]", path)[0], f"spec ({path})")
+    base, name, rest = places[int(match[1])], match[2], match[3]
+    if name not in _FROM:
+        return base
+    if name in ("command", "args", "image", "resources", "mounts", "startup_probe"):
+        return f"{base}.{_CONTAINER}.{_FROM[name] or name}"
+    if name in ("env", "node_env"):
+        return f"{base}.{_CONTAINER}.env{rest}"
+    return f"{base}.{_FROM[name]}"

@@ -1,0 +1,197 @@
+"""What is wrong with a JobSet beyond single fields: JobSet's own rules, and what it accepts and
+can never finish. Every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from muster.errors import Problem
+from muster.spec.formats.failure_rules import failure_problems, unknown
+from muster.spec.formats.job_rules import job_problems
+from muster.spec.formats.jobset_model import JobSet, ReplicatedJob
+from muster.spec.formats.jobset_names import LONGEST, claim_name, names, rj_path
+from muster.spec.formats.kubernetes import MAX_INT32
+from muster.spec.wording import short, suggestion
+
+_MOST_PARENTS = 5
+_MOST_CLAIMS = 50
+
+
+def check_jobset(jobset: JobSet) -> list[Problem]:
+    """Everything that is wrong with it."""
+    spec = jobset.spec
+    known = [rj.name for rj in spec.replicated_jobs]
+    return [
+        *names(jobset),
+        *_sizes(jobset),
+        *_order(jobset),
+        *_success(jobset, known),
+        *failure_problems(spec.failure_policy, spec.replicated_jobs),
+        *(p for i, rj in enumerate(spec.replicated_jobs) for p in job_problems(rj, rj_path(i))),
+        *_in_place(jobset),
+        *_coordinator(jobset),
+        *_claims(jobset),
+    ]
+
+
+def _sizes(jobset: JobSet) -> Iterator[Problem]:
+    jobs = jobset.spec.replicated_jobs
+    if not jobs:
+        text = "there is none, and a JobSet without never finishes"
+        yield Problem("spec.replicatedJobs", text, "add one")
+    elif all(rj.replicas == 0 for rj in jobs):
+        text = "all have 0 replicas: nothing would start, and nothing finish"
+        yield Problem("spec.replicatedJobs", text, "give one of them a replica")
+    for number, rj in enumerate(jobs):
+        parallelism = rj.template.spec.parallelism
+        if rj.replicas * (1 if parallelism is None else parallelism) > MAX_INT32:
+            text = f"{rj.replicas:,} replicas of {parallelism:,} pods each"
+            hint = f"a replicated Job can have {MAX_INT32:,} pods"
+            yield Problem(f"{rj_path(number)}.replicas", text, hint)
+
+
+def _order(jobset: JobSet) -> Iterator[Problem]:
+    startup = jobset.spec.startup_policy
+    in_order = startup is not None and startup.startup_policy_order == "InOrder"
+    jobs = jobset.spec.replicated_jobs
+    earlier: list[str] = []
+    for number, rj in enumerate(jobs):
+        path = f"{rj_path(number)}.dependsOn"
+        if rj.depends_on and in_order:
+            text = "stands beside startupPolicy InOrder, which says all there is about the order"
+            yield Problem(path, text, "keep one; dependsOn is the newer of them")
+        if rj.depends_on and number == 0:
+            yield Problem(path, "the first replicated Job has nothing before it", "remove it")
+        if len(rj.depends_on) > _MOST_PARENTS:
+            text = f"names {len(rj.depends_on)} replicated Jobs"
+            yield Problem(path, text, f"{_MOST_PARENTS} are allowed")
+        for place, other in enumerate(rj.depends_on if number else ()):
+            if other.name not in earlier:
+                yield _not_earlier(f"{path}[{place}].name", other.name, rj, jobs)
+        earlier.append(rj.name)
+
+
+def _not_earlier(path: str, name: str, rj: ReplicatedJob, jobs: Sequence[ReplicatedJob]) -> Problem:
+    if name == rj.name:
+        return Problem(path, f"{name} would wait for itself, for ever", "remove it")
+    if any(name == other.name for other in jobs):
+        text = f"{name} comes later in the list, and would have to be there before"
+        return Problem(path, text, f"move it before {rj.name}")
+    known = [other.name for other in jobs if other is not rj]
+    return Problem(path, f"there is no replicated Job {short(name)}", suggestion(name, known))
+
+
+def _success(jobset: JobSet, known: Sequence[str]) -> Iterator[Problem]:
+    policy = jobset.spec.success_policy
+    if policy is None:
+        return
+    path = "spec.successPolicy.targetReplicatedJobs"
+    wrong = list(unknown(path, policy.target_replicated_jobs, known))
+    yield from wrong
+    replicas = {rj.name: rj.replicas for rj in jobset.spec.replicated_jobs}
+    targets = policy.target_replicated_jobs
+    if targets and not wrong and not any(replicas[name] for name in targets):
+        text = "all of these have 0 replicas: there is no success to wait for"
+        yield Problem(path, text, "name one that runs")
+
+
+def _in_place(jobset: JobSet) -> Iterator[Problem]:
+    policy = jobset.spec.failure_policy
+    if policy is None or policy.restart_strategy != "InPlaceRestart":
+        return
+    for number, rj in enumerate(jobset.spec.replicated_jobs):
+        job, path = rj.template.spec, f"{rj_path(number)}.template.spec"
+        needed = "InPlaceRestart needs it"
+        if job.backoff_limit != MAX_INT32:
+            text = f"is {job.backoff_limit}, which would end pods that are to stay"
+            yield Problem(f"{path}.backoffLimit", text, f"{needed} to be {MAX_INT32}")
+        if job.pod_replacement_policy != "Failed":
+            text = f"is {job.pod_replacement_policy or 'not given'}"
+            yield Problem(f"{path}.podReplacementPolicy", text, f"{needed} to be Failed")
+        if job.completions is None or job.completions != job.parallelism:
+            text = (
+                f"is {job.completions or 'not given'}, parallelism {job.parallelism or 'neither'}"
+            )
+            yield Problem(f"{path}.completions", text, "InPlaceRestart needs both, and alike")
+
+
+def _coordinator(jobset: JobSet) -> Iterator[Problem]:
+    said = jobset.spec.coordinator
+    if said is None:
+        return
+    path = "spec.coordinator"
+    jobs = {rj.name: rj for rj in jobset.spec.replicated_jobs}
+    rj = jobs.get(said.replicated_job)
+    if rj is None:
+        text = f"there is no replicated Job {short(said.replicated_job)}"
+        yield Problem(f"{path}.replicatedJob", text, suggestion(said.replicated_job, jobs))
+        return
+    job = rj.template.spec
+    if said.job_index >= rj.replicas:
+        text = f"{rj.name} has no Job {said.job_index}"
+        yield Problem(f"{path}.jobIndex", text, f"it has {rj.replicas}, counted from 0")
+    if job.completion_mode != "Indexed" or job.completions is None:
+        text = f"the pods of {rj.name} have no index"
+        hint = "give it completionMode Indexed, and completions"
+        yield Problem(f"{path}.podIndex", text, hint)
+    elif said.pod_index >= job.completions:
+        text = f"a Job of {rj.name} has no pod {said.pod_index}"
+        yield Problem(f"{path}.podIndex", text, f"it has {job.completions}, counted from 0")
+    endpoint = coordinator_endpoint(jobset)
+    if len(endpoint) > LONGEST:
+        text = f"its address {short(endpoint)} has {len(endpoint)} characters"
+        hint = f"a label can have {LONGEST}: shorten the JobSet's name or its subdomain"
+        yield Problem(path, text, hint)
+
+
+def coordinator_endpoint(jobset: JobSet) -> str:
+    """JobSet: the value of the label `coordinator`; "" without one."""
+    said = jobset.spec.coordinator
+    if said is None:
+        return ""
+    host = f"{jobset.name}-{said.replicated_job}-{said.job_index}-{said.pod_index}"
+    return f"{host}.{jobset.subdomain}"
+
+
+def _claims(jobset: JobSet) -> Iterator[Problem]:
+    policies = jobset.spec.volume_claim_policies
+    if len(policies) > _MOST_CLAIMS:
+        text = f"there are {len(policies)}"
+        yield Problem("spec.volumeClaimPolicies", text, f"{_MOST_CLAIMS} are allowed")
+    mounted, volumes = _volume_names(jobset)
+    seen: dict[str, str] = {}
+    for number, policy in enumerate(policies):
+        where = f"spec.volumeClaimPolicies[{number}].templates"
+        if len(policy.templates) > _MOST_CLAIMS:
+            yield Problem(
+                where, f"there are {len(policy.templates)}", f"{_MOST_CLAIMS} are allowed"
+            )
+        for place, claim in enumerate(policy.templates):
+            name, path = claim.metadata.name, f"{where}[{place}].metadata"
+            yield from claim_name(f"{path}.name", name, jobset.name)
+            if claim.metadata.namespace:
+                yield Problem(f"{path}.namespace", "cannot be given", "it is the JobSet's")
+            if name in seen:
+                text = f"{name!r} is the name of {seen[name]}, too"
+                yield Problem(f"{path}.name", text, "names are unique")
+            elif name in volumes:
+                text = f"{name!r} is the name of {volumes[name]}, too"
+                yield Problem(f"{path}.name", text, "rename one of them")
+            elif name and name not in mounted:
+                text = f"no container mounts {name!r}"
+                yield Problem(f"{path}.name", text, "add a volumeMount of that name, or remove it")
+            seen.setdefault(name, f"{where}[{place}]")
+
+
+def _volume_names(jobset: JobSet) -> tuple[set[str], Mapping[str, str]]:
+    """What containers mount, and where each volume of a pod stands."""
+    mounted: set[str] = set()
+    volumes: dict[str, str] = {}
+    for number, rj in enumerate(jobset.spec.replicated_jobs):
+        pod = rj.template.spec.template.spec
+        for container in (*pod.init_containers, *pod.containers):
+            mounted |= {mount.name for mount in container.volume_mounts}
+        for place, volume in enumerate(pod.volumes):
+            path = f"{rj_path(number)}.template.spec.template.spec.volumes[{place}]"
+            volumes.setdefault(volume.name, path)
+    return mounted, volumes

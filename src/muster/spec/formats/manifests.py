@@ -1,0 +1,174 @@
+"""Files and folders of Kubernetes manifests: which of the objects in them Muster runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.errors import InvalidInput, NotFound, Problem
+from muster.spec.formats.documents import Document, documents
+from muster.spec.formats.jobset_model import API_VERSION
+from muster.spec.formats.jobset_read import Manifest, read_jobset
+from muster.spec.wording import suggestion
+
+SUFFIXES = (".yaml", ".yml", ".json")
+_GROUP = API_VERSION.partition("/")[0]
+#: Not run by anybody, so nobody misses them.
+_WORKLOADS = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
+)
+_MARK = re.compile(r"""^["']?apiVersion["']?\s*:""", re.MULTILINE)
+
+
+def is_manifest(text: str) -> bool:
+    """Whether a file's text is a Kubernetes manifest, whatever its kind. A spec of Muster's own
+    has no apiVersion at its top."""
+    if text.lstrip().startswith("{"):
+        return '"apiVersion"' in text and '"kind"' in text
+    return _MARK.search(text) is not None
+
+
+def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
+    """The JobSets in a file or a folder (not below it), with what there is to know about them.
+
+    name: only the one of that name. Raises InvalidInput with every problem, also if there is none.
+    """
+    found = _Found()
+    if path.is_dir():
+        for file in sorted(path.iterdir()):
+            if file.suffix in SUFFIXES and file.is_file():
+                found.file(file, alone=False)
+    else:
+        found.file(path, alone=True)
+    return found.manifests(path, name)
+
+
+def folder_has_jobsets(path: Path) -> bool:
+    """Whether a folder is one of manifests, at a glance."""
+    return any(
+        file.suffix in SUFFIXES and file.is_file() and _mentions_jobsets(file)
+        for file in sorted(path.iterdir())
+    )
+
+
+def _mentions_jobsets(file: Path) -> bool:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return is_manifest(text) and _GROUP in text
+
+
+class _Jobset(Struct, frozen=True):
+    document: Document
+    name: str
+
+
+class _Found:
+    """What is in the files so far."""
+
+    def __init__(self) -> None:
+        self._jobsets: list[_Jobset] = []
+        self._problems: list[Problem] = []
+        self._notes: list[str] = []
+        self._kinds: list[str] = []
+
+    def file(self, path: Path, *, alone: bool) -> None:
+        """Look through a file. alone: it is meant itself, not only the folder it is in."""
+        try:
+            text = path.read_text()
+        except FileNotFoundError:
+            raise NotFound(Problem(str(path), "no such file", "check the path")) from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
+        if not alone and not is_manifest(text):
+            return
+        try:
+            parts = documents(text, str(path))
+        except InvalidInput as error:
+            if alone or _GROUP in text:
+                self._problems += error.problems
+            else:
+                self._notes.append(f"{path} is ignored: {error.problems[0].message}")
+            return
+        for part in parts:
+            self._document(part)
+
+    def _document(self, part: Document) -> None:
+        data = part.data
+        if not isinstance(data, Mapping) or "kind" not in data:
+            text = "no Kubernetes object: it has no kind"
+            self._problem(part, "", text, "remove it, or put it into a file of its own")
+            return
+        kind, version = str(data["kind"]), str(data.get("apiVersion", ""))
+        metadata = data.get("metadata")
+        name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+        if kind == "JobSet" and version == API_VERSION:
+            self._jobsets.append(_Jobset(part, name))
+        elif kind == "JobSet":
+            what = f"{version!r} is not a version Muster reads" if version else "is missing"
+            self._problem(part, "apiVersion", what, f"write {API_VERSION}")
+        elif kind == "List" or version.startswith(f"{_GROUP}/"):
+            hint = "write each object as a document of its own, with --- between"
+            self._problem(part, "kind", f"Muster does not read a {kind}", hint)
+        else:
+            self._kinds.append(kind)
+            why = "is ignored: Muster runs JobSets" if kind in _WORKLOADS else "is not needed"
+            self._notes.append(f"{kind} {name or '(no name)'} ({part.place}) {why}")
+
+    def _problem(self, part: Document, path: str, text: str, hint: str) -> None:
+        line = part.lines.get(path, part.lines.get("", 1))
+        self._problems.append(Problem(path, text, hint, f"{part.source}:{line}"))
+
+    def manifests(self, path: Path, name: str | None) -> tuple[Manifest, ...]:
+        """What was found, read. Raises InvalidInput."""
+        chosen = [jobset for jobset in self._jobsets if name in (None, jobset.name)]
+        problems = [*self._problems, *(_twice(chosen) if name is None else ())]
+        made = []
+        for jobset in chosen:
+            try:
+                made.append(read_jobset(jobset.document))
+            except InvalidInput as error:
+                problems += error.problems
+        if not chosen and not problems:
+            problems.append(self._none(path, name))
+        if problems:
+            raise InvalidInput(*problems)
+        made[0] = replace(made[0], notes=(*self._notes, *made[0].notes))
+        return tuple(made)
+
+    def _none(self, path: Path, name: str | None) -> Problem:
+        if self._jobsets:
+            names = [jobset.name for jobset in self._jobsets]
+            return Problem(
+                f"#{name}", f"no JobSet of that name in {path}", suggestion(name or "", names)
+            )
+        kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
+        hint = "Muster runs JobSets, and specs of its own (docs/spec.md)"
+        if {"Kustomization", "Component"} & set(self._kinds):
+            hint = "render it first: `kustomize build`"
+        return Problem("kind", f"there is no JobSet here, but {kinds}", hint, str(path))
+
+
+def _twice(jobsets: list[_Jobset]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for jobset in jobsets:
+        place = jobset.document.place
+        if jobset.name and jobset.name in first:
+            text = f"{jobset.name!r} is the name of the JobSet at {first[jobset.name]}, too"
+            yield Problem("metadata.name", text, "give one of them another name", place)
+        first.setdefault(jobset.name, place)
+
+
+def split_target(target: str | Path) -> tuple[Path, str | None]:
+    """`FILE#NAME` means one JobSet of several."""
+    path = Path(target)
+    if "#" in path.name and not path.exists():
+        file, _, name = str(target).rpartition("#")
+        return Path(file), name or None
+    return path, None

@@ -1,0 +1,142 @@
+"""A replicated Job as a node group: its pods are the nodes, its Jobs the replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from muster.errors import Problem
+from muster.spec.formats.agent import Main, main_container
+from muster.spec.formats.downward import Pod
+from muster.spec.formats.environment import environment
+from muster.spec.formats.jobset_model import DependsOnItem, JobSet, ReplicatedJob
+from muster.spec.formats.kubernetes import MAX_INT32, Job, ResourceRequirements
+from muster.spec.formats.notes import Notes
+from muster.spec.formats.probes import startup_probe
+from muster.spec.formats.quantity import parse_quantity
+from muster.spec.formats.volumes import mounts
+from muster.spec.models import NodeGroup, Resources
+from muster.spec.policies import DependsOn
+from muster.spec.wording import Refused
+
+_GPUS = "nvidia.com/gpu"
+
+
+def hostname_template(jobset: str, rj: str) -> str:
+    """JobSet: a pod is called <jobset>-<replicatedjob>-<job>-<index>."""
+    return f"{jobset}-{rj}-${{replica}}-${{index}}"
+
+
+def node_group(
+    jobset: JobSet,
+    rj: ReplicatedJob,
+    path: str,
+    claimed: Mapping[str, str],
+    problems: list[Problem],
+    notes: Notes,
+) -> NodeGroup:
+    """The group for a replicated Job. path: where that stands."""
+    job = rj.template.spec
+    pod_path = f"{path}.template.spec.template.spec"
+    main = main_container(job.template.spec, pod_path, problems)
+    made = NodeGroup(
+        name=rj.name,
+        nodes=job.completions or 1,
+        replicas=rj.replicas,
+        depends_on=_dependencies(jobset, rj.depends_on),
+        retries=_retries(jobset, job),
+        timeout=_seconds(job.active_deadline_seconds),
+        hostname=hostname_template(jobset.name, rj.name),
+    )
+    if main is None:
+        return made
+    if job.completion_mode == "NonIndexed":
+        notes.add("completionMode NonIndexed", "still gives every node an index", rj.name)
+    if main.agent:
+        why = "is not run: Muster restarts programs in place itself"
+        notes.add("JobSet's in-place restart agent", why, rj.name)
+    return _with_program(made, jobset, rj, main, (pod_path, claimed), problems, notes)
+
+
+def _with_program(
+    group: NodeGroup,
+    jobset: JobSet,
+    rj: ReplicatedJob,
+    main: Main,
+    pod: tuple[str, Mapping[str, str]],
+    problems: list[Problem],
+    notes: Notes,
+) -> NodeGroup:
+    from msgspec.structs import replace
+
+    container, path = main.container, main.path
+    if not container.command:
+        text = "is missing: what the image would run is not known here"
+        problems.append(Problem(f"{path}.command", text, "write what is to run"))
+    env = environment(Pod(jobset, rj), container, path, problems, notes)
+    claimed = pod[1]
+    return replace(
+        group,
+        command=env.words(container.command, f"{path}.command", problems),
+        args=env.words(container.args, f"{path}.args", problems) or None,
+        env=env.env,
+        node_env=env.node_env,
+        image=container.image or None,
+        resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
+        startup_probe=startup_probe(container, path, problems),
+        mounts=mounts(
+            rj.template.spec.template.spec, container, claimed, (pod[0], path), problems, notes
+        ),
+    )
+
+
+def _dependencies(jobset: JobSet, items: Sequence[DependsOnItem]) -> tuple[DependsOn, ...]:
+    """JobSet: those without replicas are met at once."""
+    absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
+    return tuple(
+        DependsOn(group=item.name, status="complete" if item.status == "Complete" else "ready")
+        for item in items
+        if item.name not in absent
+    )
+
+
+def _retries(jobset: JobSet, job: Job) -> int:
+    policy = jobset.spec.failure_policy
+    if policy is not None and policy.restart_strategy == "InPlaceRestart":
+        return 0  # the limit only keeps Kubernetes from doing what the agents do
+    return min(job.backoff_limit, MAX_INT32)
+
+
+def _seconds(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _resources(
+    said: ResourceRequirements, path: str, group: str, problems: list[Problem], notes: Notes
+) -> Resources | None:
+    amounts: dict[str, Decimal] = {}
+    for kind, named in (("limits", said.limits), ("requests", said.requests)):
+        for name, value in named.items():
+            try:
+                amount = parse_quantity(value)
+            except Refused as error:
+                problems.append(Problem(f"{path}.{kind}.{name}", error.message, error.hint))
+                continue
+            if kind == "limits":
+                amounts[name] = amount
+            elif name not in said.limits:
+                why = "is not used: nothing is set aside, only limits count"
+                notes.add(f"requests.{name}", why, group)
+    gpus = amounts.pop(_GPUS, Decimal(0))
+    if gpus != gpus.to_integral_value():
+        problems.append(Problem(f"{path}.limits.{_GPUS}", f"{gpus} is no whole number", "round it"))
+    cpus, memory = amounts.pop("cpu", Decimal(0)), amounts.pop("memory", Decimal(0))
+    for name in amounts:
+        notes.add(f"limits.{name}", "is not used: Muster gives out cpu, memory and GPUs", group)
+    if not (cpus or memory or gpus):
+        return None
+    return Resources(
+        cpus=float(cpus) if cpus else None,
+        memory=int(memory) if memory else None,
+        gpus=int(gpus),
+    )

@@ -1,0 +1,112 @@
+"""Kubernetes' probes and Muster's: both ways.
+
+Muster has no probe that gets a page; a line of Python, which every node can run, does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from muster.errors import Problem
+from muster.spec.formats.kubernetes import MAX_INT32, Container, Probe
+from muster.spec.models import StartupProbe
+from muster.spec.wording import short
+
+#: Kubernetes: certificates are not verified, answers from 200 to 399 are good ones.
+_GET = (
+    "import os,ssl,sys,urllib.request as r;"
+    "c=ssl._create_unverified_context();"
+    "o=r.build_opener(r.ProxyHandler({}),r.HTTPSHandler(context=c));"
+    "o.open(sys.argv[1]+'://'+os.environ['MUSTER_NODE_ADDRESS']+':'+sys.argv[2]+sys.argv[3])"
+)
+_PYTHON = "python3"
+
+
+def startup_probe(container: Container, path: str, problems: list[Problem]) -> StartupProbe | None:
+    """What says when a container is up. A readiness probe that fails ends nothing, so it may
+    fail for ever."""
+    startup, ready = container.startup_probe, container.readiness_probe
+    if startup is not None:
+        made = _probe(startup, container, f"{path}.startupProbe", problems)
+        if ready is not None and _looks(ready) != _looks(startup):
+            text = "looks at something else than the startupProbe, and Muster has one probe"
+            hint = "keep the one that says when others may start"
+            problems.append(Problem(f"{path}.readinessProbe", text, hint))
+        return made
+    if ready is None:
+        return None
+    made = _probe(ready, container, f"{path}.readinessProbe", problems)
+    return made and replace(made, threshold=MAX_INT32)
+
+
+def _looks(probe: Probe) -> tuple[object, ...]:
+    return probe.exec_, probe.http_get, probe.tcp_socket
+
+
+def _probe(
+    probe: Probe, container: Container, path: str, problems: list[Problem]
+) -> StartupProbe | None:
+    looks: dict[str, Any] = {
+        "exec": probe.exec_,
+        "httpGet": probe.http_get,
+        "tcpSocket": probe.tcp_socket,
+    }
+    given = [name for name, look in looks.items() if look is not None]
+    if len(given) != 1 and not any(p.path.startswith(f"{path}.") for p in problems):
+        text = f"has {' and '.join(given) or 'nothing to look at'}"
+        problems.append(Problem(path, text, "give one of exec, httpGet and tcpSocket"))
+    if probe.success_threshold > 1:
+        text = f"is {probe.success_threshold}: to Muster, one success is enough"
+        problems.append(Problem(f"{path}.successThreshold", text, "remove it"))
+    what: dict[str, Any] = {}
+    if probe.exec_ is not None:
+        if not probe.exec_.command:
+            problems.append(Problem(f"{path}.exec.command", "is empty", "give a program to run"))
+        what["exec_"] = probe.exec_.command
+    elif probe.tcp_socket is not None:
+        what["tcp"] = _port(probe.tcp_socket.port, container, f"{path}.tcpSocket.port", problems)
+    elif probe.http_get is not None:
+        get = probe.http_get
+        port = _port(get.port, container, f"{path}.httpGet.port", problems)
+        what["exec_"] = _http(get.scheme.lower(), port or 0, get.path)
+    else:
+        return None
+    return StartupProbe(
+        **what,
+        period=float(probe.period or 10),
+        timeout=float(probe.timeout or 1),
+        threshold=probe.failure_threshold or 3,
+        initial_delay=float(probe.initial_delay),
+    )
+
+
+def _http(scheme: str, port: int, path: str) -> tuple[str, ...]:
+    return (_PYTHON, "-c", _GET, scheme, str(port), path if path.startswith("/") else f"/{path}")
+
+
+def _port(port: int | str, container: Container, path: str, problems: list[Problem]) -> int | None:
+    if isinstance(port, str):
+        named = {p.name: p.container_port for p in container.ports if p.name}
+        if port not in named:
+            hint = f"there are: {', '.join(named)}" if named else "write its number"
+            problems.append(Problem(path, f"{short(port)} is no port of the container", hint))
+            return None
+        return named[port]
+    if not 1 <= port <= 65535:
+        problems.append(Problem(path, f"{port} is no port", "they are 1 to 65535"))
+        return None
+    return port
+
+
+def http_get(command: Sequence[str] | None) -> dict[str, Any] | None:
+    """The httpGet that a probe's command stands for, if it is one of ours."""
+    if command is None or tuple(command[:3]) != (_PYTHON, "-c", _GET) or len(command) != 6:
+        return None
+    scheme, port, path = command[3:]
+    if not port.isdigit():
+        return None
+    made: dict[str, Any] = {"path": path, "port": int(port)}
+    return made | ({"scheme": "HTTPS"} if scheme == "https" else {})

@@ -1,0 +1,101 @@
+"""Volumes and where containers see them, as mounts.
+
+An emptyDir is a folder of each node, a claim of the JobSet one that its nodes share; a claim that
+outlives the JobSet, or was there before it, is a folder that Muster keeps.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from muster.errors import Problem
+from muster.spec.formats.jobset_model import JobSet
+from muster.spec.formats.kubernetes import Container, PodSpec, Volume
+from muster.spec.formats.notes import Notes
+from muster.spec.models import Mount
+from muster.spec.wording import short, suggestion
+
+#: Mount.source: a folder of the node's, one of the run's, one that Muster keeps.
+NODE, RUN, KEPT = "scratch:node/", "scratch:run/", "volume:"
+_SHARED_MEMORY = "/dev/shm"
+
+
+def claims(jobset: JobSet) -> dict[str, str]:
+    """The claims a JobSet brings along: template -> where a mount of it is from.
+
+    JobSet: a claim is called <template>-<jobset>.
+    """
+    made = {}
+    for policy in jobset.spec.volume_claim_policies:
+        kept = policy.retention_policy.when_deleted == "Retain"
+        for claim in policy.templates:
+            name = claim.metadata.name
+            made[name] = f"{KEPT}{name}-{jobset.name}" if kept else f"{RUN}{name}"
+    return made
+
+
+def mounts(
+    pod: PodSpec,
+    container: Container,
+    claimed: Mapping[str, str],
+    where: tuple[str, str],
+    problems: list[Problem],
+    notes: Notes,
+) -> tuple[Mount, ...]:
+    """The mounts of a container. where: the paths of the pod and of the container."""
+    pod_path, path = where
+    sources = dict(claimed)
+    read_only = set()
+    for number, volume in enumerate(pod.volumes):
+        place = f"{pod_path}.volumes[{number}]"
+        if volume.name in [other.name for other in pod.volumes[:number]]:
+            text = f"{short(volume.name)} is the name of another volume, too"
+            problems.append(Problem(f"{place}.name", text, "names are unique"))
+        sources[volume.name] = _source(volume, place, problems, notes)
+        if any(v is not None and v.read_only for v in (volume.nfs, volume.persistent_volume_claim)):
+            read_only.add(volume.name)
+    made: list[Mount] = []
+    for number, mount in enumerate(container.volume_mounts):
+        place = f"{path}.volumeMounts[{number}]"
+        source = sources.get(mount.name)
+        seen = posixpath.normpath(mount.mount_path)
+        if source is None:
+            text = f"there is no volume {short(mount.name)}"
+            problems.append(Problem(f"{place}.name", text, suggestion(mount.name, sources)))
+        elif not mount.mount_path.startswith("/"):
+            text = f"{short(mount.mount_path)} is no absolute path"
+            problems.append(Problem(f"{place}.mountPath", text, f"write /{mount.mount_path}"))
+        elif seen == _SHARED_MEMORY and source.startswith(NODE):
+            notes.add(mount.name, f"at {seen} is not needed: every node has shared memory")
+        else:
+            made.append(
+                Mount(
+                    source=source, path=seen, read_only=mount.read_only or mount.name in read_only
+                )
+            )
+    return tuple(made)
+
+
+def _source(volume: Volume, path: str, problems: list[Problem], notes: Notes) -> str:
+    kinds = {
+        "emptyDir": volume.empty_dir,
+        "hostPath": volume.host_path,
+        "nfs": volume.nfs,
+        "persistentVolumeClaim": volume.persistent_volume_claim,
+    }
+    given = [name for name, kind in kinds.items() if kind is not None]
+    if len(given) > 1:
+        problems.append(Problem(path, f"has {' and '.join(given)}", "keep the one you mean"))
+    if volume.host_path is not None:
+        if not volume.host_path.path.startswith("/"):
+            text = f"{short(volume.host_path.path)} is no absolute path"
+            problems.append(Problem(f"{path}.hostPath.path", text, "write it from / on"))
+        return volume.host_path.path
+    if volume.nfs is not None:
+        return f"nfs://{volume.nfs.server}{volume.nfs.path}"
+    if volume.persistent_volume_claim is not None:
+        name = volume.persistent_volume_claim.claim_name
+        notes.add(f"claim {name}", f"is the folder MUSTER_HOME/volumes/{name}")
+        return f"{KEPT}{name}"
+    return f"{NODE}{volume.name}"
