@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster import versions
 from muster.control import bell, lease
-from muster.control.expire import expire
+from muster.control.expire import expire, forget
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
 from muster.control.recover import keep_environ, record_broken, recover
@@ -24,11 +23,11 @@ from muster.control.watch import begin_life, wait_for_end, wait_for_process
 from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
-from muster.identity import new_id
 from muster.lifecycle.events import CancelRequested, ResumeRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeStatus
 from muster.plan.model import RunPlan
+from muster.plan.names import named
 from muster.storage.home import Home, default_home
 from muster.store import events, jobs, runs
 from muster.store.database import Database
@@ -70,51 +69,13 @@ class Service:
         return jobs.listing(self.db)
 
     def draft_job(self, spec: JobSpec) -> tuple[JobRecord, bool]:
-        """The Job of this content, and whether it is new. Only its artifact is stored yet.
-
-        Same content, same Job; other content under a known name is a new version of it.
-        """
-        artifact = _store_artifact(self.home, spec)
-        content = to_builtins(spec)
-        name = spec.name or "job"
-        digest = _digest(name, content, artifact.sha256 if artifact else None)
-        known = jobs.by_content(self.db, digest)
-        if known is not None:
-            return known, False
-        now = time.time()
-        job = JobRecord(
-            id=new_id(),
-            name=name,
-            version=0,  # the store counts
-            content_hash=digest,
-            spec=content,
-            artifact_sha256=artifact.sha256 if artifact else None,
-            artifact_name=artifact.file_name if artifact else None,
-            description=spec.description,
-            tags=dict(spec.tags),
-            created_at=now,
-            updated_at=now,
-        )
-        return job, True
+        """See `versions.draft_job`."""
+        return versions.draft_job(self.home, self.db, spec)
 
     def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
-        """Change what may change of a Job: resources, mounts, description, tags (OCI:
-        UpdateJobDetails). changes: `PATH=VALUE`. Runs keep what they started with."""
-        from muster.spec.edit import edit
-
+        """See `versions.edit_job`."""
         job = self.job(text)
-        spec = edit(_spec_of(job), changes)
-        content = to_builtins(spec)
-        jobs.update(
-            self.db,
-            job.id,
-            spec=content,
-            # what it was made from is still what it was made from: the same file is this Job
-            content_hash=job.content_hash,
-            description=spec.description,
-            tags=dict(spec.tags),
-            now=time.time(),
-        )
+        versions.edit_job(self.db, job, changes)
         return self.job(job.id)
 
     # --- runs
@@ -129,11 +90,8 @@ class Service:
             raise
 
     def discard(self, job: JobRecord) -> None:
-        """Forget the code of a drafted Job that came to nothing."""
-        if job.artifact_sha256 is not None and not jobs.use(self.db, job.artifact_sha256):
-            from muster.storage.artifacts import stored_path
-
-            stored_path(self.home, job.artifact_sha256).unlink(missing_ok=True)
+        """See `versions.discard`."""
+        versions.discard(self.home, self.db, job)
 
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
         """Accept the run and have a supervisor take it up, unless it is to begin suspended.
@@ -187,7 +145,7 @@ class Service:
         now = time.time()
 
         def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
-            plan = replace(draft.plan, run_name=name, job_id=job.id)
+            plan = replace(named(draft.plan, name), job_id=job.id)
             record = RunRecord(
                 id=plan.run_id,
                 name=name,
@@ -283,6 +241,14 @@ class Service:
                 os.close(descriptor)
         return runs.get(self.db, run_id)
 
+    def delete(self, run_id: str) -> None:
+        """Forget a run that has ended. Raises InvalidInput if it has not."""
+        record = runs.get(self.db, run_id)
+        if not RunState(record.state).terminal:
+            hint = f"`muster runs cancel {record.name}` ends it"
+            raise InvalidInput(Problem("", f"{record.name} is {record.state}", hint))
+        forget(self.db, self.home, run_id)
+
     def _change(self, run: RunRecord, draft: Redraft) -> None:
         changes = {
             "spec": to_builtins(draft.spec),
@@ -320,32 +286,11 @@ class Service:
             self._database.close()
 
 
-def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
-    """What makes a Job the same Job. The code counts by its content, not by where it lies."""
-    identity = {**content, "artifact": code, "name": name}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
 def examine_machine() -> list[Finding]:
     """What the local engine can do here."""
     from muster.engines.local.doctor import examine
 
     return examine()
-
-
-def _spec_of(job: JobRecord) -> JobSpec:
-    from muster.spec.resolve import spec_from_json
-
-    return spec_from_json(job.spec)
-
-
-def _store_artifact(home: Home, spec: JobSpec) -> Any:
-    if spec.artifact is None:
-        return None
-    from muster.storage.artifacts import store_artifact
-
-    home.prepare()
-    return store_artifact(home, Path(spec.artifact), spec.entrypoint)
 
 
 def _place_logs(folder: Path, plan: RunPlan) -> None:

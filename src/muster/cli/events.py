@@ -2,29 +2,80 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import print_json, print_table
 
+if TYPE_CHECKING:
+    from muster.store.records import EventRecord
+
 
 @click.command()
 @run_argument()
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only entries after number N.")
 @json_option()
-def events(run_name: str, as_json: bool) -> None:
-    """What happened to a run, numbered, with times."""
+def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
+    """What happened to a run and why, numbered, with times.
+
+    With --follow --json, one JSON object a line as it happens; who remembers the last number can
+    go on from there with --after.
+    """
     from muster.client.client import Client
+
+    run = Client().run(run_name)
+    found = run.events(after=after, follow=follow)
+    if follow:
+        for entry in found:
+            click.echo(json.dumps(_data(entry)) if as_json else "  ".join(_row(entry)))
+    elif as_json:
+        print_json([_data(entry) for entry in found])
+    else:
+        print_table(("SEQ", "TIME", "WHAT", "DATA"), [_row(entry) for entry in found])
+
+
+def _data(entry: EventRecord) -> dict[str, Any]:
     from muster.client.times import time_text
 
-    client = Client()
-    entries = client.service.events(client.run(run_name).id)
-    if as_json:
-        print_json(
-            [{"seq": e.seq, "time": time_text(e.time), "kind": e.kind, **e.data} for e in entries]
-        )
-        return
-    rows = []
-    for entry in entries:
-        told = " ".join(f"{k}={v}" for k, v in entry.data.items() if v not in ("", None))
-        rows.append((str(entry.seq), time_text(entry.time) or "", entry.kind, told.split("\n")[0]))
-    print_table(("SEQ", "TIME", "WHAT", "DATA"), rows)
+    return {"seq": entry.seq, "time": time_text(entry.time), "kind": entry.kind, **entry.data}
+
+
+def _row(entry: EventRecord) -> tuple[str, str, str, str]:
+    from muster.client.times import time_text
+
+    when = time_text(entry.time) or ""
+    return (f"{entry.seq:>3}", when, f"{entry.kind:<9}", sentence(entry.kind, entry.data))
+
+
+def sentence(kind: str, data: Mapping[str, Any]) -> str:
+    """An entry as a person reads it."""
+    first = {k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)}
+    why = f": {first['why']}" if "why" in first else ""
+    match kind:
+        case "nodes":
+            exit_code = first.get("exit_code")
+            how = f" with exit code {exit_code}" if exit_code not in (None, "0") else ""
+            again = f", restart {first['restart']}" if "restart" in first else ""
+            return f"{first['ranks']} {first['state']}{how}{again}{why}"
+        case "run":
+            details = f": {first['details']}" if "details" in first else ""
+            return f"{first['state']}{details}"
+        case "failure":
+            last = str(data.get("message", "")).strip().rpartition("\n")[2]
+            code = f" with exit code {first['exit_code']}" if "exit_code" in first else ""
+            where = f"node-{first['rank']} (group {first['group']})"
+            return f"{where} failed{code}, reason {first['reason']}" + (f": {last}" if last else "")
+        case "restart":
+            wait = f" in {first['wait']} s" if data.get("wait") else ""
+            return f"{first['restart']}: {first['what']} starts again{wait}{why}"
+        case "attempt" | "resumed":
+            return f"attempt {first['attempt']} begins{why}"
+        case "stopping":
+            return f"towards {first['towards']}{why}"
+        case _:
+            return first.get("why") or " ".join(f"{k}={v}" for k, v in first.items())

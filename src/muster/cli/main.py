@@ -15,7 +15,7 @@ from muster.errors import EXIT_INTERRUPTED, MusterError
 #: Subcommand -> (module, one line for the overview).
 _COMMANDS = {
     "run": ("muster.cli.run", "Start a run and follow its output."),
-    "runs": ("muster.cli.runs", "List, show and cancel runs."),
+    "runs": ("muster.cli.runs", "List, show, suspend, resume, cancel and delete runs."),
     "logs": ("muster.cli.logs", "Show a run's output."),
     "jobs": ("muster.cli.jobs", "List, show and edit jobs."),
     "explain": ("muster.cli.explain", "Say what would run, without running it."),
@@ -62,8 +62,8 @@ def cli() -> None:
     RUN is a run's name, its id or the beginning of one, or `last`.
 
     \b
-    Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled or timed
-    out, 4 trouble of the platform or engine, 130 interrupted.
+    Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled,
+    suspended or timed out, 4 trouble of the platform or engine, 130 interrupted.
     """
 
 

@@ -20,6 +20,7 @@ _COLORS = {
     "FAILED": "red",
     "CANCELED": "yellow",
     "CANCELING": "yellow",
+    "SUSPENDED": "yellow",
     "STOPPED": "yellow",
     "IN_PROGRESS": "cyan",
     "RUNNING": "cyan",
@@ -95,7 +96,7 @@ def exit_code_of(run_state: str) -> int:
             return EXIT_OK
         case RunState.FAILED:
             return EXIT_RUN_FAILED
-        case RunState.CANCELED | RunState.CANCELING:
+        case RunState.CANCELED | RunState.CANCELING | RunState.SUSPENDED:
             return EXIT_CANCELED
         case _:
             return EXIT_PLATFORM

@@ -76,7 +76,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     # from being accepted to being named, a run must not be lost to a Ctrl-C
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     started = client.start(draft)
-    if options["detach"]:
+    if options["detach"] or started.state == "SUSPENDED":
         _print_detached(started, as_json=options["as_json"])
         return
     ctx.exit(_follow(started, draft, as_json=options["as_json"]))
@@ -117,6 +117,9 @@ def _print_detached(run: JobRun, *, as_json: bool) -> None:
         print_json(run.to_dict())
         return
     click.echo(run.id)
+    if run.state == "SUSPENDED":
+        click.echo(f"{run.name} is suspended; `muster runs resume {run.name}` starts it", err=True)
+        return
     click.echo(f"{run.name} started; `muster logs {run.name} --follow` shows it", err=True)
 
 

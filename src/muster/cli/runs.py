@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def runs() -> None:
-    """List, show and cancel runs."""
+    """List, show, suspend, resume, cancel and delete runs."""
 
 
 @runs.command("list")
@@ -140,10 +140,25 @@ def _show(run: JobRun) -> None:
     click.echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
 
 
+_DURATIONS = (
+    "max_runtime",
+    "grace_period",
+    "timeout",
+    "attempt_timeout",
+    "ready_timeout",
+    "hang_timeout",
+    "ttl_after_finished",
+    "grace",
+    "initial",
+    "max",
+    "reset_after",
+)
+
+
 def _value(setting: Setting) -> str:
     """A value as it would be written in a spec."""
     value, name = setting.value, setting.path.rpartition(".")[2]
-    if name in ("max_runtime", "grace_period"):
+    if isinstance(value, (int, float)) and name in _DURATIONS:
         from muster.spec.quantities import format_duration
 
         return format_duration(value)
@@ -202,3 +217,59 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
     else:
         click.echo(f"{run.name} {state(run.state)}")
     ctx.exit(exit_code_of(run.state))
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
+@click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
+@json_option()
+def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
+    """Pause runs: nodes save what they have (`checkpoint`), then end; resume goes on."""
+    from muster.client.client import Client
+
+    client = Client()
+    found = [client.run(name) for name in run_name]
+    for run in found:
+        run.suspend()
+    for run in found:
+        if not no_wait:
+            run.wait()
+    if as_json:
+        print_json([run.to_dict() for run in found])
+        return
+    for run in found:
+        click.echo(f"{run.name} is {state(run.refresh().state)}")
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
+@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting.")
+@json_option()
+def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> None:
+    """Have suspended runs go on, with other resources, mounts, args or env if you like."""
+    from muster.client.client import Client
+    from muster.spec.overrides import overrides_from_flags
+
+    client = Client()
+    changes = overrides_from_flags(sets=sets) if sets else None
+    found = [client.run(name) for name in run_name]
+    for run in found:
+        client.service.resume(run.id, changes)
+        run.refresh()
+    if as_json:
+        print_json([run.to_dict() for run in found])
+        return
+    for run in found:
+        click.echo(f"{run.name} goes on; `muster logs {run.name} --follow` shows it")
+
+
+@runs.command()
+@run_argument(nargs=-1, required=True)
+def delete(run_name: tuple[str, ...]) -> None:
+    """Forget runs that have ended, with their output."""
+    from muster.client.client import Client
+
+    client = Client()
+    for run in [client.run(name) for name in run_name]:
+        run.delete()
+        click.echo(f"{run.name} is deleted")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from muster.client.times import time_text
+from muster.control.persist import status_of
+from muster.lifecycle import cause, startup
+from muster.lifecycle.census import ranges
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Failure, RunStatus
 from muster.plan.model import GroupPlan, RunPlan
 from muster.store.records import NodeRecord, RunRecord
 
@@ -13,23 +19,83 @@ from muster.store.records import NodeRecord, RunRecord
 def why(run: RunRecord, nodes: Sequence[NodeRecord]) -> list[str]:
     """Sentences, the most important first. nodes: in rank order."""
     plan = RunPlan.from_json(run.plan)
-    match RunState(run.state):
+    status = status_of(run, nodes, plan.policy)
+    return [line for line in (*_why(plan, status, nodes), *_restarts(status)) if line]
+
+
+def _why(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) -> list[str]:
+    match status.state:
         case RunState.ACCEPTED:
             return ["its supervisor is starting the first nodes", *_mounts(plan)]
         case RunState.IN_PROGRESS:
-            return _in_progress(plan, nodes)
+            return [*_stopping(status), *_in_progress(plan, status, nodes)]
         case RunState.SUCCEEDED:
-            return [f"every group reached its minimum of successful replicas; {_counts(nodes)}"]
+            return [f"{_success(plan)}; {_counts(nodes)}"]
         case RunState.FAILED:
-            return [run.details, _counts(nodes)]
+            return [status.details, _when(status), _consequences(status), _counts(nodes)]
         case RunState.CANCELING:
             left = [n.fqdn for n in nodes if not NodeState(n.state).ended]
             grace = f"they have {plan.policy.grace_period:g} s to end by themselves"
-            return [run.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
+            return [status.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
         case RunState.CANCELED:
-            return [run.details, _counts(nodes)]
+            return [status.details, _counts(nodes)]
+        case RunState.SUSPENDED:
+            return [status.details, f"`muster runs resume {plan.run_name}` has it go on"]
         case _:
-            return [run.details]
+            return [status.details]
+
+
+def _success(plan: RunPlan) -> str:
+    rules = plan.policy.success
+    names = ", ".join(plan.policy.groups[index].name for index in rules.groups)
+    if rules.any_replica:
+        return f"a replica of {names} succeeded"
+    if len(rules.groups) < len(plan.policy.groups):
+        return f"{names} reached the minimum of successful replicas"
+    return "every group reached its minimum of successful replicas"
+
+
+def _when(status: RunStatus) -> str:
+    first = status.cause
+    if first is None:
+        return ""
+    seen = f", its program saw the error at {time_text(first.raised_at)}"
+    return f"at {time_text(first.at)}{seen if first.raised_at is not None else ''}"
+
+
+def _consequences(status: RunStatus) -> str:
+    """Who failed of it, as far as it is known."""
+    first = status.cause
+    others = cause.consequences(status.failures, first) if first is not None else ()
+    others = tuple(failure for failure in others if failure != first)
+    if first is None or not others:
+        return ""
+    names = ", ".join(f"node-{failure.rank}" for failure in others)
+    last = max(failure.at for failure in others)
+    within = f"within {max(last - first.at, 0):.1f} s"
+    echoes = sum(cause.echo(failure) for failure in others)
+    also = f", {echoes} of them of a broken connection" if echoes else ""
+    return f"consequences: {names} failed {within}{also}"
+
+
+def _restarts(status: RunStatus) -> Iterator[str]:
+    """What it went through before."""
+    if not status.restarts:
+        return
+    times = "once" if status.restarts == 1 else f"{status.restarts} times"
+    text = f"something of it was started again {times}; `muster events` tells why"
+    yield text
+    first = status.cause
+    if first is not None and status.state is not RunState.FAILED:
+        yield f"the last cause: {_head(first)}"
+
+
+def _head(failure: Failure) -> str:
+    from muster.lifecycle.describe import describe
+
+    head, _, message = describe(failure).partition(":\n")
+    last = message.strip().rpartition("\n")[2]
+    return f"{head}: {last}" if last else head
 
 
 def _mounts(plan: RunPlan) -> list[str]:
@@ -37,16 +103,41 @@ def _mounts(plan: RunPlan) -> list[str]:
     return [f"copying {source} in before the nodes start" for source in sorted(urls)]
 
 
-def _in_progress(plan: RunPlan, nodes: Sequence[NodeRecord]) -> list[str]:
-    reasons = [_counts(nodes)]
-    for before, group in zip(plan.groups, plan.groups[1:], strict=False):
-        waiting = [n for n in nodes if n.group == group.name and n.state == NodeState.PENDING]
-        if waiting and plan.policy.in_order:
-            reasons.append(f"group {group.name} waits for group {before.name} to be up")
+def _stopping(status: RunStatus) -> Iterator[str]:
+    if status.stopping is not None:
+        yield f"it ends as {status.stopping.outcome} once every node has: {status.stopping.details}"
+
+
+def _in_progress(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) -> list[str]:
+    reasons = [_counts(nodes), *_restarting(status), *_waiting(plan, status)]
     reasons += [_probing(group) for group in plan.groups if _unready(group, nodes)]
     ends = [n for n in nodes if n.state == NodeState.FAILED]
-    reasons += [f"{n.fqdn} failed (exit code {n.exit_code}), within tolerance" for n in ends]
+    if status.stopping is None:
+        reasons += [f"{n.fqdn} failed (exit code {n.exit_code}), within tolerance" for n in ends]
     return reasons
+
+
+def _restarting(status: RunStatus) -> Iterator[str]:
+    old = [rank for rank, node in enumerate(status.nodes) if node.again is not None]
+    if old:
+        yield f"restart {status.restarts} waits for the old processes of node {ranges(old)} to end"
+    waits = [n.not_before for n in status.nodes if n.not_before is not None]
+    if waits and max(waits) > time.time():
+        yield f"restart {status.restarts} waits another {max(waits) - time.time():.0f} s (backoff)"
+
+
+def _waiting(plan: RunPlan, status: RunStatus) -> Iterator[str]:
+    assert status.census is not None
+    for index, group in enumerate(plan.policy.groups):
+        if not status.census.groups[index].pending:
+            continue
+        other = startup.blocked_by(plan.policy, status.census, index)
+        if other is None:
+            continue
+        complete = any(d.group == other and d.complete for d in group.depends_on)
+        name = plan.policy.groups[other].name
+        until = "to succeed" if complete else "to be up"
+        yield f"group {group.name} waits for group {name} {until}"
 
 
 def _unready(group: GroupPlan, nodes: Sequence[NodeRecord]) -> bool:

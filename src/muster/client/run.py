@@ -9,14 +9,17 @@ from typing import Any
 
 from msgspec import Struct
 
+from muster.client.events import entries
 from muster.client.logs import Selection, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
+from muster.control.persist import lifecycle_of
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
+from muster.lifecycle.status import Failure
 from muster.service import Service
 from muster.storage.log_reader import LogChunk, LogRecord, records
-from muster.store.records import RunRecord
+from muster.store.records import EventRecord, RunRecord
 
 _STREAMS = ("stdout", "stderr")
 
@@ -55,7 +58,7 @@ class JobRun:
 
     @property
     def state(self) -> str:
-        """ACCEPTED, IN_PROGRESS, SUCCEEDED, FAILED, CANCELING or CANCELED."""
+        """ACCEPTED, IN_PROGRESS, SUSPENDED, SUCCEEDED, FAILED, CANCELING or CANCELED."""
         return str(self._record.state)
 
     @property
@@ -85,6 +88,19 @@ class JobRun:
         return list(self._record.notes)
 
     @property
+    def cause(self) -> dict[str, Any] | None:
+        """What the last failure of the run came from: rank, group, reason, exit_code, signal,
+        message, at; None if nothing has failed."""
+        first = lifecycle_of(self._record).failure
+        return None if first is None else failure_dict(first)
+
+    @property
+    def consequences(self) -> list[dict[str, Any]]:
+        """The failures that followed from it, as far as they were told."""
+        kept = lifecycle_of(self._record)
+        return [failure_dict(f) for f in kept.failures if f != kept.failure]
+
+    @property
     def nodes(self) -> list[Node]:
         """In rank order."""
         return [node_from(record) for record in self._service.nodes(self.id)]
@@ -95,7 +111,7 @@ class JobRun:
         return self
 
     def wait(self, timeout: float | None = None) -> JobRun:
-        """Wait until the run has ended. Returns itself.
+        """Wait until the run has ended, or is suspended. Returns itself.
 
         Raises TimeoutError after `timeout` seconds (default: never).
         """
@@ -106,6 +122,30 @@ class JobRun:
         """End the run; `wait` tells when nothing of it is left. Nothing if it has ended."""
         self._record = self._service.cancel(self.id, why)
         return self
+
+    def suspend(self, why: str = "suspended by its owner") -> JobRun:
+        """Pause the run; `wait` tells when nothing of it is left. Its nodes are told to save what
+        they have first, if the spec says how. Nothing if it has ended or is suspended."""
+        self._record = self._service.suspend(self.id, why)
+        return self
+
+    def resume(self, **overrides: Any) -> JobRun:
+        """Have a suspended run go on. overrides: resources, shape, mounts, args, env, or
+        `node_groups` with them, as for `muster.run`. Raises InvalidInput if it is not suspended.
+        """
+        from muster.spec.overrides import overrides_from_mapping
+
+        changes = overrides_from_mapping(overrides) if overrides else None
+        self._record = self._service.resume(self.id, changes)
+        return self
+
+    def delete(self) -> None:
+        """Forget a run that has ended, with its output. Raises InvalidInput if it has not."""
+        self._service.delete(self.id)
+
+    def events(self, *, after: int = 0, follow: bool = False) -> Iterator[EventRecord]:
+        """What happened to it, after entry number `after`. follow: until it has ended."""
+        return entries(self._service, self.id, after=after, follow=follow)
 
     def logs(
         self,
@@ -208,12 +248,29 @@ class JobRun:
             "started_at": time_text(record.started_at),
             "finished_at": time_text(record.finished_at),
             "exit_code": record.exit_code,
+            "restarts": lifecycle_of(record).restarts,
+            "cause": self.cause,
+            "consequences": self.consequences,
             "notes": list(record.notes),
             "nodes": [node.to_dict() for node in self.nodes],
         }
 
     def __repr__(self) -> str:
         return f"<JobRun {self.name} {self.id} {self.state}>"
+
+
+def failure_dict(failure: Failure) -> dict[str, Any]:
+    """A failure as JSON-ready data."""
+    return {
+        "rank": failure.rank,
+        "group": failure.group,
+        "reason": str(failure.reason),
+        "exit_code": failure.exit_code,
+        "signal": failure.signal,
+        "message": failure.message,
+        "at": time_text(failure.at),
+        "raised_at": time_text(failure.raised_at),
+    }
 
 
 def record_dict(record: LogRecord) -> dict[str, Any]:

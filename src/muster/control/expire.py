@@ -14,12 +14,17 @@ from muster.store.database import Database
 
 
 def expire(db: Database, home: Home) -> None:
-    """Delete what has outlived its time: the record last, so that nothing is left behind by one
-    who is killed in between."""
+    """Delete what has outlived its time."""
     for run_id in runs.expired(db, time.time()):
-        folder = home.run_dir(run_id).path
-        logs = folder / "logs"
-        if logs.is_symlink():  # `logging.directory`
-            shutil.rmtree(logs.resolve(), ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        runs.delete(db, run_id)
+        forget(db, home, run_id)
+
+
+def forget(db: Database, home: Home, run_id: str) -> None:
+    """Delete a run that has ended: the record last, so that nothing is left behind by one who is
+    killed in between."""
+    folder = home.run_dir(run_id).path
+    logs = folder / "logs"
+    if logs.is_symlink():  # `logging.directory`
+        shutil.rmtree(logs.resolve(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    runs.delete(db, run_id)

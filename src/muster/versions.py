@@ -1,0 +1,102 @@
+"""Jobs: from a spec to the Job of that content, and what may change of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from muster.identity import new_id
+from muster.storage.home import Home
+from muster.store import jobs
+from muster.store.database import Database
+from muster.store.records import JobRecord
+
+if TYPE_CHECKING:
+    from muster.spec.models import JobSpec
+
+
+def draft_job(home: Home, db: Database, spec: JobSpec) -> tuple[JobRecord, bool]:
+    """The Job of this content, and whether it is new. Only its artifact is stored yet.
+
+    Same content, same Job; other content under a known name is a new version of it.
+    """
+    artifact = _store_artifact(home, spec)
+    content = to_builtins(spec)
+    name = spec.name or "job"
+    digest = _digest(name, content, artifact.sha256 if artifact else None)
+    known = jobs.by_content(db, digest)
+    if known is not None:
+        return known, False
+    now = time.time()
+    job = JobRecord(
+        id=new_id(),
+        name=name,
+        version=0,  # the store counts
+        content_hash=digest,
+        spec=content,
+        artifact_sha256=artifact.sha256 if artifact else None,
+        artifact_name=artifact.file_name if artifact else None,
+        description=spec.description,
+        tags=dict(spec.tags),
+        created_at=now,
+        updated_at=now,
+    )
+    return job, True
+
+
+def edit_job(db: Database, job: JobRecord, changes: Sequence[str]) -> None:
+    """Change what may change of a Job: resources, mounts, description, tags (OCI:
+    UpdateJobDetails). changes: `PATH=VALUE`. Runs keep what they started with."""
+    from muster.spec.edit import edit
+    from muster.spec.resolve import spec_from_json
+
+    spec = edit(spec_from_json(job.spec), changes)
+    jobs.update(
+        db,
+        job.id,
+        spec=to_builtins(spec),
+        # what it was made from is still what it was made from: the same file is this Job
+        content_hash=job.content_hash,
+        description=spec.description,
+        tags=dict(spec.tags),
+        now=time.time(),
+    )
+
+
+def discard(home: Home, db: Database, job: JobRecord) -> None:
+    """Forget the code of a drafted Job that came to nothing."""
+    if job.artifact_sha256 is not None and not jobs.use(db, job.artifact_sha256):
+        from muster.storage.artifacts import stored_path
+
+        stored_path(home, job.artifact_sha256).unlink(missing_ok=True)
+
+
+def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
+    """What makes a Job the same Job. The code counts by its content, not by where it lies; what
+    is left at its default does not, so that a setting added later makes no Job another."""
+    from muster.spec.models import JobSpec, NodeGroup
+
+    said = _less(content, to_builtins(JobSpec()))
+    blank = to_builtins(NodeGroup(name=""))
+    groups = [_less(group, blank) for group in content["node_groups"]]
+    identity = {**said, "node_groups": groups, "artifact": code, "name": name}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _less(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if value != defaults[key]}
+
+
+def _store_artifact(home: Home, spec: JobSpec) -> Any:
+    if spec.artifact is None:
+        return None
+    from muster.storage.artifacts import store_artifact
+
+    home.prepare()
+    return store_artifact(home, Path(spec.artifact), spec.entrypoint)
