@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fsspec.registry import known_implementations
@@ -11,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.storage import mounts
-from muster.storage.mounts import check_sources, classify_source, without_secret
+from muster.storage.mounts import (
+    Named,
+    check_sources,
+    classify_source,
+    named_source,
+    without_secret,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +37,14 @@ from muster.storage.mounts import check_sources, classify_source, without_secret
         ("s3://bucket/a", "url"),
         ("file:///data", "url"),
         ("simplecache::s3://bucket", "url"),
+        ("scratch:node/a", "scratch"),
+        ("scratch:run/a", "scratch"),
+        ("scratch:a", "scratch"),
+        ("volume:a", "volume"),
+        ("volume:", "volume"),
+        ("./volume:a", "directory"),
+        ("scratch:/export", "nfs"),
+        ("volume://a", "url"),
     ],
 )
 def test_classify(source: str, kind: str) -> None:
@@ -39,7 +54,7 @@ def test_classify(source: str, kind: str) -> None:
 @given(st.text())
 def test_everything_is_of_one_kind(source: str) -> None:
     kind = classify_source(source)
-    assert kind in ("directory", "nfs", "url")
+    assert kind in get_args(mounts.Kind)
     assert kind != "directory" or "://" not in source
 
 
@@ -63,6 +78,48 @@ def test_unreadable_directory(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir(mode=0)
     (text,) = texts(str(tmp_path / "d"))
     assert "cannot be read" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("scratch:node/tmp", Named("node", "tmp")),
+        ("scratch:run/a-b.c_D9", Named("run", "a-b.c_D9")),
+        ("volume:data", Named("home", "data")),
+        ("volume:...", Named("home", "...")),
+        ("volume:" + "x" * 255, Named("home", "x" * 255)),
+    ],
+)
+def test_names_of_what_has_no_place_of_its_own(source: str, named: Named) -> None:
+    assert named_source(source) == named
+    assert texts(source) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../x", "a b", "ä", "a\n", "/", "x" * 256, "a/", "${rank}"]
+)
+@pytest.mark.parametrize("whose", ["scratch:node/", "scratch:run/", "volume:"])
+def test_bad_names(whose: str, name: str) -> None:
+    if (whose, name) == ("volume:", "/"):
+        return  # an export of the server called volume
+    (text,) = texts(whose + name)
+    assert f"{name!r} cannot name a directory (use up to 255 letters, digits" in text
+    with pytest.raises(ValueError):
+        named_source(whose + name)
+
+
+@pytest.mark.parametrize("source", ["scratch:a", "scratch:node", "scratch:", "scratch:group/a"])
+def test_scratch_is_somebody_s(source: str) -> None:
+    (text,) = texts(source)
+    assert f"mounts: {source} does not say whose it is (scratch:node/NAME is a directory" in text
+    with pytest.raises(ValueError):
+        named_source(source)
+
+
+@given(st.text())
+def test_no_name_leads_elsewhere(name: str) -> None:
+    if not texts(f"scratch:run/{name}"):
+        assert Path("/a", named_source(f"scratch:run/{name}").name).resolve().parent == Path("/a")
 
 
 def test_every_problem_once(tmp_path: Path) -> None:

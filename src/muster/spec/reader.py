@@ -109,7 +109,7 @@ def _path(text: Any, folder: Path) -> Any:
 
 
 def absolute_source(source: str, folder: Path) -> str:
-    """A mount's source with a relative directory made absolute; exports and URLs as they are."""
-    if "://" in source or ":/" in source or not source:
+    """A mount's source with a relative directory made absolute; all others as they are."""
+    if not source or ":/" in source or source.startswith(("scratch:", "volume:")):
         return source
     return os.path.normpath(str(_path(source, folder)))

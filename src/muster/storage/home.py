@@ -50,6 +50,10 @@ class RunDir(Struct, frozen=True):
         """Copies of what mounts by URL show."""
         return self.path / "mounts"
 
+    def scratch(self, name: str) -> Path:
+        """A directory all nodes of the run share."""
+        return self.path / "scratch" / name
+
     def node(self, rank: int) -> Path:
         """The folder of one node."""
         return self.path / "nodes" / str(rank)
@@ -84,6 +88,10 @@ class Home(Struct, frozen=True):
     def shapes(self) -> Path:
         """The owner's own shapes, beside those that ship."""
         return self.root / "shapes.yaml"
+
+    def volume(self, name: str) -> Path:
+        """A directory that runs share, and that stays when they are gone."""
+        return self.root / "volumes" / name
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)

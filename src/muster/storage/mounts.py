@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from muster.errors import Problem
 
-Kind = Literal["directory", "nfs", "url"]
+Kind = Literal["directory", "nfs", "url", "scratch", "volume"]
+
+_NODE_SCRATCH, _RUN_SCRATCH, _VOLUME = "scratch:node/", "scratch:run/", "volume:"
+_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
 
 #: Protocol -> (module, what to install), where fsspec's own list does not say it. The rest come
 #: with fsspec, or with a package that made itself known to it.
@@ -34,13 +37,42 @@ _PACKAGES = {
 
 
 def classify_source(source: str) -> Kind:
-    """A directory, an NFS export (`nfs://host/path`, `host:/path`) or an fsspec URL."""
+    """A directory, an NFS export (`nfs://host/path`, `host:/path`), an fsspec URL, or a name for
+    something Muster finds a place for (`scratch:node/NAME`, `scratch:run/NAME`, `volume:NAME`)."""
     if source.startswith("nfs://"):
         return "nfs"
     if "://" in source:
         return "url"
     host, colon, path = source.partition(":")
+    if colon and not path.startswith("/") and host in ("scratch", "volume"):
+        return "scratch" if host == "scratch" else "volume"
     return "nfs" if colon and host and path.startswith("/") and "/" not in host else "directory"
+
+
+class Named(NamedTuple):
+    """A directory Muster finds a place for. of: whose it is; a volume is everybody's."""
+
+    of: Literal["node", "run", "home"]
+    name: str
+
+
+def named_source(source: str) -> Named:
+    """What a source of the kind `scratch` or `volume` names. Raises ValueError where it does
+    not: `check_sources` would have told."""
+    found = _named(source)
+    if found is None or not _NAME.fullmatch(found.name):
+        raise ValueError(source)
+    return found
+
+
+def _named(source: str) -> Named | None:
+    if source.startswith(_NODE_SCRATCH):
+        return Named("node", source.removeprefix(_NODE_SCRATCH))
+    if source.startswith(_RUN_SCRATCH):
+        return Named("run", source.removeprefix(_RUN_SCRATCH))
+    if source.startswith(_VOLUME):
+        return Named("home", source.removeprefix(_VOLUME))
+    return None
 
 
 def check_sources(sources: Iterable[str]) -> list[Problem]:
@@ -52,6 +84,8 @@ def check_sources(sources: Iterable[str]) -> list[Problem]:
             problems += _check_directory(Path(source))
         elif kind == "url":
             problems += _check_url(source)
+        elif kind in ("scratch", "volume"):
+            problems += _check_named(source)
         elif os.geteuid() != 0:
             text = f"{source} can only be mounted by root"
             hint = "mount it yourself and give the directory"
@@ -71,6 +105,18 @@ def _check_directory(path: Path) -> list[Problem]:
         return [Problem("mounts", f"{path} is no directory", "give the folder it is in")]
     if not os.access(path, os.R_OK | os.X_OK):
         return [Problem("mounts", f"{path} cannot be read", "check its permissions")]
+    return []
+
+
+def _check_named(source: str) -> list[Problem]:
+    found = _named(source)
+    if found is None:
+        text = f"{source} does not say whose it is"
+        hint = "scratch:node/NAME is a directory of each node, scratch:run/NAME one for all of them"
+        return [Problem("mounts", text, hint)]
+    if not _NAME.fullmatch(found.name):
+        text = f"{source}: {found.name!r} cannot name a directory"
+        return [Problem("mounts", text, "use up to 255 letters, digits, . _ and -, but no ..")]
     return []
 
 

@@ -14,6 +14,7 @@ from muster.engines.local.synced import Released, SyncedMounts
 from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.plan.model import RunPlan
+from muster.storage.home import Home
 
 A, B = NodeRef(0, 0), NodeRef(1, 0)
 
@@ -44,7 +45,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Copies:
 @pytest.fixture
 def synced(copies: Copies, plan_of: Callable[..., RunPlan], tmp_path: Path) -> SyncedMounts:
     plan = plan_of(nodes=2, mounts=[{"source": "file:///there"}])
-    return SyncedMounts(plan, place(plan, tmp_path))
+    return SyncedMounts(plan, place(plan, Home(tmp_path)))
 
 
 def ended(node: NodeRef, code: int = 0) -> NodeEnded:

@@ -9,20 +9,40 @@ from pathlib import Path
 from muster.engines.local import linux
 from muster.errors import EngineError
 from muster.plan.model import MountPlan, RunPlan
+from muster.storage.home import Home, RunDir
+from muster.storage.mounts import named_source
 
 
-def place(plan: RunPlan, folder: Path) -> dict[str, Path]:
-    """Source -> directory, for every source of the run. URLs are copied below `folder`."""
+def place(plan: RunPlan, home: Home) -> dict[str, Path]:
+    """Source -> directory, for every source of the run but those that each node has for itself."""
     placed: dict[str, Path] = {}
-    for group in plan.groups:
-        for mount in group.mounts:
-            if mount.source in placed:
-                continue
-            if mount.kind == "directory":
-                placed[mount.source] = Path(mount.source)
-            else:
-                placed[mount.source] = folder / str(len(placed))
+    for mount in (mount for group in plan.groups for mount in group.mounts):
+        if mount.source not in placed:
+            where = _place(mount, home, home.run_dir(plan.run_id), len(placed))
+            placed |= {} if where is None else {mount.source: where}
     return placed
+
+
+def _place(mount: MountPlan, home: Home, run: RunDir, number: int) -> Path | None:
+    if mount.kind == "directory":
+        return Path(mount.source)
+    if mount.kind in ("nfs", "url"):
+        return run.mounts / str(number)
+    named = named_source(mount.source)
+    if named.of == "node":
+        return None
+    return home.volume(named.name) if named.of == "home" else run.scratch(named.name)
+
+
+def _shown(mount: MountPlan, placed: dict[str, Path], folder: Path) -> Path:
+    """The directory a node sees. folder: the node's own."""
+    where = placed.get(mount.source)
+    if where is None:
+        where = folder / "scratch" / named_source(mount.source).name
+    if mount.kind in ("scratch", "volume"):
+        where.parent.mkdir(mode=0o700, exist_ok=True)
+        where.mkdir(mode=0o700, exist_ok=True)
+    return where
 
 
 def mount_exports(plan: RunPlan, placed: dict[str, Path]) -> None:
@@ -48,12 +68,13 @@ def _unique(plan: RunPlan, kind: str) -> list[MountPlan]:
     return list(mounts.values())
 
 
-def bind_mounts(mounts: Sequence[MountPlan], placed: dict[str, Path], scratch: Path) -> None:
-    """In the node's own mount namespace: show each mount at its path."""
+def bind_mounts(mounts: Sequence[MountPlan], placed: dict[str, Path], folder: Path) -> None:
+    """In the node's own mount namespace: show each mount at its path. folder: the node's own."""
     for mount in mounts:
         target = Path(mount.path)
-        _make_mountpoint(target, scratch)
-        linux.bind(str(placed[mount.source]), str(target), read_only=mount.read_only)
+        _make_mountpoint(target, folder)
+        where = _shown(mount, placed, folder)
+        linux.bind(str(where), str(target), read_only=mount.read_only)
 
 
 def link_mounts(
@@ -64,13 +85,14 @@ def link_mounts(
     for mount in mounts:
         link = folder / "mnt" / mount.path.lstrip("/").replace("/", "-")
         link.parent.mkdir(parents=True, exist_ok=True)
+        where = _shown(mount, placed, folder)
         if not link.is_symlink():
-            link.symlink_to(placed[mount.source])
+            link.symlink_to(where)
         links[mount.path] = str(link)
     return links
 
 
-def _make_mountpoint(target: Path, scratch: Path) -> None:
+def _make_mountpoint(target: Path, folder: Path) -> None:
     """Have a directory at `target` without touching the machine's own file system.
 
     What is missing is made on an empty file system laid over the nearest folder that exists; what
@@ -86,7 +108,7 @@ def _make_mountpoint(target: Path, scratch: Path) -> None:
             f"cannot mount at {target}: {Path(*target.parts[:2])} does not exist on this machine; "
             "create it, or choose a path under /mnt"
         )
-    kept = scratch / "kept"
+    kept = folder / "kept"
     kept.mkdir(parents=True, exist_ok=True)
     linux.bind(str(parent), str(kept))
     linux.mount("tmpfs", str(parent), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755")
