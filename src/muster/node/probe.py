@@ -14,7 +14,8 @@ from muster.node.processes import CannotStart, exit_of, signal_group, spawn
 class StartupProbe:
     """One probe of one node, driven by its caller's clock (seconds, monotonic).
 
-    plan: `period`, `timeout`, `threshold`, `initial_delay`, and one of `command`, `port`, `file`.
+    plan: `period`, `timeout`, `threshold`, `initial_delay`, and one of `command`, `port`, `file`;
+    `http` beside a port is the path to ask for there, which any answer from 200 to 399 satisfies.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class StartupProbe:
         self._address = address
         self._env = env
         self._failures = 0
-        self._last = ""  # why the last command failed
+        self._last = ""  # why the last look failed, where the plan alone does not say
         self._child: int | None = None
         self.due: float | None = now + plan["initial_delay"]
         self.ready = False
@@ -41,6 +42,8 @@ class StartupProbe:
             return
         if self._plan["command"] is not None:
             self._start_command(now)
+        elif self._plan.get("http") is not None:
+            self._note(now, self._answers_well(self._plan["port"], self._plan["http"]))
         elif self._plan["port"] is not None:
             self._note(now, self._answers(self._plan["port"]))
         else:
@@ -74,6 +77,25 @@ class StartupProbe:
             return False
         return True
 
+    def _answers_well(self, port: int, path: str) -> bool:
+        from http.client import HTTPConnection, HTTPException  # slow to import, and seldom needed
+
+        connection = HTTPConnection(self._address, port, timeout=self._plan["timeout"])
+        try:
+            connection.request("GET", path, headers={"Connection": "close"})
+            with connection.getresponse() as response:
+                status = response.status
+        except OSError as error:
+            self._last = error.strerror or str(error)
+            return False
+        except (HTTPException, UnicodeError) as error:
+            self._last = "%s: %s" % (type(error).__name__, str(error).strip())
+            return False
+        finally:
+            connection.close()
+        self._last = "the answer was %d" % status
+        return 200 <= status < 400
+
     def _note(self, now: float, success: bool) -> None:
         self.due = now + self._plan["period"]
         if success:
@@ -89,6 +111,9 @@ class StartupProbe:
         if self._plan["command"] is not None:
             command = " ".join(map(shlex.quote, self._plan["command"]))
             return "command `%s`: %s" % (command, self._last)
+        if self._plan.get("http") is not None:
+            where = (self._address, self._plan["port"], self._plan["http"])
+            return "http://%s:%d%s: %s" % (*where, self._last)
         if self._plan["port"] is not None:
             return "nothing listens on port %d of %s" % (self._plan["port"], self._address)
         return "no file %s" % self._plan["file"]
