@@ -308,8 +308,8 @@ BAD = {
     "somebody else's manifest": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
-            "job.yaml: kind: this is a Pod manifest, which this version cannot read "
-            "(docs/spec.md shows a Muster spec)"
+            "job.yaml: kind: there is no JobSet here, but Pod "
+            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
         ],
     ),
 }

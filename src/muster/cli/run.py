@@ -57,8 +57,8 @@ class _Args(click.Command):
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
-    TARGET is a spec file, a script, a folder or an archive. What follows -- are the program's
-    arguments; without TARGET it is the command itself.
+    TARGET is a spec file, a JobSet manifest, a script, a folder or an archive. What follows --
+    are the program's arguments; without TARGET it is the command itself.
 
     \b
     muster run examples/pytorch-digits/job.yaml
@@ -72,18 +72,32 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     from muster.client.client import Client
 
     client = Client(launcher=launcher)
-    draft = draft_from(client, ctx.meta["after"], **options)
+    drafts = _drafts(client, ctx.meta["after"], options)
     # from being accepted to being named, a run must not be lost to a Ctrl-C
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    started = client.start(draft)
-    if options["detach"] or started.state == "SUSPENDED":
-        _print_detached(started, as_json=options["as_json"])
-        return
-    ctx.exit(_follow(started, draft, as_json=options["as_json"]))
+    runs = [(client.start(draft), draft) for draft in drafts]
+    code = 0
+    for started, draft in runs:
+        if options["detach"] or started.state == "SUSPENDED":
+            _print_detached(started, as_json=options["as_json"])
+        else:
+            code = _follow(started, draft, as_json=options["as_json"]) or code
+    ctx.exit(code)
+
+
+def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) -> list[Draft]:
+    """One, or one for each JobSet that TARGET holds: checked before any of them starts."""
+    from muster.client.target import single_targets
+
+    targets = single_targets(options["target"], options["entrypoint"])
+    return [draft_from(client, after, **{**options, "target": target}) for target in targets]
 
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
+    from msgspec.structs import replace
+
+    from muster.client.target import notes_for
     from muster.spec.overrides import overrides_from_flags
 
     target = options["target"]
@@ -107,7 +121,9 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         args=after if target is not None else None,
         environ=os.environ,
     )
-    return client.draft(job, overrides, new_job=new)
+    draft = client.draft(job, overrides, new_job=new)
+    notes = (*notes_for(target, options["entrypoint"]), *draft.notes)
+    return replace(draft, notes=notes, plan=replace(draft.plan, notes=notes))
 
 
 def _print_detached(run: JobRun, *, as_json: bool) -> None:

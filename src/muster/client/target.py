@@ -1,4 +1,7 @@
-"""What `muster run` was pointed at, as a spec: a spec file, code, or a bare command."""
+"""What `muster run` was pointed at, as a spec: a spec file, manifests, code, or a bare command.
+
+`FILE#NAME` is one JobSet of several in a file or a folder.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from typing import Any
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.models import JobSpec
-from muster.spec.reader import read_spec, spec_from_mapping
+from muster.spec.reader import is_manifest, read_spec, read_text, spec_from_mapping
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+#: What is looked for in a folder, to tell manifests from code.
+_JOBSET = "jobset.x-k8s.io"
 
 
 def spec_for(
@@ -36,16 +41,70 @@ def spec_for(
             command = shlex.split(command)  # as in a spec file; no shell runs
         name = given.pop("name", None) or Path(command[0]).name
         return spec_from_mapping({"name": name, "command": list(command), **given})
-    path = Path(target)
-    if path.suffix in _SPEC_SUFFIXES and not path.is_dir():
+    path, chosen = split_target(target)
+    if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
         if given:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise InvalidInput(
                 Problem(flags, f"{path} describes the job already", "change it there")
             )
-        return read_spec(path)
+        return read_spec(path, chosen)
     given.setdefault("name", _name_of(path))
     return spec_from_mapping({"artifact": str(path.absolute()), **given})
+
+
+def split_target(target: str | Path) -> tuple[Path, str | None]:
+    """The file or folder, and the name of the JobSet in it that is meant, if one is named."""
+    path = Path(target)
+    file, mark, name = str(target).rpartition("#")
+    return (Path(file), name) if mark and name and not path.exists() else (path, None)
+
+
+def single_targets(target: str | None, entrypoint: str | None = None) -> list[str | None]:
+    """The target, or one for each JobSet in it. Raises InvalidInput."""
+    if target is None or not _may_be_manifests(target, entrypoint):
+        return [target]
+    from muster.spec.formats.manifests import read_manifests
+
+    path, chosen = split_target(target)
+    found = read_manifests(path, chosen)
+    return [target] if len(found) == 1 else [f"{target}#{item.spec.name}" for item in found]
+
+
+def notes_for(target: str | None, entrypoint: str | None = None) -> tuple[str, ...]:
+    """What is not as a manifest says, one sentence each; nothing for any other target."""
+    if target is None or not _may_be_manifests(target, entrypoint):
+        return ()
+    from muster.spec.formats.manifests import read_manifest
+
+    return read_manifest(*split_target(target)).notes
+
+
+def _may_be_manifests(target: str, entrypoint: str | None) -> bool:
+    path, _ = split_target(target)
+    if _is_spec(path):
+        return path.exists() and is_manifest(read_text(path))
+    return entrypoint is None and _has_jobsets(path)
+
+
+def _is_spec(path: Path) -> bool:
+    return path.suffix in _SPEC_SUFFIXES and not path.is_dir()
+
+
+def _has_jobsets(path: Path) -> bool:
+    """Whether it is a folder with manifests of JobSets in it, not below it."""
+    return path.is_dir() and any(
+        file.suffix in _SPEC_SUFFIXES and file.is_file() and _holds_jobset(file)
+        for file in path.iterdir()
+    )
+
+
+def _holds_jobset(file: Path) -> bool:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return _JOBSET in text and is_manifest(text)
 
 
 def _name_of(path: Path) -> str:

@@ -16,15 +16,16 @@ from muster.lifecycle.status import NodeStatus
 
 
 class GroupCensus(Struct):
-    """One group. pending, ready, ended: nodes. succeeded, failed: replicas: all nodes succeeded;
-    any node failed, or found at fault. By replica: how many nodes succeeded, failed, and are on
-    their way out to be started again."""
+    """One group. pending, ready, ended: nodes; pending_of: the pending by incarnation. succeeded,
+    failed: replicas: all nodes succeeded; any node failed, or found at fault. By replica: how many
+    nodes succeeded, failed, and are on their way out to be started again."""
 
     pending: int
     ready: int
     ended: int
     succeeded: int
     failed: int
+    pending_of: dict[int, int]
     succeeded_in: list[int]
     failed_in: list[int]
     leaving_in: list[int]
@@ -36,6 +37,7 @@ class GroupCensus(Struct):
             self.ended,
             self.succeeded,
             self.failed,
+            self.pending_of.copy(),
             self.succeeded_in.copy(),
             self.failed_in.copy(),
             self.leaving_in.copy(),
@@ -55,6 +57,8 @@ class Census(Struct):
 
     def change(self, policy: Policy, rank: int, old: NodeStatus, new: NodeStatus) -> None:
         """Count a node as what it is now instead of what it was."""
+        if old.state in _GOING and new.state in _GOING and _alike(old, new):
+            return  # the commonest change of all: nothing that is counted differs
         self._count(policy, rank, old, -1)
         self._count(policy, rank, new, 1)
 
@@ -65,6 +69,7 @@ class Census(Struct):
         state = node.state
         if state is NodeState.PENDING:
             group.pending += by
+            _add(group.pending_of, node.incarnation, by)
             return
         if state.ended:
             group.ended += by
@@ -73,7 +78,7 @@ class Census(Struct):
             if state is NodeState.READY:
                 group.ready += by
             if node.again is not None:
-                self._await(node.again, by)
+                _add(self.awaited, node.again, by)
                 group.leaving_in[replica] += by
         if state is NodeState.SUCCEEDED:
             before = group.succeeded_in[replica]
@@ -84,19 +89,27 @@ class Census(Struct):
             group.failed_in[replica] = before + by
             group.failed += (before + by > 0) - (before > 0)
 
-    def _await(self, restart: int, by: int) -> None:
-        left = self.awaited.get(restart, 0) + by
-        if left:
-            self.awaited[restart] = left
-        else:
-            self.awaited.pop(restart, None)
+
+_GOING = (NodeState.STARTING, NodeState.RUNNING)
+
+
+def _alike(old: NodeStatus, new: NodeStatus) -> bool:
+    return old.again == new.again and old.fault is new.fault
+
+
+def _add(counts: dict[int, int], key: int, by: int) -> None:
+    left = counts.get(key, 0) + by
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
 
 
 def take(policy: Policy, nodes: Sequence[NodeStatus]) -> Census:
     """Count from nothing."""
     census = Census(
         [
-            GroupCensus(0, 0, 0, 0, 0, [0] * g.replicas, [0] * g.replicas, [0] * g.replicas)
+            GroupCensus(0, 0, 0, 0, 0, {}, [0] * g.replicas, [0] * g.replicas, [0] * g.replicas)
             for g in policy.groups
         ],
         {},

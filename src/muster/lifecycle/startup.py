@@ -23,10 +23,7 @@ def apply(turn: Turn) -> None:
         return
     starting: list[int] = []
     for index, group in enumerate(turn.policy.groups):
-        if (
-            turn.census.groups[index].pending
-            and blocked_by(turn.policy, turn.census, index) is None
-        ):
+        if not _held(turn, index) and blocked_by(turn.policy, turn.census, index) is None:
             starting += [rank for rank in group.ranks if _may_start(turn, index, rank)]
     if not starting:
         return
@@ -54,6 +51,14 @@ def blocked_by(policy: Policy, counts: census.Census, index: int) -> int | None:
         if not reached(policy, counts, dependency.group):
             return dependency.group
     return None
+
+
+def _held(turn: Turn, index: int) -> bool:
+    """None of the group's nodes can start, which is known without a look at each."""
+    waiting = turn.census.groups[index].pending_of
+    if turn.policy.strategy is Strategy.RECREATE:
+        return not waiting
+    return all(restart in turn.census.awaited for restart in waiting)
 
 
 def _may_start(turn: Turn, index: int, rank: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,46 @@ from muster.spec.models import JobSpec
 from muster.spec.places import Lines, in_order, placed
 from muster.spec.rules import check, conflicts
 
+_MANIFEST = re.compile(r"""^["']?apiVersion["']?[ \t]*:""", re.MULTILINE)
 
-def read_spec(path: Path) -> JobSpec:
-    """The spec in a YAML or JSON file. Relative paths in it are taken from its folder; without a
-    name it is called after the file.
 
-    Raises InvalidInput with every problem and its line.
+def read_spec(path: Path, name: str | None = None) -> JobSpec:
+    """The spec in a YAML or JSON file, which may also be a JobSet manifest, or a folder of those.
+    Relative paths in it are taken from its folder; without a name it is called after the file.
+
+    name: of the JobSet that is meant, where there are several. Raises InvalidInput with every
+    problem and its line.
     """
     from muster.spec.yaml import load
 
+    text = "" if path.is_dir() else read_text(path)
+    if name is not None or path.is_dir() or is_manifest(text):
+        from muster.spec.formats.manifests import read_manifest
+
+        return read_manifest(path, name).spec
+    data, lines = load(text, str(path))
+    if isinstance(data, Mapping) and data.get("name") is None:
+        data = {**data, "name": _default_name(path)}
+    return spec_from_mapping(data, source=str(path), lines=lines, folder=path.absolute().parent)
+
+
+def read_text(path: Path) -> str:
+    """What is in a file. Raises InvalidInput."""
     try:
-        text = path.read_text()
+        return path.read_text()
     except FileNotFoundError:
         raise NotFound(Problem(str(path), "no such file", "check the path")) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
-    data, lines = load(text, str(path))
-    if isinstance(data, Mapping):
-        _refuse_other_kinds(data, str(path))
-        if data.get("name") is None:
-            data = {**data, "name": _default_name(path)}
-    return spec_from_mapping(data, source=str(path), lines=lines, folder=path.absolute().parent)
+
+
+def is_manifest(text: str) -> bool:
+    """Whether a file's text is a Kubernetes manifest, whatever its kind. A spec has no apiVersion
+    at its top."""
+    if text.lstrip().startswith("{"):
+        return '"apiVersion"' in text and '"kind"' in text
+    return _MANIFEST.search(text) is not None
 
 
 def spec_from_mapping(
@@ -58,13 +77,6 @@ def spec_from_mapping(
         known = lines or {}
         raise InvalidInput(*(placed(p, source, known) for p in in_order(problems, known)))
     return spec
-
-
-def _refuse_other_kinds(data: Mapping[str, Any], source: str) -> None:
-    kind = data.get("kind")
-    if kind is not None and ("apiVersion" in data or "spec" in data):
-        text = f"this is a {kind} manifest, which this version cannot read"
-        raise InvalidInput(Problem("kind", text, "docs/spec.md shows a Muster spec", source))
 
 
 def _default_name(path: Path) -> str:

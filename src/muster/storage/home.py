@@ -41,6 +41,16 @@ class RunDir(Struct, frozen=True):
         return self.path / "life"
 
     @property
+    def pulse(self) -> Path:
+        """Grows by a byte with every step of the run that was recorded."""
+        return self.path / "pulse"
+
+    @property
+    def environ(self) -> Path:
+        """What the nodes' environment starts from, for whoever takes the run up."""
+        return self.path / "environ"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor itself had to say: nothing, when all is well."""
         return self.path / "supervisor.log"

@@ -95,16 +95,16 @@ class NodeLimits:
         for where in self._groups:
             (where / "cgroup.procs").write_text("0")
 
-    def out_of_memory(self) -> bool:
-        """Whether the kernel ended a process of the node at its memory limit."""
+    def out_of_memory(self) -> int:
+        """How many processes of the node the kernel has ended at its memory limit."""
         if self._memory is None:
-            return False
+            return 0
         for name in ("memory.oom_control", "memory.events"):
             with contextlib.suppress(OSError):
                 for line in (self._memory / name).read_text().splitlines():
-                    if line.startswith("oom_kill ") and int(line.split()[1]) > 0:
-                        return True
-        return False
+                    if line.startswith("oom_kill "):
+                        return int(line.split()[1])
+        return 0
 
     def remove(self) -> None:
         """Remove the groups; the node's processes have ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -80,15 +81,15 @@ def _children_here_again() -> None:
 def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
     _let_go_of_the_rest(sock.fileno())
     channel = Channel(sock)
+    incarnation = setup.launch["incarnation"]
     try:
         _settle(setup)
-        channel.send(event="joined")
+        channel.send(event="joined", incarnation=incarnation)
         channel.wait_for("begin")
         _connect(setup)
     except (OSError, MusterError) as error:
-        channel.send(
-            event="ended", exit_code=None, signal=0, reason="not_started", message=str(error)
-        )
+        said = {"exit_code": None, "signal": 0, "reason": "not_started", "message": str(error)}
+        channel.send(event="ended", incarnation=incarnation, kept=False, **said)
         return
     except EOFError:
         return  # the supervisor is gone, and so are we
@@ -109,6 +110,7 @@ def _let_go_of_the_rest(keep: int) -> None:
 
 def _settle(setup: NodeSetup) -> None:
     """Everything that can be done before the others are known."""
+    _clear(setup)  # before anything is mounted: what others see there is not ours to remove
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:
@@ -133,6 +135,25 @@ def _connect(setup: NodeSetup) -> None:
     if setup.isolation.user is not None:
         linux.unshare(linux.CLONE_NEWUSER)
         linux.map_user(setup.isolation.user, (0, 0))
+
+
+def _clear(setup: NodeSetup) -> None:
+    """A node that is made, not kept, has nothing of one that was before."""
+    for folder in (Path(setup.launch["cwd"]), setup.folder / "tmp"):
+        if folder.exists():
+            shutil.rmtree(folder, onerror=_open_up)
+
+
+def _open_up(remove: Callable[[str], None], path: str, error: tuple[Any, BaseException, Any]) -> None:
+    """Remove what is in a folder that was made read-only, as some caches are."""
+    if not isinstance(error[1], PermissionError):
+        raise error[1]
+    os.chmod(os.path.dirname(path), 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, 0o700)
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def _prepare_code(setup: NodeSetup) -> None:

@@ -18,62 +18,92 @@ from muster.engines.local.gpus import GpuPool
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
 from muster.engines.local.node_process import NodeSetup, fork_node
-from muster.engines.local.outputs import Outputs
+from muster.lifecycle.status import NodeRef
+from muster.node import error_file
 from muster.node.channel import Channel
-from muster.plan.model import NodePlan
+from muster.plan.model import GroupPlan, NodePlan
+from muster.storage.home import RunDir
 
 
-class LocalNode(Struct):
-    """A node whose agent has not ended. begun: its program may have started; said: its last
-    word."""
+class LocalNode(Struct, eq=False):
+    """A node whose agent has not ended. ref: the life it is in, or, of a kept one, was in last.
 
-    rank: int
+    begun: its program may have started; again: its agent has been through a life before; leaving:
+    it was told to end; said: its last word; out_of_memory: what its limits had counted before.
+    """
+
+    ref: NodeRef
+    attempt: int
     pid: int
     channel: Channel
     limits: NodeLimits | None
     gpus: tuple[int, ...]
     begun: bool = False
+    again: bool = False
+    leaving: bool = False
     said: dict[str, Any] | None = None
+    out_of_memory: int = 0
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel ended a process of this life at the node's memory limit."""
+        return _out_of_memory(self.limits) > self.out_of_memory
+
+    def tell(self, op: str, **more: Any) -> None:
+        """Send its agent a message about this life."""
+        self.channel.send(op=op, incarnation=self.ref.incarnation, **more)
 
 
 class Starter:
-    """Starts the nodes of one attempt. placed: mount source -> where its bytes are."""
+    """Starts the nodes of one run. placed: mount source -> where its bytes are."""
 
     def __init__(
         self,
         context: RunContext,
         isolation: Isolation,
         *,
-        outputs: Outputs,
         ports: Mapping[str, int],
         gpus: GpuPool,
         placed: dict[str, Path],
     ) -> None:
         self._context = context
         self._isolation = isolation
-        self._outputs = outputs
         self._ports = ports
         self._gpus = gpus
         self._placed = placed
-        self._run_dir = context.home.run_dir(context.plan.run_id)
+        self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
 
-    def start(self, node: NodePlan) -> LocalNode:
+    def start(self, ref: NodeRef, attempt: int, outputs: tuple[tuple[str, str], ...]) -> LocalNode:
         """Fork the node. Raises MusterError or OSError, holding nothing, if it cannot be."""
-        group = self._context.plan.group(node.group)
-        asked = group.resources
+        node = self._context.plan.nodes[ref.rank]
+        asked = self._context.plan.group(node.group).resources
         # a shape's are advice: with fewer here, a node takes what there is
         wanted = asked.gpus if asked.shape is None else min(asked.gpus, self._gpus.size)
         gpus = self._gpus.take(wanted) if wanted else ()
+        limits = None
         try:
             limits = self._limits(node)
-            setup = self._setup(node, limits, gpus)
+            launch = self._launch(ref, attempt, outputs, gpus)
             ours, theirs = socket.socketpair()
-            pid = fork_node(setup, theirs)
+            pid = fork_node(self._setup(node, limits, launch), theirs)
         except BaseException:
             self._gpus.release(gpus)
+            if limits is not None:
+                limits.remove()
             raise
         theirs.close()
-        return LocalNode(node.rank, pid, Channel(ours), limits, gpus)
+        started = LocalNode(ref, attempt, pid, Channel(ours), limits, gpus)
+        started.out_of_memory = _out_of_memory(limits)
+        return started
+
+    def start_again(
+        self, node: LocalNode, ref: NodeRef, attempt: int, outputs: tuple[tuple[str, str], ...]
+    ) -> None:
+        """Have a node that was kept begin its next life, with what it holds already."""
+        node.ref, node.attempt, node.said, node.leaving = ref, attempt, None, False
+        node.begun = node.again = True
+        node.out_of_memory = _out_of_memory(node.limits)
+        node.tell("begin", launch=self._launch(ref, attempt, outputs, node.gpus))
 
     def _limits(self, node: NodePlan) -> NodeLimits | None:
         asked = self._context.plan.group(node.group).resources
@@ -81,39 +111,55 @@ class Starter:
             return None
         return NodeLimits(node.node_id, asked.cpus, asked.memory)
 
-    def _setup(self, node: NodePlan, limits: NodeLimits | None, gpus: tuple[int, ...]) -> NodeSetup:
-        group = self._context.plan.group(node.group)
-        folder = self._run_dir.node(node.rank)
+    def _launch(
+        self,
+        ref: NodeRef,
+        attempt: int,
+        outputs: tuple[tuple[str, str], ...],
+        gpus: tuple[int, ...],
+    ) -> dict[str, Any]:
+        plan = self._context.plan
+        node, group = plan.nodes[ref.rank], plan.group_of(ref.rank)
+        folder = self._run_dir.node(ref.rank)
         folder.mkdir(parents=True, exist_ok=True)
         mounted: dict[str, str] = {}
         extra: dict[str, str] = {}
         if not self._isolation.namespaces:
             mounted = mounting.link_mounts(group.mounts, self._placed, folder)
             extra = names.wrapper_environment(self._run_dir.hosts, node)
-        isolated = self._context.plan.network == "isolated"
         paths = NodePaths(
             folder=folder,
             cluster_file=self._run_dir.cluster_file,
-            work=self._run_dir.work(node.rank),
-            outputs=self._outputs.of(node.rank),
+            work=self._run_dir.work(ref.rank),
+            outputs=outputs,
         )
         launch = launch_message(
             self._context,
             node,
             paths,
+            attempt=attempt,
+            restart=ref.incarnation,
             ports=self._ports,
             gpus=gpus,
-            interface=INTERFACE if isolated else None,
+            interface=INTERFACE if plan.network == "isolated" else None,
             mounted=mounted,
             extra=extra,
             contained=self._isolation.namespaces,
         )
+        _add_error_files(launch, group, folder)
+        life = {"folder": str(folder), "incarnation": ref.incarnation, "keep": self._context.keep}
+        return launch | life
+
+    def _setup(
+        self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
+    ) -> NodeSetup:
+        group = self._context.plan.group(node.group)
         return NodeSetup(
             node=node,
             isolation=self._isolation,
-            isolated_network=isolated,
+            isolated_network=self._context.plan.network == "isolated",
             hosts=self._run_dir.hosts,
-            folder=folder,
+            folder=self._run_dir.node(node.rank),
             mounts=group.mounts,
             placed=self._placed,
             limits=limits,
@@ -124,3 +170,17 @@ class Starter:
                 for path in (self._context.home.root, *self._placed.values())
             ),
         )
+
+
+def _out_of_memory(limits: NodeLimits | None) -> int:
+    return 0 if limits is None else limits.out_of_memory()
+
+
+def _add_error_files(launch: dict[str, Any], group: GroupPlan, folder: Path) -> None:
+    """Ask for notes of errors, unless the job has its own use for them. One that is inherited from
+    whoever submitted the run is not meant for its nodes."""
+    if any(error_file.VARIABLE in env for env in (group.env, group.node_env, group.framework_env)):
+        return
+    for local_rank, process in enumerate(launch["processes"]):
+        process["error_file"] = str(folder / f"error-{local_rank}.json")
+        process["env"][error_file.VARIABLE] = process["error_file"]

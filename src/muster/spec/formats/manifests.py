@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, Problem
 from muster.spec.formats.documents import Document, documents
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_read import Manifest, read_jobset
+from muster.spec.reader import is_manifest, read_text
 from muster.spec.wording import suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -21,15 +22,6 @@ _GROUP = API_VERSION.partition("/")[0]
 _WORKLOADS = frozenset(
     {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
 )
-_MARK = re.compile(r"""^["']?apiVersion["']?\s*:""", re.MULTILINE)
-
-
-def is_manifest(text: str) -> bool:
-    """Whether a file's text is a Kubernetes manifest, whatever its kind. A spec of Muster's own
-    has no apiVersion at its top."""
-    if text.lstrip().startswith("{"):
-        return '"apiVersion"' in text and '"kind"' in text
-    return _MARK.search(text) is not None
 
 
 def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
@@ -47,20 +39,14 @@ def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
     return found.manifests(path, name)
 
 
-def folder_has_jobsets(path: Path) -> bool:
-    """Whether a folder is one of manifests, at a glance."""
-    return any(
-        file.suffix in SUFFIXES and file.is_file() and _mentions_jobsets(file)
-        for file in sorted(path.iterdir())
-    )
-
-
-def _mentions_jobsets(file: Path) -> bool:
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError):
-        return False
-    return is_manifest(text) and _GROUP in text
+def read_manifest(path: Path, name: str | None = None) -> Manifest:
+    """The only JobSet in a file or a folder, or the one of that name. Raises InvalidInput."""
+    found = read_manifests(path, name)
+    if len(found) > 1:
+        names = [str(manifest.spec.name) for manifest in found]
+        text = f"there are {len(found)} JobSets here: {', '.join(names)}"
+        raise InvalidInput(Problem("", text, f"name one: {path}#{names[0]}", str(path)))
+    return found[0]
 
 
 class _Jobset(Struct, frozen=True):
@@ -79,13 +65,7 @@ class _Found:
 
     def file(self, path: Path, *, alone: bool) -> None:
         """Look through a file. alone: it is meant itself, not only the folder it is in."""
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
-            raise NotFound(Problem(str(path), "no such file", "check the path")) from None
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
+        text = read_text(path)
         if not alone and not is_manifest(text):
             return
         try:
@@ -107,7 +87,7 @@ class _Found:
             return
         kind, version = str(data["kind"]), str(data.get("apiVersion", ""))
         metadata = data.get("metadata")
-        name = str(metadata.get("name", "")) if isinstance(metadata, Mapping) else ""
+        name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
             self._jobsets.append(_Jobset(part, name))
         elif kind == "JobSet":
@@ -149,10 +129,15 @@ class _Found:
                 f"#{name}", f"no JobSet of that name in {path}", suggestion(name or "", names)
             )
         kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
-        hint = "Muster runs JobSets, and specs of its own (docs/spec.md)"
+        hint = "Muster runs JobSets, and specs of its own: docs/spec.md"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
         return Problem("kind", f"there is no JobSet here, but {kinds}", hint, str(path))
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    """What an object is called; of a generated name, what is known of it."""
+    return str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-"))
 
 
 def _twice(jobsets: list[_Jobset]) -> Iterator[Problem]:
@@ -163,12 +148,3 @@ def _twice(jobsets: list[_Jobset]) -> Iterator[Problem]:
             text = f"{jobset.name!r} is the name of the JobSet at {first[jobset.name]}, too"
             yield Problem("metadata.name", text, "give one of them another name", place)
         first.setdefault(jobset.name, place)
-
-
-def split_target(target: str | Path) -> tuple[Path, str | None]:
-    """`FILE#NAME` means one JobSet of several."""
-    path = Path(target)
-    if "#" in path.name and not path.exists():
-        file, _, name = str(target).rpartition("#")
-        return Path(file), name or None
-    return path, None
