@@ -35,7 +35,8 @@ def scope(turn: Turn, action: Action, failure: Failure) -> range:
 def begin(turn: Turn, action: Action, failure: Failure, by: str) -> None:
     """Start again what the action says. by: the rule or the budget that allows it."""
     ranks = scope(turn, action, failure)
-    budget.renew_retries(turn, ranks)
+    if action is not Action.RESTART_NODE:
+        budget.renew_retries(turn, ranks)
     number = turn.run.restarts + 1
     turn.update(restarts=number, cause=cause.first(turn.run.failures or (failure,)))
     wait = backoff.take(turn)
