@@ -37,9 +37,6 @@ def begin(
     turn.note("stopping", towards=outcome, why=details)
     if outcome is RunState.CANCELED:
         turn.become(RunState.CANCELING, details)
-    for rank, node in enumerate(turn.nodes):
-        if node.again is not None:  # nothing starts again any more
-            turn.set(rank, replace(node, again=None))
     checkpoint = turn.policy.checkpoint
     if checkpoint is not None and (save or outcome is RunState.SUSPENDED):
         _save(turn, checkpoint.signal, checkpoint.grace)
@@ -50,25 +47,33 @@ def begin(
 
 
 def stop_nodes(turn: Turn, ranks: Iterable[int], why: str) -> None:
-    """Tell the living among `ranks` to end; those never started simply never are."""
+    """Tell the living among `ranks` to end; those never started simply never are. None of them
+    starts again."""
     told: list[int] = []
     kill_at = turn.now + turn.policy.grace_period
     for rank in ranks:
         node = turn.nodes[rank]
         if node.state is NodeState.PENDING:
             turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None), why)
-        elif node.alive and node.kill_at is None:
-            turn.set(rank, replace(node, kill_at=kill_at, term_at=None))
-            told.append(rank)
+        elif node.alive:
+            node = replace(node, again=None, not_before=None, term_at=None)
+            if node.kill_at is None:
+                node = replace(node, kill_at=kill_at)
+                told.append(rank)
+            turn.set(rank, node)
     if told:
         turn.wake(kill_at)
         turn.act(StopNodes(turn.refs(told)))
 
 
 def _save(turn: Turn, signal: int, grace: float) -> None:
-    told = [rank for rank in _alive(turn) if turn.nodes[rank].kill_at is None]
-    for rank in told:
-        turn.set(rank, replace(turn.nodes[rank], term_at=turn.now + grace))
+    told: list[int] = []
+    for rank in _alive(turn):
+        node = replace(turn.nodes[rank], again=None, not_before=None)
+        if node.kill_at is None:
+            node = replace(node, term_at=turn.now + grace)
+            told.append(rank)
+        turn.set(rank, node)
     if told:
         turn.wake(turn.now + grace)
         turn.act(SignalNodes(turn.refs(told), signal))
