@@ -18,7 +18,8 @@ from muster.lifecycle.status import NodeStatus
 class GroupCensus(Struct):
     """One group. pending, ready, ended: nodes; pending_of: the pending by incarnation. succeeded,
     failed: replicas: all nodes succeeded; any node failed, or found at fault. By replica: how many
-    nodes succeeded, failed, and are on their way out to be started again."""
+    nodes succeeded, failed, and are on their way out to be started again, which makes them neither
+    ready nor failed."""
 
     pending: int
     ready: int
@@ -75,11 +76,12 @@ class Census(Struct):
             group.ended += by
         else:
             self.alive += by
-            if state is NodeState.READY:
-                group.ready += by
-            if node.again is not None:
+            if node.again is not None:  # it is gone already, for whoever waits for its group
                 _add(self.awaited, node.again, by)
                 group.leaving_in[replica] += by
+                return
+            if state is NodeState.READY:
+                group.ready += by
         if state is NodeState.SUCCEEDED:
             before = group.succeeded_in[replica]
             group.succeeded_in[replica] = before + by
