@@ -73,9 +73,9 @@ class Life:
     def ended(self, rank: int, code: int | None = 0, **more: Any) -> NodeEnded:
         return NodeEnded(rank, code, incarnation=self.node(rank).incarnation, **more)
 
-    def end(self, rank: int, code: int | None = 0, **more: Any) -> Life:
+    def end(self, rank: int, code: int | None = 0, after: float = 1.0, **more: Any) -> Life:
         """A node ended, by itself unless more is said."""
-        return self.tell(self.ended(rank, code, **more))
+        return self.tell(self.ended(rank, code, **more), after=after)
 
     def obey(self) -> Life:
         """Every node that was told to end does, of SIGTERM."""

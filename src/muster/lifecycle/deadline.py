@@ -25,9 +25,10 @@ def apply(turn: Turn) -> None:
     if turn.stopping:
         return
     _run(turn)
-    if not turn.stopping:
-        _attempt(turn)
-    if not turn.stopping and turn.due:
+    if turn.stopping:
+        return
+    _attempt(turn)
+    if turn.due:
         for group in turn.policy.groups:
             _replicas(turn, group)
             _getting_ready(turn, group)
@@ -37,42 +38,32 @@ def apply(turn: Turn) -> None:
 def _run(turn: Turn) -> None:
     if turn.run.state is not RunState.IN_PROGRESS or turn.run.going_since is None:
         return
-    over = turn.run.going_since + turn.policy.max_runtime - turn.run.ran
-    if turn.now >= over:
+    if turn.past(turn.run.going_since + turn.policy.max_runtime - turn.run.ran):
         details = f"maximum runtime of {turn.policy.max_runtime:g} s exceeded"
         stopping.begin(turn, RunState.CANCELED, details, save=True)
-    else:
-        turn.wake(over)
 
 
 def _attempt(turn: Turn) -> None:
     limit, began = turn.policy.attempt_timeout, turn.run.attempt_at
-    if limit is None or began is None:
+    if limit is None or began is None or not turn.past(began + limit):
         return
-    if turn.now < began + limit:
-        turn.wake(began + limit)
-        return
-    late = [rank for rank, node in enumerate(turn.nodes) if node.alive and not node.leaving]
-    if late:
-        # one that its group cannot do without stands for all
-        late.sort(key=lambda rank: turn.policy.group_of(rank).min_success == 0)
-        text = f"the attempt has not ended after {limit:g} s"
-        _find_at_fault(turn, late, Reason.DEADLINE, text)
+    turn.over = True
+    late = list(_running(turn, range(turn.policy.size)))
+    # one that its group cannot do without is named first
+    late.sort(key=lambda rank: turn.policy.group_of(rank).min_success == 0)
+    _find_at_fault(turn, late, Reason.DEADLINE, f"the attempt has not ended after {limit:g} s")
 
 
 def _replicas(turn: Turn, group: GroupPolicy) -> None:
     if group.timeout is None:
         return
     for replica in range(group.replicas):
-        running = list(_running(turn, group.replica_ranks(replica)))
-        began = [turn.nodes[rank].since for rank in running]
-        over = min((at for at in began if at is not None), default=turn.now) + group.timeout
-        if turn.now < over:
-            turn.wake(over)
-        elif running:
-            text = (
-                f"replica {replica} of group {group.name} has not ended after {group.timeout:g} s"
-            )
+        ranks = group.replica_ranks(replica)
+        began = [at for rank in ranks if (at := turn.nodes[rank].since) is not None]
+        running = list(_running(turn, ranks))
+        if running and began and turn.past(min(began) + group.timeout):
+            name = f"replica {replica} of group {group.name}"
+            text = f"{name} has not ended after {group.timeout:g} s"
             _find_at_fault(turn, running, Reason.DEADLINE, text)
 
 
@@ -84,13 +75,10 @@ def _getting_ready(turn: Turn, group: GroupPolicy) -> None:
         node = turn.nodes[rank]
         if node.state is NodeState.READY or node.since is None:
             continue
-        if turn.now < node.since + group.ready_timeout:
-            turn.wake(node.since + group.ready_timeout)
-        else:
+        if turn.past(node.since + group.ready_timeout):
             late.append(rank)
-    if late:
-        text = f"not ready after {group.ready_timeout:g} s: {census.ranges(late)}"
-        _find_at_fault(turn, late, Reason.STARTUP_TIMEOUT, text)
+    text = f"not ready after {group.ready_timeout:g} s: {census.ranges(late)}"
+    _find_at_fault(turn, late, Reason.STARTUP_TIMEOUT, text)
 
 
 def _running(turn: Turn, ranks: range) -> Iterator[int]:
@@ -98,8 +86,9 @@ def _running(turn: Turn, ranks: range) -> Iterator[int]:
 
 
 def _find_at_fault(turn: Turn, ranks: list[int], reason: Reason, text: str) -> None:
-    """The nodes are told to end and will have failed; the first of them stands for all."""
+    """These nodes are told to end, and will have failed."""
     for rank in ranks:
         turn.set(rank, replace(turn.nodes[rank], fault=reason))
     stopping.stop_nodes(turn, ranks, text)
-    turn.fail(failure_of(turn, ranks[0], reason, text))
+    for rank in ranks:
+        turn.fail(failure_of(turn, rank, reason, text))

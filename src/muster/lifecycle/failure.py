@@ -15,7 +15,7 @@ from muster.lifecycle import budget, cause, restart, stopping
 from muster.lifecycle.describe import describe
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.states import RunState
-from muster.lifecycle.status import Failure
+from muster.lifecycle.status import Failure, Reason
 from muster.lifecycle.turn import Turn
 
 
@@ -24,7 +24,7 @@ def apply(turn: Turn) -> None:
     turn.fresh.sort(key=cause.order)
     while turn.fresh and not turn.stopping:
         rule, failure = choose(turn.policy, turn.fresh)
-        if retry := budget.retry(turn, failure):
+        if retry := _retry(turn, failure):
             restart.begin(turn, Action.RESTART_NODE, failure, retry)
             _handled(turn, failure)
         elif rule is not None:
@@ -75,8 +75,23 @@ def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:
         _give_up(turn, failure, empty)
         return
     budget.spend(turn, rule, failure)
-    restart.begin(turn, rule.action, failure, f"rule {rule.name}" if rule.name else "")
+    # the wider of both: actions are listed from the widest on
+    action = min(rule.action, _least(turn, failure), key=list(Action).index)
+    restart.begin(turn, action, failure, f"rule {rule.name}" if rule.name else "")
     _handled(turn, failure)
+
+
+def _retry(turn: Turn, failure: Failure) -> str:
+    if _least(turn, failure) is not Action.RESTART_NODE:
+        return ""
+    return budget.retry(turn, failure)
+
+
+def _least(turn: Turn, failure: Failure) -> Action:
+    """What has to start again at least: what was too slow as a whole has failed as a whole."""
+    if failure.reason is not Reason.DEADLINE:
+        return Action.RESTART_NODE
+    return Action.RESTART_RUN if turn.over else Action.RESTART_REPLICA
 
 
 def _tolerable(turn: Turn, failure: Failure) -> bool:

@@ -65,8 +65,7 @@ def _may_start(turn: Turn, index: int, rank: int) -> bool:
     node = turn.nodes[rank]
     if node.state is not NodeState.PENDING:
         return False
-    if node.not_before is not None and node.not_before > turn.now:
-        turn.wake(node.not_before)
+    if node.not_before is not None and not turn.past(node.not_before):
         return False
     if turn.policy.strategy is Strategy.RECREATE:
         replica = turn.policy.groups[index].replica_of(rank)

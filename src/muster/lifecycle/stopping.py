@@ -95,16 +95,13 @@ def _overdue(turn: Turn) -> None:
     killed: list[int] = []
     saved: list[int] = []
     for rank, node in enumerate(turn.nodes):
-        if not node.leaving or node.killed:
+        if not node.alive or node.killed:
             continue
-        at = node.term_at if node.kill_at is None else node.kill_at
-        if at is not None and turn.now < at:
-            turn.wake(at)
-        elif node.kill_at is None:
-            saved.append(rank)
-        else:
+        if node.kill_at is not None and turn.past(node.kill_at):
             turn.set(rank, replace(node, killed=True))
             killed.append(rank)
+        elif node.term_at is not None and turn.past(node.term_at):
+            saved.append(rank)
     stop_nodes(turn, saved, "its time to save is over")
     if killed:
         turn.act(KillNodes(turn.refs(killed)))

@@ -24,7 +24,7 @@ class Turn:
     """policy and now (epoch seconds) are given; everything else is the rules' to change.
 
     run: the status, without its nodes. due: it is time to look at what is only a matter of time.
-    fresh: failures that nothing was done about yet.
+    over: the attempt has had its time. fresh: failures that nothing was done about yet.
     """
 
     def __init__(self, policy: Policy, status: RunStatus, now: float) -> None:
@@ -36,6 +36,7 @@ class Turn:
         self.census = (status.census or census.take(policy, status.nodes)).copy()
         self.due = status.alarm is not None and now >= status.alarm
         self.alarm = None if self.due else status.alarm
+        self.over = False
         self.fresh: list[Failure] = []
         self.effects: list[Effect] = []
         self.entries: list[Entry] = []
@@ -64,6 +65,13 @@ class Turn:
     def wake(self, at: float) -> None:
         """Look again at that time, although nothing may happen."""
         self.alarm = at if self.alarm is None else min(self.alarm, at)
+
+    def past(self, at: float) -> bool:
+        """Whether a time has come; if not, look again then."""
+        if self.now < at:
+            self.wake(at)
+            return False
+        return True
 
     def fail(self, failure: Failure) -> None:
         """A failure that something must be done about."""
@@ -103,9 +111,12 @@ class Turn:
             self.run,
             nodes=tuple(self.nodes) if self._changed else self.before.nodes,
             census=self.census,
-            alarm=None if self.run.state.terminal else self.alarm,
+            alarm=None if self._at_rest() else self.alarm,
         )
         return status, tuple(self.effects), entries
+
+    def _at_rest(self) -> bool:
+        return self.run.state.terminal or self.run.state is RunState.SUSPENDED
 
     def _node_entries(self) -> list[Entry]:
         """One for each kind of change of nodes' states; failures one by one."""
