@@ -75,7 +75,8 @@ def _worker(agent: Container, path: str, problems: list[Problem]) -> Container:
     env = tuple(var for var in agent.env if var.name not in (*_ITS_OWN, WORKER_COMMAND))
     # Kubernetes expands the variable's value, which is then the shell's
     script = said.value if said is not None and said.value else ""
-    return replace(agent, command=(shell, "-c", script), args=(), env=env, startup_probe=None)
+    command = (shell, "-c", script)
+    return replace(agent, image="", command=command, args=(), env=env, startup_probe=None)
 
 
 def _own_restarts(main: Container, path: str, agent: bool, problems: list[Problem]) -> None:

@@ -15,6 +15,19 @@ from muster.spec.wording import Refused, short
 
 #: Kubernetes: put behind all others on the pods of Indexed Jobs.
 INDEX = "JOB_COMPLETION_INDEX"
+#: Placeholder -> the variable that tells a node. All but the host name's Muster gives every node
+#: anyway: a manifest that gives pods the same under the same name says nothing new.
+GIVEN = {
+    "index": "MUSTER_INDEX",
+    "replica": "MUSTER_REPLICA",
+    "group": "NODE_GROUP_NAME",
+    "attempt": "MUSTER_ATTEMPT",
+    "address": "MUSTER_NODE_ADDRESS",
+    "hostname": "MUSTER_HOSTNAME",
+    "run.id": "MUSTER_RUN_ID",
+    "run.name": "MUSTER_RUN_NAME",
+}
+_GIVEN = {(name, f"${{{fact}}}") for fact, name in GIVEN.items() if fact != "hostname"}
 
 
 class Environment(Struct, frozen=True):
@@ -29,7 +42,9 @@ class Environment(Struct, frozen=True):
 
     @property
     def node_env(self) -> dict[str, str]:
-        return {name: v.text for name, v in self.values.items() if v.per_node}
+        """Less what Muster gives nodes anyway."""
+        told = {name: v.text for name, v in self.values.items() if v.per_node}
+        return {name: text for name, text in told.items() if (name, text) not in _GIVEN}
 
     def words(self, words: Sequence[str], path: str, problems: list[Problem]) -> tuple[str, ...]:
         """A command or arguments with their references filled in."""

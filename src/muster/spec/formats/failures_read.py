@@ -105,13 +105,28 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
         _note_deadline(running, notes)
         rules.append(FailureRule(action="fail", name=WHOLE_DEADLINE, reasons=DEADLINE))
     for number, rule in enumerate(said.rules):
-        rules += _rules(rule, rule_name(rule, number), splits, notes)
+        for made in _rules(rule, rule_name(rule, number), splits, notes):
+            if any(_covers(before, made) for before in rules):
+                notes.add(f"rule {made.name}", "is left out: earlier ones decide all it fits")
+            else:
+                rules.append(made)
     return FailurePolicy(
         max_restarts=said.max_restarts,
         rules=tuple(rules),
         strategy=STRATEGIES[said.restart_strategy],
         backoff=AT_ONCE,
     )
+
+
+def _covers(before: FailureRule, rule: FailureRule) -> bool:
+    """Whether the one before fits whatever `rule` fits."""
+    pairs: list[tuple[tuple[object, ...], tuple[object, ...]]] = [
+        (before.groups, rule.groups),
+        (before.exit_codes, rule.exit_codes),
+        (before.reasons, rule.reasons),
+        (before.messages, rule.messages),
+    ]
+    return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 
 
 def _split(rj: ReplicatedJob) -> Split:
@@ -150,7 +165,9 @@ def _ignored(splits: dict[str, Split]) -> Iterator[FailureRule]:
 
 def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Iterator[FailureRule]:
     action, count = ACTIONS[rule.action]
-    targets = tuple(group for group in rule.target_replicated_jobs if group in splits)
+    targets = tuple(
+        group for group in dict.fromkeys(rule.target_replicated_jobs) if group in splits
+    )
     if rule.target_replicated_jobs and not targets:
         notes.add(f"rule {name}", "is left out: its replicated Jobs have 0 replicas")
         return

@@ -44,6 +44,16 @@ _FROM = {
     "mounts": "volumeMounts",
     "startup_probe": "startupProbe",
 }
+_WHOLE = {
+    "name": "metadata.name",
+    "tags": "metadata.labels",
+    "node_groups": "spec.replicatedJobs",
+    "success": "spec.successPolicy",
+    "failure": "spec.failurePolicy",
+    "subdomain": "spec.network.subdomain",
+    "attempt_timeout": "spec.activeDeadlineSeconds",
+    "ttl_after_finished": "spec.ttlSecondsAfterFinished",
+}
 
 
 class Manifest(Struct, frozen=True):
@@ -112,7 +122,7 @@ def _success(jobset: JobSet) -> SuccessPolicy:
     absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
     return SuccessPolicy(
         when="any" if policy.operator == "Any" else "all",
-        groups=tuple(name for name in policy.target_replicated_jobs if name not in absent),
+        groups=tuple(n for n in dict.fromkeys(policy.target_replicated_jobs) if n not in absent),
     )
 
 
@@ -174,8 +184,7 @@ def _still_wrong(spec: JobSpec, jobset: JobSet) -> Iterator[Problem]:
 def _in_manifest(path: str, places: Mapping[int, str]) -> str:
     match = re.match(r"node_groups\[(\d+)\]\.?(\w*)(.*)", path)
     if match is None:
-        whole = {"name": "metadata.name", "tags": "metadata.labels", "node_groups": "spec"}
-        return whole.get(re.split(r"[.\[]", path)[0], f"spec ({path})")
+        return _WHOLE.get(re.split(r"[.\[]", path)[0], f"spec ({path})")
     base, name, rest = places[int(match[1])], match[2], match[3]
     if name not in _FROM:
         return base

@@ -5,6 +5,7 @@ Muster has no probe that gets a page; a line of Python, which every node can run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ _GET = (
     "o.open(sys.argv[1]+'://'+os.environ['MUSTER_NODE_ADDRESS']+':'+sys.argv[2]+sys.argv[3])"
 )
 _PYTHON = "python3"
+#: A file that is there, to Kubernetes.
+_EXISTS = ("test", "-e")
 
 
 def startup_probe(container: Container, path: str, problems: list[Problem]) -> StartupProbe | None:
@@ -65,7 +68,11 @@ def _probe(
     if probe.exec_ is not None:
         if not probe.exec_.command:
             problems.append(Problem(f"{path}.exec.command", "is empty", "give a program to run"))
-        what["exec_"] = probe.exec_.command
+        command = probe.exec_.command
+        if command[:2] == _EXISTS and len(command) == 3:
+            what["file"] = command[2]
+        else:
+            what["exec_"] = command
     elif probe.tcp_socket is not None:
         what["tcp"] = _port(probe.tcp_socket.port, container, f"{path}.tcpSocket.port", problems)
     elif probe.http_get is not None:
@@ -110,3 +117,20 @@ def http_get(command: Sequence[str] | None) -> dict[str, Any] | None:
         return None
     made: dict[str, Any] = {"path": path, "port": int(port)}
     return made | ({"scheme": "HTTPS"} if scheme == "https" else {})
+
+
+def written(probe: StartupProbe) -> tuple[str, dict[str, Any]]:
+    """A container's probe: which one, and what it says. Whole seconds, rounded up."""
+    made: dict[str, Any] = {}
+    if probe.tcp is not None:
+        made["tcpSocket"] = {"port": probe.tcp}
+    elif (get := http_get(probe.exec_)) is not None:
+        made["httpGet"] = get
+    else:
+        made["exec"] = {"command": list(probe.exec_ or (*_EXISTS, probe.file or ""))}
+    made["initialDelaySeconds"] = math.ceil(probe.initial_delay)
+    made["periodSeconds"] = math.ceil(probe.period)
+    made["timeoutSeconds"] = math.ceil(probe.timeout)
+    if probe.threshold >= MAX_INT32:
+        return "readinessProbe", made
+    return "startupProbe", made | {"failureThreshold": probe.threshold}

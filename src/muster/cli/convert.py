@@ -1,0 +1,42 @@
+"""`muster convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from muster.errors import InvalidInput, Problem
+
+
+@click.command()
+@click.argument("file")
+@click.option(
+    "--to",
+    type=click.Choice(["jobset", "muster"]),
+    help="What to make of it (default: the one it is not).",
+)
+@click.option("--output", "-o", metavar="FILE", help="Write it there instead of to stdout.")
+def convert(file: str, to: str | None, output: str | None) -> None:
+    """Turn a spec into a JobSet manifest, or a manifest into a spec.
+
+    FILE is either; FILE#NAME is one JobSet of several in a file or a folder. What cannot be said,
+    or means nothing there, is listed on stderr.
+
+    \b
+    muster convert job.yaml > jobset.yaml
+    muster convert jobset.yaml --to muster --output job.yaml
+    """
+    from muster.client.target import split_target
+    from muster.spec.formats.convert import convert_file
+
+    text, notes = convert_file(*split_target(file), to)
+    for note in notes:
+        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise InvalidInput(Problem("--output", f"{output}: {error.strerror}")) from None

@@ -1,0 +1,31 @@
+"""From one file format to another, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from muster.spec.formats.jobset_write import write_jobset
+from muster.spec.formats.manifests import read_manifest
+from muster.spec.formats.muster_write import write_spec
+from muster.spec.formats.yaml_write import dump
+from muster.spec.models import JobSpec
+from muster.spec.reader import is_manifest, read_spec, read_text
+
+
+def convert_file(path: Path, name: str | None, to: str | None) -> tuple[str, list[str]]:
+    """The YAML, and what is to be known about it. to: `jobset` or `muster`; default: what it is
+    not. Raises InvalidInput.
+    """
+    theirs = path.is_dir() or is_manifest(read_text(path))
+    spec, notes = _read(path, name, theirs=theirs)
+    if to == "muster" or (to is None and theirs):
+        return dump(write_spec(spec)), notes
+    written = write_jobset(spec)
+    return dump(written.data), [*notes, *map(str, written.losses)]
+
+
+def _read(path: Path, name: str | None, *, theirs: bool) -> tuple[JobSpec, list[str]]:
+    if not theirs:
+        return read_spec(path), []
+    manifest = read_manifest(path, name)
+    return manifest.spec, list(manifest.notes)
