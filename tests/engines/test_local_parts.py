@@ -14,28 +14,14 @@ import pytest
 from muster.engines.local import addresses, cgroups, gpus, ports
 from muster.engines.local.machine import Machine, check_fit, shape_notes
 from muster.errors import EngineError, InvalidInput
-from muster.plan.model import GroupPlan, PortPlan, ResourcePlan, RunPlan
+from muster.plan.model import PortPlan, ResourcePlan, RunPlan
+from support.sessions import make_plan
 
 GIB = 1 << 30
 
 
 def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
-    group = GroupPlan("g", 0, 1, nodes, 1, ("x",), (), {}, {}, resources)
-    return RunPlan(
-        run_id="r",
-        run_name="n",
-        job_id="j",
-        job_name="n",
-        framework="generic",
-        processes_per_node=1,
-        in_order=False,
-        network="shared",
-        network_reason="",
-        max_runtime=1,
-        grace_period=1,
-        groups=(group,),
-        nodes=(),
-    )
+    return make_plan("x", nodes, resources=resources)
 
 
 # --- addresses and ports
@@ -187,7 +173,7 @@ def test_limits_are_real() -> None:
         bytearray(256 << 20)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
-    assert limits.out_of_memory()
+    assert limits.out_of_memory() == 1
     limits.remove()
     for hierarchy in cgroups.hierarchies().values():
         assert not list(hierarchy.parent.glob(f"muster-test-{os.getpid()}"))

@@ -43,8 +43,12 @@ class Node:
         message = {
             "processes": processes,
             "cwd": str(folder),
+            "folder": str(folder),
             "address": "127.0.0.1",
+            "incarnation": 0,
+            "keep": False,
             "grace_period": 0.2,
+            "hang_timeout": None,
             "probe": None,
             "contained": False,
             **launch,
@@ -55,6 +59,9 @@ class Node:
         )
         theirs.close()
         self._heard: list[dict[str, Any]] = []
+
+    def tell(self, op: str, life: int = 0, **more: Any) -> None:
+        self.channel.send(op=op, incarnation=life, **more)
 
     def hear(self) -> dict[str, Any]:
         while not self._heard:
@@ -111,7 +118,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period(nodes: Any, tmp_p
     node.expect("ready")
     while not (tmp_path / "ready").exists():
         assert node.process.poll() is None
-    node.channel.send(op="stop")
+    node.tell("stop")
     ended = node.expect("ended")
     assert (ended["exit_code"], ended["signal"]) == (137, 9)
 
@@ -123,7 +130,7 @@ def test_stop_lets_the_program_tidy_up(nodes: Any, tmp_path: Path) -> None:
     node.expect("ready")
     while not (tmp_path / "ready").exists():
         assert node.process.poll() is None
-    node.channel.send(op="stop")
+    node.tell("stop")
     assert node.expect("ended")["exit_code"] == 3
     assert (tmp_path / "0.out").read_text() == "bye\n"
 
@@ -157,7 +164,7 @@ def test_ready_when_the_probe_succeeds(nodes: Any, tmp_path: Path, what: str) ->
         server.listen()
         (tmp_path / "up").touch()
         node.expect("ready")
-        node.channel.send(op="kill")
+        node.tell("kill")
         node.expect("ended")
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from typing import List, Mapping, Sequence, Tuple
+from typing import Container, List, Mapping, Sequence, Tuple
 
 #: What a shell answers for a command that is not there, or is no program.
 NOT_FOUND = 127
@@ -104,6 +104,19 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
         # a child may fork between the look and the kill: its orphan comes to us, so look again
         if _reap(block=True) is None:
             return
+
+
+def end_children(but: Container[int]) -> None:
+    """End our children but for some, and the orphans that come to us of it, where we are a
+    subreaper; returns when none of them is left."""
+    while True:
+        found = [pid for pid in children() if pid not in but]
+        if not found:
+            return
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)  # a child's number is its own until it is waited for
+        for pid in found:
+            os.waitpid(pid, 0)
 
 
 def _reap(block: bool) -> int | None:

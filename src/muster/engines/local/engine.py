@@ -22,6 +22,7 @@ class LocalEngine:
     """See `engines.base.Engine`. isolation: what `isolation.enclose` achieved for the run."""
 
     name = "local"
+    in_place = True
 
     def __init__(self, isolation: Isolation | None = None) -> None:
         self._isolation = isolation or Isolation("plain", reason="not enclosed")

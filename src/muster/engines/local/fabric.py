@@ -25,10 +25,15 @@ class Fabric:
 
     def __init__(self) -> None:
         self._netlink, self._bridge = _make_bridge()
+        self._cables = 0
 
     def connect(self, rank: int, pid: int) -> None:
         """Plug in the node whose agent is `pid`, which is in its own network namespace by now."""
-        self._netlink.add_veth(f"n{rank}", self._bridge, INTERFACE, pid)
+        # the cable of a node that was there before goes some time after it; but what the others
+        # remember of that node's hardware is right for this one
+        self._cables += 1
+        name, hardware = f"n{self._cables}", b"\x02\x4d" + rank.to_bytes(4)
+        self._netlink.add_veth(name, self._bridge, INTERFACE, pid, hardware)
 
     def close(self) -> None:
         self._netlink.close()

@@ -17,7 +17,8 @@ _RTM_NEWLINK, _RTM_NEWADDR = 16, 20
 _NLM_REQUEST, _NLM_ACK, _NLM_EXCL, _NLM_CREATE = 0x1, 0x4, 0x200, 0x400
 _NLMSG_ERROR = 2
 _IFF_UP = 1
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_PID = 3, 10, 18, 19
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER = 1, 3, 10
+_IFLA_LINKINFO, _IFLA_NET_NS_PID = 18, 19
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 
@@ -38,10 +39,11 @@ class Netlink:
         info = _attr(_IFLA_LINKINFO, _attr(_IFLA_INFO_KIND, b"bridge"))
         self._link(_link(0, up=True) + _name(name) + info, create=True, what=f"bridge {name}")
 
-    def add_veth(self, name: str, master: int, peer: str, peer_pid: int) -> None:
+    def add_veth(self, name: str, master: int, peer: str, peer_pid: int, hardware: bytes) -> None:
         """A cable: our end `name` plugged into `master`, the other end `peer` in a process's
-        network namespace."""
+        network namespace, with this hardware address."""
         other = _link(0) + _name(peer) + _attr(_IFLA_NET_NS_PID, struct.pack("=I", peer_pid))
+        other += _attr(_IFLA_ADDRESS, hardware)
         data = _attr(_IFLA_INFO_DATA, _attr(_VETH_INFO_PEER, other))
         info = _attr(_IFLA_LINKINFO, _attr(_IFLA_INFO_KIND, b"veth") + data)
         plugged = _attr(_IFLA_MASTER, struct.pack("=I", master))

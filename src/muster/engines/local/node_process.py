@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from muster.engines.local import fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
+from muster.engines.local.clearing import clear
 from muster.engines.local.isolation import Isolation, mount_proc
 from muster.errors import MusterError
 from muster.node.agent import run_agent
@@ -110,7 +110,9 @@ def _let_go_of_the_rest(keep: int) -> None:
 
 def _settle(setup: NodeSetup) -> None:
     """Everything that can be done before the others are known."""
-    _clear(setup)  # before anything is mounted: what others see there is not ours to remove
+    clear(
+        setup.folder, Path(setup.launch["cwd"])
+    )  # before anything is mounted: what others see there is not ours to remove
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:
@@ -135,25 +137,6 @@ def _connect(setup: NodeSetup) -> None:
     if setup.isolation.user is not None:
         linux.unshare(linux.CLONE_NEWUSER)
         linux.map_user(setup.isolation.user, (0, 0))
-
-
-def _clear(setup: NodeSetup) -> None:
-    """A node that is made, not kept, has nothing of one that was before."""
-    for folder in (Path(setup.launch["cwd"]), setup.folder / "tmp"):
-        if folder.exists():
-            shutil.rmtree(folder, onerror=_open_up)
-
-
-def _open_up(remove: Callable[[str], None], path: str, error: tuple[Any, BaseException, Any]) -> None:
-    """Remove what is in a folder that was made read-only, as some caches are."""
-    if not isinstance(error[1], PermissionError):
-        raise error[1]
-    os.chmod(os.path.dirname(path), 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        os.chmod(path, 0o700)
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
 
 
 def _prepare_code(setup: NodeSetup) -> None:

@@ -14,7 +14,7 @@ from muster.engines.local import gpus, mounting, names
 from muster.engines.local.attempts import Attempts
 from muster.engines.local.begun import begun
 from muster.engines.local.crew import Crew
-from muster.engines.local.ends import NOT_BEGUN, not_started, verdict
+from muster.engines.local.ends import never_begun, not_started, verdict
 from muster.engines.local.fabric import Fabric
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.joining import Joining
@@ -24,7 +24,12 @@ from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
-from muster.node.processes import become_subreaper, kill_everything, wake_on_signals
+from muster.node.processes import (
+    become_subreaper,
+    end_children,
+    kill_everything,
+    wake_on_signals,
+)
 
 _LONGEST_WAIT = 86400.0  # seconds
 #: What an agent has to answer an order to end its node at once (seconds) before it is ended itself.
@@ -54,7 +59,7 @@ class LocalSession:
         self._joining = Joining(plan, self._run_dir.cluster_file, fabric)
         wanted = any(group.resources.gpus for group in plan.groups)
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
-        placed = mounting.place(plan, self._run_dir.mounts)
+        placed = mounting.place(plan, context.home)
         mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes)
@@ -62,3 +67,220 @@ class LocalSession:
         self._starter = Starter(
             context, isolation, ports=self._ports.numbers, gpus=self._gpus, placed=placed
         )
+
+    # --- what the controller asks
+
+    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.start`."""
+        newer = self._attempts.open(attempt)
+        if not self._synced.hold_start(nodes):
+            self._begin(nodes)
+        if newer:
+            self._attempts.retire()
+
+    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
+        """See `Session.signal`. What has not begun has nothing to hear it with."""
+        for node in self._crew.living(nodes):
+            if node.begun:
+                node.tell("signal", number=number)
+
+    def stop(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.stop`."""
+        for node in self._crew.living(nodes):
+            if node.begun:
+                node.leaving = True
+                node.tell("stop")
+            else:
+                _forget(node)
+        self._events += self._synced.give_up(nodes)
+
+    def kill(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.kill`."""
+        for node in self._crew.living(nodes):
+            if not node.begun:
+                _forget(node)
+            elif self._isolation.namespaces and not self._keep:
+                os.kill(node.pid, signal.SIGKILL)  # the kernel ends all below it
+            else:
+                node.leaving = True
+                node.tell("kill")
+                self._overdue.setdefault(node.pid, time.monotonic() + _ANSWER)
+        self._events += self._synced.give_up(nodes)
+        if self._synced.holds_end_of(nodes):
+            self._synced.abort()
+
+    # --- launching
+
+    def _begin(self, nodes: Sequence[NodeRef]) -> None:
+        for ref in nodes:
+            if self._crew.claim(ref):
+                self._start_node(ref)
+
+    def _start_node(self, ref: NodeRef) -> None:
+        outputs = self._attempts.enter(ref.rank)
+        attempt = self._attempts.newest
+        node = self._crew.kept(ref.rank)
+        try:
+            if node is not None:
+                self._starter.start_again(node, ref, attempt, outputs)
+            else:
+                node = self._starter.start(ref, attempt, outputs)
+                self._synced.watch(self._run_dir.node(ref.rank) / "checkpoint")
+        except (MusterError, OSError) as error:
+            self._attempts.leave(attempt, ref.rank)
+            self._events.append(not_started(ref, str(error)))
+        else:
+            self._crew.begin(node)
+
+    # --- hearing
+
+    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+        """See `Session.events`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._events:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            woken = self._wait(left, wake)
+            if woken or left == 0.0:
+                break
+        events, self._events = self._events, []
+        return events
+
+    def _wait(self, timeout: float | None, wake: int) -> bool:
+        """Wait for one thing to happen and take it in. Whether `wake` was among it."""
+        poll = select.poll()
+        channels = {
+            node.channel.fileno(): node
+            for node in self._crew.agents.values()
+            if not node.channel.closed  # its end is still to be reaped, and would wake us for ever
+        }
+        for descriptor in (wake, self._wake, *channels, *self._attempts.watched()):
+            poll.register(descriptor, select.POLLIN)
+        if (watched := self._synced.watched()) is not None:
+            poll.register(watched, select.POLLIN)
+        now = time.monotonic()
+        limits = (timeout, self._attempts.patience(), self._synced.patience())
+        patience = [limit for limit in limits if limit is not None]
+        patience += [max(0.0, at - now) for at in self._overdue.values()]
+        # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
+        ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)
+        for descriptor, _ in ready:
+            if descriptor in channels:
+                self._hear(channels[descriptor])
+        self._joining.welcome()
+        self._attempts.note()
+        self._synced.look()
+        self._end_overdue()
+        if any(descriptor == self._wake for descriptor, _ in ready):
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+            self._reap()
+        return any(descriptor == wake for descriptor, _ in ready)
+
+    def _hear(self, node: LocalNode) -> None:
+        if node.channel.closed:
+            return
+        for message in node.channel.receive():
+            ref = node.ref
+            if message["incarnation"] != ref.incarnation:
+                continue
+            match message["event"]:
+                case "joined":
+                    self._joining.join(node)
+                case "started":
+                    self._events.append(NodeStarted(ref.rank, ref.incarnation))
+                case "ready":
+                    self._events.append(NodeReady(ref.rank, ref.incarnation))
+                case "ended":
+                    node.said = message
+                    if message["kept"]:
+                        self._crew.rest(node)
+                        self._overdue.pop(node.pid, None)
+                        self._tell(node, verdict(node))
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, at in self._overdue.items() if at <= now]:
+            del self._overdue[pid]
+            os.kill(pid, signal.SIGKILL)
+
+    # --- ends
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self._crew.agents:
+                self._gone(self._crew.agents[pid])
+            elif (released := self._synced.reaped(pid, status)) is not None:
+                self._events += released.ends
+                self._begin(released.nodes)
+            elif not self._isolation.namespaces:
+                self._end_strays()
+
+    def _end_strays(self) -> None:
+        """End orphans of an agent that was killed: without namespaces they come to us."""
+        end_children(self._crew.agents.keys() | self._synced.pids())
+
+    def _gone(self, node: LocalNode) -> None:
+        """The node's agent is gone and, by its nature, every process of the node with it."""
+        while not node.channel.closed:
+            self._hear(node)
+        node.channel.close()
+        lived = self._crew.remove(node)
+        self._joining.forget(node)
+        self._overdue.pop(node.pid, None)
+        self._gpus.release(node.gpus)
+        if node.said is None and not self._isolation.namespaces:
+            self._end_strays()
+        event = verdict(node)
+        if node.limits is not None:
+            node.limits.remove()
+        if not lived:
+            return  # a node that was kept: its end was told
+        if node.said is None and node.again and not begun(self._run_dir, [node.ref]):
+            # it had gone before it heard that it was to begin again
+            if not node.leaving:
+                self._attempts.leave(node.attempt, node.ref.rank)
+                self._start_node(node.ref)
+                return
+            node.said = never_begun()
+            event = verdict(node)
+        self._tell(node, event)
+
+    def _tell(self, node: LocalNode, event: NodeEnded) -> None:
+        self._attempts.leave(node.attempt, node.ref.rank)
+        if node.attempt < self._attempts.newest:
+            self._attempts.retire()
+        if self._crew.busy or not self._synced.hold_end(event):
+            self._events.append(event)
+
+    # --- the end
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._synced.abort()
+        kill_everything(self._isolation.namespaces, [])
+        for node in self._crew.clear():
+            node.channel.close()
+            self._gpus.release(node.gpus)
+            if node.limits is not None:
+                node.limits.remove()
+        self._ports.close()
+        self._joining.close()
+
+    def seal(self) -> None:
+        """See `Session.seal`."""
+        self._attempts.seal()
+
+
+def _forget(node: LocalNode) -> None:
+    """End a node whose program has not started: nothing there needs time to tidy up."""
+    node.said = never_begun()
+    os.kill(node.pid, signal.SIGKILL)

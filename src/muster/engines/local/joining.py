@@ -1,0 +1,66 @@
+"""Nodes join: the others hear of them and they are connected; then they may begin."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from muster.engines.local.ends import cannot_begin
+from muster.engines.local.fabric import Fabric
+from muster.engines.local.starting import LocalNode
+from muster.errors import EngineError
+from muster.node.roster import member, write_roster
+from muster.plan.model import RunPlan
+
+
+class Joining:
+    """The roster of one run, and its network, if it has one of its own."""
+
+    def __init__(self, plan: RunPlan, cluster_file: Path, fabric: Fabric | None) -> None:
+        self._plan = plan
+        self._cluster_file = cluster_file
+        self._fabric = fabric
+        self._joined: list[LocalNode] = []  # and not told to begin yet
+        self._members: dict[int, dict[str, Any]] = {}  # by rank
+
+    def join(self, node: LocalNode) -> None:
+        """The node is ready to begin."""
+        self._joined.append(node)
+
+    def forget(self, node: LocalNode) -> None:
+        """The node has ended."""
+        self._joined = [other for other in self._joined if other is not node]
+
+    def welcome(self) -> None:
+        """Have those begin that have joined, now that all can know of them."""
+        if not self._joined:
+            return
+        joined = [node for node in self._joined if node.said is None]
+        self._joined = []
+        if any(node.ref.rank not in self._members for node in joined):
+            self._members |= {node.ref.rank: self._member(node.ref.rank) for node in joined}
+            write_roster(str(self._cluster_file), self._members.values())
+        for node in joined:
+            if self._fabric is None or self._connect(self._fabric, node):
+                node.begun = True
+                node.tell("begin")
+
+    def _member(self, rank: int) -> dict[str, Any]:
+        node = self._plan.nodes[rank]
+        return member(node.rank, node.address, node.fqdn, node.group, node.node_id)
+
+    def _connect(self, fabric: Fabric, node: LocalNode) -> bool:
+        try:
+            fabric.connect(node.ref.rank, node.pid)
+        except EngineError as error:
+            node.said = cannot_begin(str(error))
+            os.kill(node.pid, signal.SIGKILL)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Release the network."""
+        if self._fabric is not None:
+            self._fabric.close()

@@ -1,0 +1,79 @@
+"""What a program noted of its own failure, in the file TORCHELASTIC_ERROR_FILE names.
+
+PyTorch: torch.distributed.elastic.multiprocessing.errors (`@record`), which writes
+`{"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp": "1610000000"}}}`, or
+`{"message": text}`. Anybody may write such a file, and nobody has to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+from typing import Any, NamedTuple
+
+VARIABLE = "TORCHELASTIC_ERROR_FILE"
+_LARGEST = 1 << 20  # bytes; a larger file is not one of these
+_LONGEST = 4096  # characters kept of what it says
+
+
+class Raised(NamedTuple):
+    """message: the last lines of the traceback, or the error, or "". at: epoch seconds, None if
+    it does not say; PyTorch's have whole seconds."""
+
+    message: str
+    at: float | None
+
+
+def forget(path: str) -> None:
+    """Remove what an earlier life of the program has left."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def read(path: str) -> Raised | None:
+    """What is noted there; None if that is nothing, or nothing one can understand."""
+    try:
+        noted = json.loads(_content(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    message = noted.get("message") if isinstance(noted, dict) else None
+    if isinstance(message, str):
+        return Raised(_last_lines(message), None)
+    if not isinstance(message, dict):
+        return None
+    extra = message.get("extraInfo")
+    extra = extra if isinstance(extra, dict) else {}
+    texts = (extra.get("py_callstack"), message.get("message"))
+    said = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+    return Raised(_last_lines(said), _seconds(extra.get("timestamp")))
+
+
+def _content(path: str) -> bytes:
+    # the program may have put anything there: a pipe, say, that would keep us waiting
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        return file.read(_LARGEST)
+
+
+def _seconds(said: Any) -> float | None:
+    if isinstance(said, bool) or not isinstance(said, (str, int, float)):
+        return None
+    try:
+        seconds = float(said)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _last_lines(text: str) -> str:
+    """Whole lines from the end, as many as there is room for; the end of the last if it is long."""
+    text = text.strip()
+    if len(text) <= _LONGEST:
+        return text
+    end = text[-_LONGEST:]
+    return end.partition("\n")[2] or end
