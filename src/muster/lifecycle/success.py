@@ -13,13 +13,15 @@ from muster.lifecycle.turn import Turn
 
 
 def apply(turn: Turn) -> None:
-    """End the run as SUCCEEDED once it has what it was for."""
-    if turn.stopping or not reached(turn):
+    """End the run as SUCCEEDED once it has what it was for, or as FAILED if it never will."""
+    if turn.stopping:
         return
     alive_or_to_come = turn.census.alive or any(g.pending for g in turn.census.groups)
-    if turn.policy.success.wait and alive_or_to_come:
-        return
-    stopping.begin(turn, RunState.SUCCEEDED, "")
+    if not reached(turn):
+        if not alive_or_to_come:  # as when each replica that would have been enough was dispensable
+            stopping.begin(turn, RunState.FAILED, "no replica that would be enough has succeeded")
+    elif not (turn.policy.success.wait and alive_or_to_come):
+        stopping.begin(turn, RunState.SUCCEEDED, "")
 
 
 def reached(turn: Turn) -> bool:
