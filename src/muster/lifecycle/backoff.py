@@ -17,8 +17,9 @@ def take(turn: Turn) -> float:
     last = turn.run.restarted_at
     stable = last is None or turn.now - last >= rules.reset_after
     streak = 0 if stable else turn.run.streak
-    turn.update(streak=streak + 1, restarted_at=turn.now)
-    return delay(rules, streak, turn.run.restarts)
+    wait = delay(rules, streak, turn.run.restarts)
+    turn.update(streak=streak + 1, restarted_at=turn.now + wait)
+    return wait
 
 
 def delay(rules: Backoff, streak: int, restart: int) -> float:

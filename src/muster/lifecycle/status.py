@@ -120,7 +120,7 @@ class RunStatus(Struct, frozen=True):
     attempt_at: when the first node of the attempt ran.
     going_since: when the first ran since the run was accepted or resumed; ran: seconds before.
     spent: of the budgets. streak: restarts in a row with no stable time between; restarted_at:
-    when the last of them was decided.
+    when the last of them had waited long enough.
     failures: of the present incident, in the order they were told; cause: of the last incident.
     stopping: every node is to end.
     alarm: when to look again although nothing happens.
