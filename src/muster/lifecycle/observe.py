@@ -39,8 +39,10 @@ def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:
     if not node.alive or node.incarnation != event.incarnation or known:
         return
     turn.set(event.rank, replace(node, state=state, started_at=node.started_at or turn.now))
-    if turn.run.attempt_at is None:
-        turn.update(attempt_at=turn.now, going_since=turn.run.going_since or turn.now)
+    if turn.run.going_since is None:
+        turn.update(going_since=turn.now)
+    if turn.run.attempt_at is None and node.again is None:
+        turn.update(attempt_at=turn.now)
     if turn.run.state is RunState.ACCEPTED:
         turn.become(RunState.IN_PROGRESS, started_at=turn.run.started_at or turn.now)
 
