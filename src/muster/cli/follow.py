@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.output import GROUP_COLORS, use_color
-from muster.storage.log_reader import LogChunk, prefixed
+from muster.storage.log_reader import prefixed
 from muster.storage.logs import StreamInfo
+
+if TYPE_CHECKING:
+    from muster.client.logs import RunChunk
 
 
 class Printer:
@@ -29,9 +33,15 @@ class Printer:
         self._width = max((len(name) for name in groups), default=0) + 1 + deepest
         self._prefixes: dict[int, bytes] = {}
 
-    def print(self, chunks: Iterable[LogChunk]) -> None:
-        """Print as it comes; returns when nothing more does."""
+    def print(self, chunks: Iterable[RunChunk]) -> None:
+        """Print as it comes; returns when nothing more does. Where a later attempt begins, a line
+        on stderr says so."""
+        newest: int | None = None
         for chunk in chunks:
+            if newest is None or chunk.attempt > newest:
+                if newest is not None:
+                    click.echo(f"-- attempt {chunk.attempt} --", err=True)
+                newest = chunk.attempt
             self._write(prefixed(chunk, self._prefix(chunk.stream)))
 
     def _prefix(self, stream: StreamInfo) -> bytes:

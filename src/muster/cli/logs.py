@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import click
 
 from muster.cli.arguments import run_argument
 
 
+def _attempt(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> int | Literal["all"] | None:
+    if text is None or text == "all":
+        return "all" if text else None
+    if not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is neither the number of an attempt nor all")
+    return int(text)
+
+
 @click.command()
 @run_argument()
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option(
+    "--attempt", callback=_attempt, metavar="N", help="This attempt, or all. Default: the newest."
+)
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
@@ -20,13 +34,19 @@ from muster.cli.arguments import run_argument
 def logs(
     run_name: str,
     follow: bool,
+    attempt: int | Literal["all"] | None,
     ranks: tuple[int, ...],
     groups: tuple[str, ...],
     stream: str | None,
     tail: int | None,
     as_json: bool,
 ) -> None:
-    """A run's output, of all its nodes, in the order it was written."""
+    """A run's output, of all its nodes, in the order it was written.
+
+    Of a run that was started again, the newest attempt; --follow goes on with those after it.
+    """
+    from msgspec.structs import replace
+
     from muster.cli.follow import Printer
     from muster.client.client import Client
 
@@ -34,7 +54,7 @@ def logs(
     selection = run.selection(
         ranks=ranks or None, groups=groups or None, streams=[stream] if stream else None, tail=tail
     )
-    chunks = run.log_chunks(selection, follow=follow)
+    chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if not as_json:
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
         return
@@ -42,5 +62,5 @@ def logs(
     from muster.storage.log_reader import records
 
     for chunk in chunks:
-        for record in records(chunk, run.attempt):
+        for record in records(chunk, chunk.attempt):
             click.echo(json.dumps(record_dict(record)))

@@ -1,16 +1,19 @@
-"""A run's output: what there is, and what is still to come."""
+"""A run's output: what there is, and what is still to come, over all its attempts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
 from muster.control.watch import end_of_life
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.service import Service
+from muster.storage.home import Home
 from muster.storage.log_reader import LogChunk, LogCursor
 from muster.storage.logs import StreamInfo
 from muster.storage.notify import Watcher, wait_for
@@ -18,12 +21,16 @@ from muster.store.records import RunRecord
 
 
 class Selection(Struct, frozen=True):
-    """Which output is wanted; None = all. tail: only the last lines of it."""
+    """Which output is wanted; None = all. tail: only the last lines of it.
+
+    attempt: of which attempt; None = the newest and, where one follows, those after it.
+    """
 
     ranks: Collection[int] | None = None
     groups: Collection[str] | None = None
     streams: Collection[str] | None = None
     tail: int | None = None
+    attempt: int | Literal["all"] | None = None
 
     def __call__(self, stream: StreamInfo) -> bool:
         return (
@@ -33,76 +40,188 @@ class Selection(Struct, frozen=True):
         )
 
 
+class RunChunk(LogChunk, frozen=True):
+    """Some lines of one stream, and which attempt of the run wrote them."""
+
+    attempt: int
+
+
 def chunks(
     service: Service, run: RunRecord, selection: Selection, *, follow: bool
-) -> Iterator[LogChunk]:
-    """Whole lines in the order they were written. follow: until the run has ended."""
-    folder = service.home.run_dir(run.id).logs(run.attempt)
-    source = _Followed(service, run, folder) if follow else None
+) -> Iterator[RunChunk]:
+    """Whole lines in the order they were written, attempt by attempt. follow: until the run has
+    ended or is suspended; the last nodes of an attempt may still write when the next has begun.
+
+    Raises InvalidInput if there is no such attempt.
+    """
+    if isinstance(selection.attempt, int):
+        check_attempt(service.home, run, selection.attempt)
+    return _chunks(service, run, selection, follow=follow)
+
+
+def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:
+    """Raises InvalidInput if there is no output of this attempt, nor will be."""
+    there = sorted({*_kept(_folder(home, run)), run.attempt})
+    if attempt not in there:
+        text = f"there is no output of attempt {attempt} of {run.name}"
+        raise InvalidInput(Problem("attempt", text, f"there are: {', '.join(map(str, there))}"))
+
+
+def _chunks(
+    service: Service, run: RunRecord, selection: Selection, *, follow: bool
+) -> Iterator[RunChunk]:
+    source = _Source(service, run.id) if follow else None
     try:
-        if source is not None:
-            source.wait_until_there()
-        if not (folder / "streams.json").exists():
-            return  # its output was not wanted, or nothing has started
-        with closing(LogCursor(folder, selection)) as cursor:
-            if selection.tail is not None:
-                cursor.tail(selection.tail)
-            while True:
-                yield from cursor.read()
-                if cursor.finished or source is None or source.ended:
-                    break
-                source.wait(folder / "index")
-            yield from cursor.drain()
+        with closing(_Output(_folder(service.home, run), selection)) as output:
+            final = source is None or source.ended
+            output.look()
+            yield from output.last(selection.tail, final=final)
+            while source is not None and not source.ended and not output.complete:
+                final = source.wait(output.places())
+                output.look()
+                yield from output.read(final=final)
     finally:
         if source is not None:
             source.close()
 
 
-class _Followed:
-    """Waiting for a run's log to grow or its supervisor to end, told by the kernel."""
+def _folder(home: Home, run: RunRecord) -> Path:
+    return home.run_dir(run.id).logs(run.attempt).parent
 
-    def __init__(self, service: Service, run: RunRecord, folder: Path) -> None:
+
+def _kept(folder: Path, after: int = -1) -> list[int]:
+    """The attempts whose output can be read, in order."""
+    return [a for a in _begun(folder, after) if (folder / str(a) / "streams.json").exists()]
+
+
+def _begun(folder: Path, after: int) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # nothing has started, or its output is not wanted
+        return []
+    return sorted(int(name) for name in names if name.isdecimal() and int(name) > after)
+
+
+class _Output:
+    """The output of the attempts that are wanted, as far as it has been read.
+
+    An attempt is read until its index says that nothing follows. That may be after the next has
+    begun; and of one whose supervisor was killed it never says so.
+    """
+
+    def __init__(self, folder: Path, selection: Selection) -> None:
         self._folder = folder
-        self._end = end_of_life(service.home, run.id)
-        self._watcher: Watcher | None = None
-        self.ended = self._end is None
+        self._selection = selection
+        self._cursors: dict[int, LogCursor] = {}
+        self._newest = -1  # that was opened
 
-    def wait_until_there(self) -> None:
-        """Return when the log exists, or never will."""
-        if not self._wanted():
+    @property
+    def complete(self) -> bool:
+        """The one attempt that is wanted has ended."""
+        return self._newest == self._selection.attempt and not self._cursors
+
+    def look(self) -> None:
+        """Open what has come since the last time."""
+        found = _kept(self._folder, self._newest)
+        wanted = self._selection.attempt
+        if isinstance(wanted, int):
+            found = [attempt for attempt in found if attempt == wanted]
+        elif wanted is None and self._newest < 0:
+            found = found[-1:]
+        for attempt in found:
+            with suppress(FileNotFoundError):  # too old, and removed as we came
+                self._cursors[attempt] = LogCursor(self._folder / str(attempt), self._selection)
+                self._newest = attempt
+
+    def places(self) -> Iterator[Path]:
+        """What changes when there is more."""
+        for attempt in self._cursors:
+            yield self._folder / str(attempt) / "index"
+        if self._newest == self._selection.attempt:
             return
-        parent = self._folder
-        while not parent.exists():
-            parent = parent.parent
-        watcher = Watcher()
-        watcher.add(parent)
-        while self._wanted() and not self.ended:
-            nearer = next((p for p in (self._folder, *self._folder.parents) if p.exists()), parent)
-            if nearer != parent:
-                parent = nearer
-                watcher.add(parent)
-                continue
-            self._poll(watcher)
-        watcher.close()
+        yield next(path for path in (self._folder, *self._folder.parents) if path.exists())
+        for attempt in _begun(self._folder, self._newest):
+            yield self._folder / str(attempt)
 
-    def _wanted(self) -> bool:
-        return not (self._folder / "streams.json").exists()
+    def last(self, lines: int | None, *, final: bool) -> Iterator[RunChunk]:
+        """The last lines there are by now, of all attempts together; None = all."""
+        if lines is None:
+            yield from self.read(final=final)
+            return
+        given = []
+        for attempt in sorted(self._cursors, reverse=True):
+            self._cursors[attempt].tail(lines)
+            given.append(list(self._read(attempt, final=final)))
+            lines = max(0, lines - sum(chunk.data.count(b"\n") for chunk in given[-1]))
+        for found in reversed(given):
+            yield from found
 
-    def wait(self, index: Path) -> None:
-        """Return when the index may have grown or the supervisor has ended."""
-        if self._watcher is None:
-            self._watcher = Watcher()
-            self._watcher.add(index)
-            return  # it may have grown before we watched
-        self._poll(self._watcher)
+    def read(self, *, final: bool) -> Iterator[RunChunk]:
+        """What was written since the last time. final: nobody writes, so half lines are whole."""
+        for attempt in sorted(self._cursors):
+            yield from self._read(attempt, final=final)
 
-    def _poll(self, watcher: Watcher) -> None:
-        assert self._end is not None, "it has not ended"
-        self.ended = bool(wait_for(watcher, self._end))
-        watcher.drain()
+    def _read(self, attempt: int, *, final: bool) -> Iterator[RunChunk]:
+        cursor = self._cursors[attempt]
+        yield from (_of(attempt, chunk) for chunk in cursor.read())
+        if final or cursor.finished:
+            yield from (_of(attempt, chunk) for chunk in cursor.drain())
+        if cursor.finished:
+            cursor.close()
+            del self._cursors[attempt]
 
     def close(self) -> None:
-        if self._end is not None:
-            os.close(self._end)
-        if self._watcher is not None:
-            self._watcher.close()
+        for cursor in self._cursors.values():
+            cursor.close()
+
+
+def _of(attempt: int, chunk: LogChunk) -> RunChunk:
+    return RunChunk(chunk.time_ns, chunk.stream, chunk.data, attempt)
+
+
+class _Source:
+    """Waiting for a run to write or to end, told by the kernel."""
+
+    def __init__(self, service: Service, run_id: str) -> None:
+        self._service = service
+        self._run_id = run_id
+        self._watcher = Watcher()
+        self._watched: set[Path] = set()
+        self._life = end_of_life(service.home, run_id)
+
+    @property
+    def ended(self) -> bool:
+        """Nobody drives the run any more."""
+        return self._life is None
+
+    def wait(self, places: Iterable[Path]) -> bool:
+        """Return when one of these may have changed. Whether whoever wrote there is gone."""
+        new = [path for path in places if path not in self._watched]
+        for path in new:
+            self._watched.add(path)
+            with suppress(FileNotFoundError):  # removed: nothing of it is to come
+                self._watcher.add(path)
+        if new:
+            return False  # it may have changed before we watched
+        assert self._life is not None, "it has not ended"
+        gone = bool(wait_for(self._watcher, self._life))
+        self._watcher.drain()
+        if gone:
+            self._find_successor()
+        return gone
+
+    def _find_successor(self) -> None:
+        """A supervisor that was killed may get one; without us, perhaps, not for long."""
+        self._let_go()
+        with suppress(TimeoutError, NotFound):  # somebody has taken the run up; it was deleted
+            self._service.wait(self._run_id, 0)
+        self._life = end_of_life(self._service.home, self._run_id)
+
+    def _let_go(self) -> None:
+        if self._life is not None:
+            os.close(self._life)
+        self._life = None
+
+    def close(self) -> None:
+        self._let_go()
+        self._watcher.close()

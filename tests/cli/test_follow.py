@@ -1,0 +1,62 @@
+"""Printing output: prefixes, and where one attempt ends and the next begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import pytest
+
+from muster.cli.follow import Printer
+from muster.client.logs import RunChunk
+from muster.storage.logs import StreamInfo
+
+Printed = Callable[..., tuple[str, str]]
+
+
+def chunk(attempt: int, text: str, rank: int = 0, local_rank: int = 0) -> RunChunk:
+    stream: Literal["stdout"] = "stdout"
+    info = StreamInfo(2 * rank + local_rank, "f", rank, "workers", "id", local_rank, stream)
+    return RunChunk(1, info, text.encode(), attempt)
+
+
+@pytest.fixture
+def printed(capfd: pytest.CaptureFixture[str]) -> Iterator[Printed]:
+    """What is printed of chunks: (stdout, stderr)."""
+    read, write = os.pipe()
+
+    def make(*chunks: RunChunk, groups: dict[str, int], processes: int = 1) -> tuple[str, str]:
+        Printer(groups, processes=processes, to=write).print(chunks)
+        return os.read(read, 1 << 16).decode(), capfd.readouterr().err
+
+    yield make
+    os.close(read)
+    os.close(write)
+
+
+def test_every_line_has_a_prefix(printed: Printed) -> None:
+    out, err = printed(chunk(0, "a\nb\n"), chunk(0, "\n", rank=10), groups={"workers": 11})
+    assert out == "workers/0  | a\nworkers/0  | b\nworkers/10 | \n"
+    assert err == ""
+
+
+def test_processes_are_told_apart(printed: Printed) -> None:
+    out, _ = printed(chunk(0, "a\n", 0, 1), groups={"workers": 1}, processes=2)
+    assert out == "workers/0.1 | a\n"
+
+
+def test_a_line_between_attempts(printed: Printed) -> None:
+    out, err = printed(
+        chunk(1, "a\n"), chunk(1, "b\n"), chunk(2, "c\n"), chunk(4, "d\n"), groups={"workers": 1}
+    )
+    assert out == "".join(f"workers/0 | {line}\n" for line in "abcd")
+    assert err == "-- attempt 2 --\n-- attempt 4 --\n"
+
+
+def test_last_words_of_an_earlier_attempt_change_nothing(printed: Printed) -> None:
+    out, err = printed(
+        chunk(0, "a\n"), chunk(1, "b\n"), chunk(0, "late\n"), chunk(1, "c\n"), groups={"workers": 1}
+    )
+    assert out.endswith("| late\nworkers/0 | c\n")
+    assert err == "-- attempt 1 --\n"

@@ -1,0 +1,62 @@
+"""`muster logs` of a run in several attempts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from muster.cli.logs import logs
+from muster.client.client import Client
+from muster.errors import InvalidInput
+from muster.spec.overrides import overrides_from_mapping
+from muster.storage.logs import LogWriter, StreamInfo
+
+
+@pytest.fixture
+def run_id(client: Client) -> str:
+    """A run that has ended, to which two further attempts are added by hand."""
+    job, new = client.job(None, command=["true"], name="demo")
+    run = client.start(client.draft(job, overrides_from_mapping({}), new_job=new)).wait(60)
+    for attempt in (1, 2):
+        folder = client.service.home.run_dir(run.id).logs(attempt)
+        folder.mkdir()
+        writer = LogWriter(folder, [StreamInfo(0, "0.out", 0, "workers", "id", 0, "stdout")])
+        (folder / "0.out").write_text(f"line of {attempt}\n")
+        writer.note_growth(attempt, [0])
+        writer.finish(attempt)
+        writer.close()
+    return run.id
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(logs, args, catch_exceptions=False)
+
+
+def by_attempt(result: Result) -> list[tuple[int, str]]:
+    found: list[dict[str, Any]] = [json.loads(line) for line in result.stdout.splitlines()]
+    return [(record["attempt"], record["message"]) for record in found]
+
+
+def test_records_say_which_attempt_they_are_of(run_id: str) -> None:
+    assert by_attempt(call(run_id, "--json")) == [(2, "line of 2")]
+    assert by_attempt(call(run_id, "--json", "--attempt", "1")) == [(1, "line of 1")]
+    everything = [(1, "line of 1"), (2, "line of 2")]
+    assert by_attempt(call(run_id, "--json", "--attempt", "all", "--follow")) == everything
+
+
+def test_a_line_between_attempts(run_id: str, capfd: pytest.CaptureFixture[str]) -> None:
+    result = call(run_id, "--attempt", "all")
+    assert result.stderr == "-- attempt 2 --\n"
+    assert capfd.readouterr().out == "workers/0 | line of 1\nworkers/0 | line of 2\n"
+    assert call(run_id).stderr == ""
+
+
+def test_attempts_that_are_not_there(run_id: str) -> None:
+    with pytest.raises(InvalidInput, match=r"attempt 7 of demo-1 \(there are: 0, 1, 2\)"):
+        call(run_id, "--attempt", "7")
+    result = call(run_id, "--attempt", "first")
+    assert result.exit_code == 2
+    assert "'first' is neither the number of an attempt nor all" in result.stderr
