@@ -1,6 +1,6 @@
 """A stand-in for a training: steps, a checkpoint every tenth, and a crash on the way.
 
-What it has learned is in a file of its node, which stays when its processes start again in place.
+What it has learned is in a directory of the run, which outlives its nodes.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 RANK = int(os.environ["NODE_RANK"])
 RESTART = int(os.environ["MUSTER_RESTART"])
-CHECKPOINT = Path("step")  # in the node's working directory
+CHECKPOINT = Path(os.environ["MUSTER_MOUNT_CHECKPOINTS"]) / f"rank-{RANK}"
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from msgspec import ValidationError
+
 from muster.control import lease
 from muster.control.watch import wait_for_process
 from muster.lifecycle.states import RunState
@@ -29,7 +31,26 @@ Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
 def recover(db: Database, home: Home, launch: Launch) -> list[str]:
     """Take up every run that says it lives but that nobody drives. Returns their ids."""
     going = [run.id for run in runs.live(db) if run.state != RunState.SUSPENDED]
-    return [run_id for run_id in going if _take_up(db, home, run_id, launch)]
+    return [
+        run_id for run_id in going if _readable(db, run_id) and _take_up(db, home, run_id, launch)
+    ]
+
+
+def _readable(db: Database, run_id: str) -> bool:
+    """Whether this version of Muster knows what the run was to do. One that it does not must not
+    be in the way of all the others."""
+    from muster.plan.model import RunPlan
+
+    try:
+        RunPlan.from_json(runs.get(db, run_id).plan)
+    except ValidationError as error:
+        text = f"this version of Muster cannot read what the run was to do: {error}"
+        end = {"state": RunState.FAILED, "details": text, "finished_at": time.time()}
+        runs.save(
+            db, run_id, end, (), [("run", {"state": RunState.FAILED, "details": text})], time.time()
+        )
+        return False
+    return True
 
 
 def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 from zlib import crc32
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from muster.frameworks.registry import get_framework
 from muster.plan.model import (
     ArtifactPlan,
     GroupPlan,
+    MountKind,
     MountPlan,
     NodePlan,
     PortPlan,
@@ -37,7 +37,7 @@ class Identity(Struct, frozen=True):
 
 #: How an engine lays out a run: from the network and the number of nodes to an address a rank.
 Addressing = Callable[[Network, int], Sequence[str]]
-SourceKind = Callable[[str], Literal["directory", "nfs", "url"]]
+SourceKind = Callable[[str], MountKind]
 ShapeOf = Callable[[str], ResourcePlan]
 
 

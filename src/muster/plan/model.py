@@ -14,15 +14,18 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
+MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
+
 
 class MountPlan(Struct, frozen=True):
     """A directory nodes see. path: inside the node; variable: the environment variable naming it.
 
-    kind: where `source` lies: a directory here, an NFS export, or an fsspec URL.
+    kind: where `source` lies: a directory here, an NFS export, an fsspec URL, or a directory that
+    the engine makes, for the run or to stay.
     """
 
     source: str
-    kind: Literal["directory", "nfs", "url"]
+    kind: MountKind
     path: str
     variable: str
     read_only: bool = False
