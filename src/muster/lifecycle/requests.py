@@ -59,6 +59,8 @@ def _lose(turn: Turn, event: SupervisorLost) -> None:
             continue
         untouched = node.state is NodeState.STARTING and not node.leaving
         if untouched and event.begun is not None and rank not in event.begun:
+            # nothing is left that could be told to end, should it come to that
+            turn.set(rank, replace(node, state=NodeState.PENDING, since=None))
             continue
         lost = NodeEnded(rank, None, 0, Reason.NODE_LOST, event.why, node.incarnation)
         observe.end(turn, rank, node, lost)
