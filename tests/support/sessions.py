@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -115,6 +116,8 @@ class Session:
         found: dict[int, Event] = {}
         while set(found) != set(ranks):
             event = self.event()
+            if event["rank"] not in ranks:
+                continue
             assert event["incarnation"] == life, event
             if event["event"] == kind:
                 assert event["rank"] not in found, "told twice"
@@ -149,8 +152,11 @@ class Session:
 
     def says(self, text: str, rank: int = 0, attempt: int = 0) -> str:
         """Its output, once this is in it."""
-        while text not in (found := self.output(rank, attempt=attempt)):
+        found = ""
+        while text not in found:
             assert self.process.poll() is None
+            with contextlib.suppress(FileNotFoundError):  # it has not been started
+                found = self.output(rank, attempt=attempt)
         return found
 
     def agents(self) -> list[int]:
