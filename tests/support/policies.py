@@ -1,0 +1,85 @@
+"""Policies of every kind, for Hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from muster.lifecycle.policy import (
+    Action,
+    Backoff,
+    Checkpoint,
+    Dependency,
+    GroupPolicy,
+    Policy,
+    Rule,
+    Strategy,
+    Success,
+)
+from muster.lifecycle.status import Reason
+
+CODES = (1, 2, 143)
+REASONS = (Reason.EXIT, Reason.NODE_LOST, Reason.OUTPUT_LOST, Reason.HANG, Reason.NOT_STARTED)
+TIMES = st.sampled_from([None, None, 5.0, 20.0])
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, in_order: bool) -> tuple[GroupPolicy, ...]:
+    made: list[GroupPolicy] = []
+    rank = 0
+    for number in range(draw(st.integers(1, 3))):
+        replicas, nodes = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (0, 1)]))
+        before = [] if in_order else list(range(number))
+        needed = draw(st.lists(st.sampled_from(before), unique=True)) if before else []
+        group = GroupPolicy(
+            name=f"g{number}",
+            first_rank=rank,
+            replicas=replicas,
+            nodes=nodes,
+            min_success=draw(st.integers(0, replicas)),
+            depends_on=tuple(Dependency(n, draw(st.booleans())) for n in needed),
+            max_restarts=draw(st.sampled_from([None, None, 0, 1, 2])),
+            retries=draw(st.sampled_from([0, 0, 1, 2])),
+            timeout=draw(TIMES),
+            ready_timeout=draw(TIMES),
+        )
+        made.append(group)
+        rank += group.size
+    return tuple(made)
+
+
+@st.composite
+def rules(draw: st.DrawFn, number: int) -> Rule:
+    some = st.sampled_from
+    return Rule(
+        name=f"rule-{number}",
+        action=draw(some(Action)),
+        groups=draw(some([(), (), ("g0",), ("g1", "g2")])),
+        exit_codes=draw(some([(), (), (1,), (2, 143)])),
+        reasons=draw(some([(), (), (Reason.NODE_LOST,), (Reason.DEADLINE, Reason.HANG)])),
+        counted=draw(st.booleans()),
+        max_restarts=draw(some([None, 0, 1, 2])),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    in_order = draw(st.booleans())
+    made = draw(groups(in_order=in_order))
+    places = list(range(len(made)))
+    chosen = draw(st.lists(st.sampled_from(places), unique=True, min_size=1))
+    return Policy(
+        groups=made,
+        success=Success(tuple(sorted(chosen)), draw(st.booleans()), draw(st.booleans())),
+        in_order=in_order,
+        max_runtime=draw(st.sampled_from([60.0, 1e6])),
+        grace_period=draw(st.sampled_from([0.0, 3.0, 10.0])),
+        attempt_timeout=draw(st.sampled_from([None, None, 40.0])),
+        max_restarts=draw(st.integers(0, 4)),
+        action=draw(st.sampled_from([action for action in Action if action is not Action.FAIL])),
+        rules=tuple(draw(rules(number)) for number in range(draw(st.integers(0, 2)))),
+        strategy=draw(st.sampled_from(Strategy)),
+        backoff=draw(
+            st.sampled_from([Backoff(), Backoff(initial=4, jitter=0.5, reset_after=30, seed=7)])
+        ),
+        checkpoint=draw(st.sampled_from([None, Checkpoint(10, 6.0)])),
+    )

@@ -1,0 +1,206 @@
+"""What is true after each step of any run, checked in the plainest way there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from muster.lifecycle import outstanding
+from muster.lifecycle.decide import Decision, decide, wake_at
+from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.events import Event, NodeReady, NodeStarted
+from muster.lifecycle.fold import fold
+from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeRef, NodeStatus, RunStatus
+
+AT_REST = (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, RunState.SUSPENDED)
+
+
+class Witness:
+    """Hears of every step of one run, and remembers what it was told."""
+
+    def __init__(self, policy: Policy, status: RunStatus) -> None:
+        self.policy = policy
+        self.suspended = status.state is RunState.SUSPENDED
+        self.told: list[tuple[str, dict[str, object]]] = []
+        self.last: dict[NodeRef, type] = {}
+        self.stopped: dict[NodeRef, float] = {}
+        self.suspensions = 0
+
+    def step(self, before: RunStatus, events: Sequence[Event], now: float, made: Decision) -> None:
+        after = made.status
+        self.told += [(entry.kind, dict(entry.data)) for entry in made.entries]
+        self._pure(before, events, now, made)
+        if before.state.terminal:
+            assert after is before and not made.effects and not made.entries
+            return
+        self._nodes(before, after)
+        self._effects(made.effects, now)
+        self._starts(made, now, before)
+        self._outstanding(before, after, events)
+        self._log(after)
+        self._budgets(after)
+        self._rest(after)
+
+    def _pure(self, before: RunStatus, events: Sequence[Event], now: float, made: Decision) -> None:
+        assert decide(self.policy, before, events, now) == made
+        counted = decide(self.policy, replace(before, census=None), events, now)
+        assert counted.effects == made.effects and counted.entries == made.entries
+        assert replace(counted.status, census=None) == replace(made.status, census=None)
+
+    def _nodes(self, before: RunStatus, after: RunStatus) -> None:
+        assert after.attempt >= before.attempt and after.restarts >= before.restarts
+        for old, new in zip(before.nodes, after.nodes, strict=True):
+            assert old.incarnation <= new.incarnation <= after.restarts
+            if new.incarnation > old.incarnation:
+                assert new.state in (NodeState.PENDING, NodeState.STARTING, NodeState.STOPPED)
+            elif old.state.ended:
+                assert new == old, "what has ended stays ended"
+
+    def _effects(self, effects: Sequence[Effect], now: float) -> None:
+        order: list[type] = [StartNodes, RunningNode, SignalNodes, StopNodes, KillNodes]
+        for effect in effects:
+            assert effect.nodes, "none is empty"
+            for ref in effect.nodes:
+                known = self.last.get(ref)
+                assert known is not None or isinstance(effect, StartNodes)
+                if known is not None:
+                    assert order.index(known) < order.index(type(effect)), "each is told once"
+                self.last[ref] = type(effect)
+                if isinstance(effect, StopNodes):
+                    self.stopped[ref] = now
+                if isinstance(effect, KillNodes):
+                    assert now >= self.stopped[ref] + self.policy.grace_period
+
+    def _starts(self, made: Decision, now: float, before: RunStatus) -> None:
+        after = made.status
+        for effect in made.effects:
+            if not isinstance(effect, StartNodes):
+                continue
+            assert after.stopping is None and effect.attempt == after.attempt
+            for ref in effect.nodes:
+                assert after.nodes[ref.rank].state is NodeState.STARTING
+                assert self._may_start(after, self.policy.group_index(ref.rank))
+                assert not self._awaited(after, ref)
+                was = before.nodes[ref.rank]
+                if was.incarnation == ref.incarnation and was.not_before is not None:
+                    assert now >= was.not_before
+
+    def _may_start(self, status: RunStatus, index: int) -> bool:
+        group, groups = self.policy.groups[index], self.policy.groups
+        if self.policy.in_order:
+            return all(is_up(status, other) for other in groups[:index])
+        return all(
+            (is_complete if wish.complete else is_up)(status, groups[wish.group])
+            for wish in group.depends_on
+        )
+
+    def _awaited(self, status: RunStatus, ref: NodeRef) -> bool:
+        """Whether an old node still runs that the start of this one has to wait for."""
+        group = self.policy.group_of(ref.rank)
+        ranks = group.replica_ranks(group.replica_of(ref.rank))
+        for rank, node in enumerate(status.nodes):
+            if self.policy.strategy is Strategy.RECREATE:
+                if rank in ranks and node.again is not None:
+                    return True
+            elif node.again == ref.incarnation:
+                return True
+        return False
+
+    def _outstanding(self, before: RunStatus, after: RunStatus, events: Sequence[Event]) -> None:
+        """Whoever takes the run over does what was decided and not heard of, and no more."""
+        for event in events:
+            if isinstance(event, NodeStarted | NodeReady):
+                ref = NodeRef(event.rank, event.incarnation)
+                if before.nodes[ref.rank].incarnation == ref.incarnation and (
+                    self.last.get(ref) is StartNodes
+                ):
+                    self.last[ref] = RunningNode
+        meant = {
+            (type(effect), ref)
+            for effect in outstanding.effects(self.policy, after)
+            for ref in effect.nodes
+        }
+        alive = {
+            NodeRef(rank, node.incarnation) for rank, node in enumerate(after.nodes) if node.alive
+        }
+        assert meant == {
+            (self.last[ref], ref) for ref in alive if self.last[ref] is not RunningNode
+        }
+
+    def _log(self, after: RunStatus) -> None:
+        begin = [("run", {"state": "SUSPENDED"})] if self.suspended else []
+        told = fold([*begin, *self.told])
+        assert (told.state, told.details) == (after.state, after.details)
+        assert told.attempt == after.attempt
+        for rank, node in enumerate(after.nodes):
+            assert told.nodes.get(rank, (NodeState.PENDING, 0)) == (node.state, node.incarnation)
+
+    def _budgets(self, after: RunStatus) -> None:
+        policy, spent = self.policy, after.spent
+        assert spent.run <= policy.max_restarts
+        for group in policy.groups:
+            if group.max_restarts is not None:
+                assert spent.groups.get(group.name, 0) <= group.max_restarts
+            for replica in range(group.replicas):
+                assert spent.retries.get(f"{group.name}/{replica}", 0) <= group.retries
+        for rule in policy.rules:
+            if rule.max_restarts is not None:
+                assert spent.rules.get(rule.name, 0) <= rule.max_restarts
+        noted = sum(kind == "restart" for kind, _ in self.told)
+        paused = sum(
+            kind == "run" and data["state"] == RunState.SUSPENDED for kind, data in self.told
+        )
+        assert after.restarts == noted + paused
+
+    def _rest(self, after: RunStatus) -> None:
+        alive = [node for node in after.nodes if node.alive]
+        if after.state not in AT_REST:
+            waits = any(node.not_before is not None for node in after.nodes)
+            assert alive or (waits and wake_at(after) is not None), "something will happen"
+            return
+        assert not alive and wake_at(after) is None
+        if after.state is RunState.SUSPENDED:
+            for group in self.policy.groups:
+                for replica in range(group.replicas):
+                    states = {after.nodes[rank].state for rank in group.replica_ranks(replica)}
+                    assert states in ({NodeState.SUCCEEDED}, {NodeState.PENDING})
+            return
+        assert all(node.state.ended for node in after.nodes)
+        assert after.finished_at is not None
+        assert (after.exit_code == 0) == (after.state is RunState.SUCCEEDED)
+        if after.state is RunState.SUCCEEDED:
+            wanted = [self.policy.groups[index] for index in self.policy.success.groups]
+            if self.policy.success.any_replica:
+                assert any(succeeded(after, group) for group in wanted)
+            else:
+                assert all(succeeded(after, group) >= group.min_success for group in wanted)
+
+
+class RunningNode:
+    """Stands where no effect is outstanding."""
+
+
+def members(status: RunStatus, group: GroupPolicy) -> list[NodeStatus]:
+    return [status.nodes[rank] for rank in group.ranks]
+
+
+def is_up(status: RunStatus, group: GroupPolicy) -> bool:
+    return all(
+        node.state.ended or (node.state is NodeState.READY and node.again is None)
+        for node in members(status, group)
+    )
+
+
+def succeeded(status: RunStatus, group: GroupPolicy) -> int:
+    return sum(
+        all(status.nodes[r].state is NodeState.SUCCEEDED for r in group.replica_ranks(replica))
+        for replica in range(group.replicas)
+    )
+
+
+def is_complete(status: RunStatus, group: GroupPolicy) -> bool:
+    ended = all(node.state.ended for node in members(status, group))
+    return ended and succeeded(status, group) >= group.min_success
