@@ -238,7 +238,8 @@ def test_killed_supervisor(client: Client, alive: Callable[[str], list[str]]) ->
     assert alive(mark) == []
     shown = data("runs", "show", "last", "--json")
     assert shown["state"] == "FAILED"
-    assert shown["details"].startswith("the run's supervisor was killed")
+    assert "the run's supervisor was killed" in shown["details"]
+    assert shown["cause"]["reason"] == "node_lost"
     assert muster("runs", "wait", "last").returncode == 1
 
 

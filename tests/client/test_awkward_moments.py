@@ -83,7 +83,7 @@ def test_a_cancel_that_nobody_heard_is_honoured(client: Client) -> None:
         assert not run.refresh().done
     # it has nothing left to record, so it is not stopped with the database in its hands
     os.kill(pid, signal.SIGSTOP)
-    runs.request_cancel(client.service.db, run.id, 1.0, "enough")
+    runs.request(client.service.db, run.id, "cancel", "enough")
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"

@@ -64,8 +64,8 @@ def test_a_node_made_anew_has_nothing_of_the_one_before(session: MakeSession, ki
     one.ended(0, 1)
     while one.agents():  # an end is told when no process is left, which the agent may just be
         pass
-    one.start(1, life=1)
-    one.ended(1, life=1)
+    one.start(0, 1, life=1)
+    one.ended(0, 1, life=1)
     assert one.close() == 0
     first, second = lives(one.output(1))
     assert first[4:7] == second[4:7], "name, directory and address are the rank's"

@@ -170,9 +170,10 @@ def test_a_step_is_recorded_whole(db: Database) -> None:
 
 def test_cancel_is_asked_once_and_not_of_the_dead(db: Database) -> None:
     run = add(db, job())
-    assert runs.cancel_reason(db, run.id) == ""
-    assert runs.request_cancel(db, run.id, 1.0, "enough")
-    assert not runs.request_cancel(db, run.id, 2.0, "again")
-    assert runs.cancel_reason(db, run.id) == "enough"
+    assert runs.requests(db, run.id) == ("", "")
+    assert runs.request(db, run.id, "cancel", "enough")
+    assert not runs.request(db, run.id, "cancel", "again")
+    assert runs.request(db, run.id, "suspend", "a pause")
+    assert runs.requests(db, run.id) == ("enough", "a pause")
     ended = add(db, job(), state="FAILED")
-    assert not runs.request_cancel(db, ended.id, 1.0, "late")
+    assert not runs.request(db, ended.id, "cancel", "late")

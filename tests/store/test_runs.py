@@ -67,7 +67,7 @@ def test_what_every_command_asks_is_answered_by_an_index(tmp_path: Path) -> None
 def test_alive_is_what_has_not_ended(db: Database, state: RunState) -> None:
     accept(db, state)
     assert bool(runs.live(db)) is (state not in TERMINAL)
-    assert runs.request_cancel(db, "run1", 1.0, "enough") is (state not in TERMINAL)
+    assert runs.request(db, "run1", "cancel", "enough") is (state not in TERMINAL)
 
 
 def test_step_of_a_run_that_is_not_there(db: Database) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from muster.control.watch import end_of_life
 from muster.lifecycle.states import RunState
@@ -43,7 +44,8 @@ def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:
             if life is None:
                 if _over(service, run_id):
                     return
-                service.wait(run_id)  # it was taken up anew, or somebody must
+                with suppress(TimeoutError):
+                    service.wait(run_id, 0)  # somebody must take it up
                 life = end_of_life(service.home, run_id)
             elif wait_for(watcher, life):
                 os.close(life)

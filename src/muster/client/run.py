@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from muster.client.events import entries
-from muster.client.logs import Selection, chunks
+from muster.client.logs import RunChunk, Selection, check_attempt, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
 from muster.control.persist import lifecycle_of
@@ -18,7 +18,7 @@ from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import Failure
 from muster.service import Service
-from muster.storage.log_reader import LogChunk, LogRecord, records
+from muster.storage.log_reader import LogRecord, records
 from muster.store.records import EventRecord, RunRecord
 
 _STREAMS = ("stdout", "stderr")
@@ -155,19 +155,23 @@ class JobRun:
         groups: Collection[str] | None = None,
         streams: Collection[str] | None = None,
         tail: int | None = None,
+        attempt: int | Literal["all"] | None = None,
     ) -> Iterator[LogRecord]:
         """Lines of output, merged by time over the nodes. follow: until the run has ended.
 
-        streams: of `stdout` and `stderr`. Raises InvalidInput for what the run does not have.
+        streams: of `stdout` and `stderr`. attempt: of which; default: of the newest and, with
+        follow, of those that come. Raises InvalidInput for what the run does not have.
         """
-        selection = self.selection(ranks=ranks, groups=groups, streams=streams, tail=tail)
+        selection = self.selection(
+            ranks=ranks, groups=groups, streams=streams, tail=tail, attempt=attempt
+        )
         return self._records(selection, follow=follow)
 
     def _records(self, selection: Selection, *, follow: bool) -> Iterator[LogRecord]:
         for chunk in self.log_chunks(selection, follow=follow):
-            yield from records(chunk, self._record.attempt)
+            yield from records(chunk, chunk.attempt)
 
-    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[LogChunk]:
+    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[RunChunk]:
         """As `logs`, but many lines of one stream at a time: for those in a hurry."""
         return chunks(self._service, self._record, selection, follow=follow)
 
@@ -207,6 +211,7 @@ class JobRun:
         groups: Collection[str] | None = None,
         streams: Collection[str] | None = None,
         tail: int | None = None,
+        attempt: int | Literal["all"] | None = None,
     ) -> Selection:
         """Some of the output. Raises InvalidInput for what the run does not have."""
         sizes = self.group_sizes()
@@ -226,7 +231,9 @@ class JobRun:
             problems.append(Problem("tail", f"must be at least 0, not {tail}"))
         if problems:
             raise InvalidInput(*problems)
-        return Selection(ranks, groups, streams, tail)
+        if isinstance(attempt, int):
+            check_attempt(self._service.home, self._record, attempt)
+        return Selection(ranks, groups, streams, tail, attempt)
 
     def log_folder(self) -> Path:
         """Where the plain log files are."""

@@ -100,7 +100,9 @@ def _groups(
     plans, rank = [], 0
     for group in spec.node_groups:
         framework_env = {**setup.env}
-        framework_env |= {k: v for k, v in setup.defaults.items() if k not in group.env}
+        framework_env |= {
+            k: v for k, v in setup.defaults.items() if k not in (*group.env, *group.node_env)
+        }
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,
@@ -190,5 +192,6 @@ def _probe(probe: StartupProbe | None) -> ProbePlan | None:
         initial_delay=probe.initial_delay,
         command=probe.exec_,
         port=probe.tcp,
+        http=probe.http,
         file=probe.file,
     )

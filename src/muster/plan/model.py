@@ -32,7 +32,8 @@ class MountPlan(Struct, frozen=True):
 
 
 class ProbePlan(Struct, frozen=True):
-    """When a node counts as ready. Exactly one of command, port, file. Times in seconds."""
+    """When a node counts as ready. Exactly one of command, port, file;
+    http: the path to ask for at the port. Times in seconds."""
 
     period: float
     timeout: float
@@ -40,6 +41,7 @@ class ProbePlan(Struct, frozen=True):
     initial_delay: float
     command: tuple[str, ...] | None = None
     port: int | None = None
+    http: str | None = None
     file: str | None = None
 
 

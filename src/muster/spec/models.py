@@ -57,8 +57,11 @@ class Resources(Struct, frozen=True, kw_only=True):
 class Mount(Struct, frozen=True, kw_only=True):
     """A directory the nodes see.
 
-    source: A directory (relative to the spec's file), an NFS export (nfs://server/path) or any
-        fsspec URL (s3://bucket/prefix).
+    source: A directory (relative to the spec's file), an NFS export (nfs://server/path), any
+        fsspec URL (s3://bucket/prefix), or a name for a directory that Muster finds a place for:
+        scratch:node/NAME (each node's own; gone with the run, kept when it starts again in place),
+        scratch:run/NAME (shared by the run's nodes, gone with it), volume:NAME (kept below
+        MUSTER_HOME/volumes, shared by runs).
     path: Where nodes see it; a relative path is below /mnt. Default: the source's last component,
         below /mnt. Always in the environment, as MUSTER_MOUNT_<NAME>.
     read_only: Whether nodes may only read it.
@@ -71,7 +74,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     @property
     def destination(self) -> str:
         """The absolute path (OCI: destinationPath/destinationDirectoryName, /mnt by default)."""
-        path = self.path or self.source.rstrip("/").rsplit("/", 1)[-1]
+        path = self.path or self.source.removeprefix("volume:").rstrip("/").rsplit("/", 1)[-1]
         # /mnt stays in front of nothing, and two slashes at the start mean no more than one
         return posixpath.normpath("/" + posixpath.join("/mnt", path).lstrip("/"))
 
@@ -81,6 +84,7 @@ class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
 
     exec: Up when this command exits 0.
     tcp: Up when something listens on this port of the node.
+    http: With tcp: up when that answers for this path with 200 to 399.
     file: Up when this file exists.
     period: Time between looks.
     timeout: How long one look may take.
@@ -90,6 +94,7 @@ class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
 
     exec_: Words | None = None
     tcp: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    http: Text | None = None
     file: Text | None = None
     period: Annotated[Duration, Meta(gt=0)] = 1.0
     timeout: Annotated[Duration, Meta(gt=0)] = 1.0

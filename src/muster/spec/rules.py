@@ -123,6 +123,9 @@ def _probe(path: str, probe: StartupProbe) -> Iterator[Problem]:
     given = [name for name, look in looks.items() if look is not None]
     if len(given) > 1:
         yield Problem(path, f"has {' and '.join(given)}", "give exactly one of exec, tcp and file")
+    if probe.http is not None and (probe.tcp is None or not probe.http.startswith("/")):
+        text = f"{probe.http} is no path on a server" if probe.tcp else "stands without a port"
+        yield Problem(f"{path}.http", text, "write {tcp: 8080, http: /healthz}")
     yield from _program(f"{path}.exec", probe.exec_)
 
 

@@ -71,7 +71,9 @@ class Pod(Struct, frozen=True):
     def _given(self, key: str, kind: str) -> Value:
         """A label or annotation that is not in the manifest."""
         indexed = self.rj.template.spec.completion_mode == "Indexed"
-        if key in INDEX_KEYS and indexed:
+        if key in INDEX_KEYS and not indexed:
+            raise Refused("pods of a NonIndexed Job have no index", "make it Indexed")
+        if key in INDEX_KEYS:
             return Value("${index}", per_node=True)
         if key in _JOB_NAME_KEYS:
             return Value(f"{self.jobset.name}-{self.rj.name}-${{replica}}", per_node=True)

@@ -66,8 +66,8 @@ def _pod_rule(rule: PodFailureRule, path: str, containers: list[str]) -> Iterato
         yield Problem(f"{path}.action", text, "use replicas of one pod each, and FailJob")
     codes = rule.on_exit_codes
     if (codes is None) == (not rule.on_pod_conditions):
-        text = "has both" if codes is not None else "has neither"
-        yield Problem(path, f"{text} onExitCodes and onPodConditions", "give one of them")
+        given = "both onExitCodes and" if codes is not None else "neither onExitCodes nor"
+        yield Problem(path, f"has {given} onPodConditions", "give one of them")
     if codes is not None:
         if not codes.values:
             yield Problem(f"{path}.onExitCodes.values", "is empty", "name a code")

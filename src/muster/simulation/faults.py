@@ -1,0 +1,148 @@
+"""What goes wrong in a simulated run: a plan, which can be printed, kept as JSON and made smaller.
+
+Times are virtual seconds since the run was accepted. What comes too late to matter does nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from muster.engines.simulated.life import End
+
+
+class Fault(Struct, frozen=True, tag_field="fault", omit_defaults=True):
+    """One thing that goes wrong."""
+
+    def __str__(self) -> str:
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return f"{type(self).__name__}({', '.join(f'{k}={_shown(v)}' for k, v in fields)})"
+
+
+class NodeFails(Fault, frozen=True):
+    """What runs on a node at a time ends: it crashes, is out of memory, or the node is lost."""
+
+    at: float
+    rank: int
+    end: End
+    told_after: float = 0.0
+
+
+class SlowStart(Fault, frozen=True):
+    """The nth time a node starts takes so many seconds longer."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class LateEvent(Fault, frozen=True):
+    """The nth thing a node has to tell is lost, and told later, after a reconnect."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class RepeatedEvent(Fault, frozen=True):
+    """The nth thing a node has to tell is told again later."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class LateCommand(Fault, frozen=True):
+    """The nth thing a node is asked reaches it later; what it is asked next not before that."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class RepeatedCommand(Fault, frozen=True):
+    """The nth thing a node is asked reaches it again later."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class Moment(StrEnum):
+    """Where in a controller's life."""
+
+    BEFORE_RECORD = "before_record"
+    AFTER_RECORD = "after_record"  # and before the first effect
+    BETWEEN_EFFECTS = "between_effects"
+    AFTER_EFFECTS = "after_effects"
+    WAITING = "waiting"
+
+
+#: What becomes of the nodes: they live on; they die, and it is known which had begun; they die,
+#: and it is not known; they die, and the run is given up as one that Muster broke.
+Aftermath = Literal["live", "die", "die_unknown", "broken"]
+
+
+class ControllerDies(Fault, frozen=True):
+    """The first time, from a step of the run on, that a controller comes to such a moment, it
+    dies. Another takes over `down` seconds later, by when the clock on the wall has been set
+    `jump` seconds forward."""
+
+    step: int
+    moment: Moment
+    aftermath: Aftermath
+    down: float = 1.0
+    jump: float = 0.0
+
+
+class StoreIsBusy(Fault, frozen=True):
+    """From a step of the run on, so many attempts to record fail."""
+
+    step: int
+    times: int
+
+
+class Asked(Fault, frozen=True):
+    """Somebody cancels, suspends or resumes the run."""
+
+    at: float
+    what: Literal["cancel", "suspend", "resume"]
+
+
+class AskedMeanwhile(Fault, frozen=True):
+    """The same, after a controller has decided a step and just before it is recorded."""
+
+    step: int
+    what: Literal["cancel", "suspend"]
+
+
+AnyFault = (
+    NodeFails
+    | SlowStart
+    | LateEvent
+    | RepeatedEvent
+    | LateCommand
+    | RepeatedCommand
+    | ControllerDies
+    | StoreIsBusy
+    | Asked
+    | AskedMeanwhile
+)
+Plan = tuple[AnyFault, ...]
+
+
+def to_json(plan: Plan) -> str:
+    """The inverse of `from_json`."""
+    return msgspec.json.encode(plan).decode()
+
+
+def from_json(text: str) -> Plan:
+    """Raises msgspec.ValidationError."""
+    return msgspec.json.decode(text, type=Plan)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

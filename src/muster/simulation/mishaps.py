@@ -1,0 +1,113 @@
+"""Random fault plans."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from random import Random
+
+from muster.engines.simulated.life import KILLED, End
+from muster.lifecycle.status import Reason
+from muster.simulation.faults import (
+    Aftermath,
+    AnyFault,
+    Asked,
+    AskedMeanwhile,
+    ControllerDies,
+    LateCommand,
+    LateEvent,
+    Moment,
+    NodeFails,
+    Plan,
+    RepeatedCommand,
+    RepeatedEvent,
+    SlowStart,
+    StoreIsBusy,
+)
+
+#: Virtual seconds within which nodes fail and people ask for things.
+SPAN = 90.0
+_STEPS = 25
+_AFTERMATHS: tuple[Aftermath, ...] = (*("live",) * 3, *("die",) * 3, "die_unknown", "broken")
+_LOST = End(None, 0, Reason.NODE_LOST, "its agent was not heard of any more")
+_ENDS = (_LOST, _LOST, KILLED, End(139, int(signal.SIGSEGV)), End(21, message="ValueError: boom"))
+_OUT_OF_MEMORY = End(137, int(signal.SIGKILL), Reason.OUT_OF_MEMORY)
+
+
+def draw_plan(dice: Random, nodes: int, *, suspended: bool) -> Plan:
+    """Between nothing and a lot that goes wrong. suspended: the run begins so."""
+    plan = [dice.choice(_KINDS)(dice, nodes) for _ in range(dice.choice((0, 1, 2, 3, 5, 8)))]
+    asked = any(isinstance(fault, Asked) and fault.what == "suspend" for fault in plan)
+    if suspended or (asked and dice.random() < 0.8):
+        plan.append(Asked(_when(dice), "resume"))
+    return tuple(plan)
+
+
+def _when(dice: Random) -> float:
+    """Rather early than late: much is over soon."""
+    return round(SPAN * dice.random() ** 2, 2)
+
+
+def _node_fails(dice: Random, nodes: int) -> AnyFault:
+    end = dice.choice((*_ENDS, _OUT_OF_MEMORY))
+    told = round(dice.choice((0.0, 0.0, 5.0, 20.0)) * dice.random(), 2)
+    return NodeFails(_when(dice), dice.randrange(nodes), end, told)
+
+
+def _slow_start(dice: Random, nodes: int) -> AnyFault:
+    return SlowStart(dice.randrange(nodes), dice.randint(1, 2), dice.choice((5.0, 40.0)))
+
+
+def _late_event(dice: Random, nodes: int) -> AnyFault:
+    return LateEvent(dice.randrange(nodes), dice.randint(1, 4), dice.choice((0.5, 5.0, 30.0)))
+
+
+def _repeated_event(dice: Random, nodes: int) -> AnyFault:
+    return RepeatedEvent(dice.randrange(nodes), dice.randint(1, 5), dice.choice((0.0, 3.0, 20.0)))
+
+
+def _late_command(dice: Random, nodes: int) -> AnyFault:
+    return LateCommand(dice.randrange(nodes), dice.randint(1, 3), dice.choice((0.5, 5.0, 30.0)))
+
+
+def _repeated_command(dice: Random, nodes: int) -> AnyFault:
+    seconds = dice.choice((0.0, 2.0, 20.0))
+    return RepeatedCommand(dice.randrange(nodes), dice.randint(1, 3), seconds)
+
+
+def _controller_dies(dice: Random, nodes: int) -> AnyFault:
+    aftermath = dice.choice(_AFTERMATHS)
+    jump = dice.choice((0.0, 0.0, 0.0, 3600.0, 20.0, -20.0, -3600.0))
+    down = dice.choice((0.0, 1.0, 15.0))
+    moment = dice.choice(list(Moment))
+    return ControllerDies(dice.randrange(_STEPS), moment, aftermath, down, jump)
+
+
+def _store_busy(dice: Random, nodes: int) -> AnyFault:
+    return StoreIsBusy(dice.randrange(_STEPS), dice.randint(1, 5))
+
+
+def _asked(dice: Random, nodes: int) -> AnyFault:
+    return Asked(_when(dice), dice.choice(("cancel", "suspend", "suspend", "resume")))
+
+
+def _asked_meanwhile(dice: Random, nodes: int) -> AnyFault:
+    return AskedMeanwhile(dice.randrange(_STEPS), dice.choice(("cancel", "suspend")))
+
+
+_KINDS: tuple[Callable[[Random, int], AnyFault], ...] = (
+    _node_fails,
+    _node_fails,
+    _slow_start,
+    _late_event,
+    _repeated_event,
+    _late_command,
+    _repeated_command,
+    _controller_dies,
+    _controller_dies,
+    _controller_dies,
+    _store_busy,
+    _asked,
+    _asked,
+    _asked_meanwhile,
+)

@@ -1,0 +1,84 @@
+"""Statuses as rows, and back."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from muster.control.persist import changed_nodes, node_record, run_changes, status_of
+from muster.lifecycle.events import CancelRequested, NodeStarted, SuspendRequested
+from muster.lifecycle.policy import Action, Backoff, Checkpoint, Policy, Rule
+from muster.lifecycle.status import Reason, RunStatus
+from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
+from muster.store.records import RunRecord
+from support.life import Life, begun, policy, running
+
+POLICY = policy(
+    (1, 2, None, {"retries": 1, "ready_timeout": 60.0}),
+    max_restarts=3,
+    backoff=Backoff(initial=5.0),
+    checkpoint=Checkpoint(10, 30.0),
+    rules=(Rule("again", Action.RESTART_RUN, exit_codes=(7,)),),
+)
+
+
+def plan(of: Policy) -> RunPlan:
+    return RunPlan(
+        run_id="r",
+        run_name="demo-1",
+        job_id="j",
+        job_name="demo",
+        framework="generic",
+        processes_per_node=1,
+        network="shared",
+        network_reason="",
+        policy=of,
+        groups=(GroupPlan("g0", 0, 1, 2, ("x",), (), {}, {}, ResourcePlan()),),
+        nodes=tuple(
+            NodePlan(r, "g0", 0, r, f"r-{r}", f"node-{r}", f"127.9.9.{r}", f"node-{r}")
+            for r in (0, 1)
+        ),
+    )
+
+
+def record(status: RunStatus) -> RunRecord:
+    """A row with what the status says in it."""
+    base = dict.fromkeys(RunRecord.__struct_fields__)
+    return RunRecord(**{**base, "id": "r", "plan": plan(POLICY).to_json(), **run_changes(status)})
+
+
+def kept(status: RunStatus) -> RunStatus:
+    nodes = plan(POLICY).nodes
+    rows = [node_record(p, n) for p, n in zip(nodes, status.nodes, strict=True)]
+    return status_of(record(status), rows, POLICY)
+
+
+def stories() -> list[Life]:
+    return [
+        Life(POLICY),
+        Life(POLICY, suspended=True),
+        begun(POLICY),
+        begun(POLICY).up(0),
+        running(POLICY).end(0, 1, message="boom", raised_at=900.5),
+        running(POLICY).end(0, 1).end(1, 7, signal=9, reason=Reason.OUT_OF_MEMORY),
+        running(POLICY).end(0, 1).end(1, 7).obey().end(1, 7),
+        begun(POLICY).tick(61.0),
+        running(POLICY).tell(SuspendRequested("pause")).tick(30.0),
+        running(POLICY).tell(SuspendRequested("pause")).tick(30.0).tick(10.0),
+        running(POLICY).tell(CancelRequested("enough")),
+        running(POLICY).tell(CancelRequested("enough")).obey(),
+    ]
+
+
+def test_a_status_survives_the_store() -> None:
+    for life in stories():
+        # when to look again is found by looking
+        assert kept(life.status) == replace(life.status, alarm=0.0, census=kept(life.status).census)
+        assert life.status.census in (None, kept(life.status).census)
+
+
+def test_only_nodes_that_changed_are_written() -> None:
+    life = begun(POLICY)
+    before = life.status
+    after = life.tell(NodeStarted(1)).status
+    assert [row.rank for row in changed_nodes(plan(POLICY), before, after)] == [1]
+    assert changed_nodes(plan(POLICY), after, after) == []

@@ -1,0 +1,98 @@
+"""Manifests to change one thing about."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.spec.formats.jobset_read import Manifest
+from muster.spec.formats.manifests import read_manifest
+
+#: Changes: path -> value; None takes it away.
+Make = Callable[[dict[str, Any]], dict[str, Any]]
+Read = Callable[[Any], Manifest]
+Problems = Callable[[Any], list[str]]
+
+POD = "spec.replicatedJobs[1].template.spec.template.spec"
+JOB = "spec.replicatedJobs[1].template.spec"
+
+
+def _replicated(name: str, pods: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "command": ["echo", "hello"]}
+    return {
+        "name": name,
+        "template": {
+            "spec": {
+                "parallelism": pods,
+                "completions": pods,
+                "backoffLimit": 0,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            }
+        },
+    }
+
+
+@pytest.fixture
+def make() -> Make:
+    """A JobSet `demo` with a driver (1 pod) and workers (2 pods), and these changes."""
+
+    def made(changes: dict[str, Any]) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "demo"},
+            "spec": {"replicatedJobs": [_replicated("driver", 1), _replicated("workers", 2)]},
+        }
+        for path, value in changes.items():
+            _set(data, path, value)
+        return data
+
+    return made
+
+
+def _set(data: Any, path: str, value: Any) -> None:
+    steps: list[Any] = [
+        int(number) if number else name for name, number in re.findall(r"([\w-]+)|\[(\d+)\]", path)
+    ]
+    for step, following in zip(steps, steps[1:], strict=False):
+        if isinstance(step, str) and step not in data:
+            data[step] = [] if isinstance(following, int) else {}
+        elif isinstance(step, int) and step == len(data):
+            data.append({})
+        data = data[step]
+    if value is None:
+        data.pop(steps[-1], None) if isinstance(data, dict) else data.pop(steps[-1])
+    elif isinstance(data, list) and steps[-1] == len(data):
+        data.append(value)
+    else:
+        data[steps[-1]] = value
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Plain data, or text, as the one manifest it is."""
+
+    def reading(data: Any) -> Manifest:
+        path = tmp_path / "jobset.yaml"
+        path.write_text(data if isinstance(data, str) else json.dumps(data, indent=1))
+        return read_manifest(path)
+
+    return reading
+
+
+@pytest.fixture
+def problems(read: Read) -> Problems:
+    """What is wrong with it, without the file it is in."""
+
+    def wrong(data: Any) -> list[str]:
+        with pytest.raises(InvalidInput) as caught:
+            read(data)
+        return [str(problem._replace(source="")) for problem in caught.value.problems]
+
+    return wrong

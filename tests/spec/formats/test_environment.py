@@ -1,0 +1,252 @@
+"""What pods can ask about themselves, and `$(NAME)`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from muster.spec.formats.jobset_read import Manifest
+from muster.spec.formats.value import Value, expand
+
+Make = Callable[[dict[str, Any]], Any]
+Read = Callable[[Any], Manifest]
+Problems = Callable[[Any], list[str]]
+
+JOB = "spec.replicatedJobs[1].template.spec"
+POD = f"{JOB}.template.spec"
+MAIN = f"{POD}.containers[0]"
+LABEL = "jobset.sigs.k8s.io/"
+
+
+def ask(field: str) -> dict[str, Any]:
+    return {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def label(name: str) -> dict[str, Any]:
+    return ask(f"metadata.labels['{LABEL}{name}']")
+
+
+#: What is asked -> what every node is told, or each.
+SAME: dict[str, tuple[dict[str, Any], str]] = {
+    "jobset-name": (label("jobset-name"), "demo"),
+    "as an annotation": (ask(f"metadata.annotations['{LABEL}jobset-name']"), "demo"),
+    "replicatedjob-replicas": (label("replicatedjob-replicas"), "1"),
+    "global-replicas": (label("global-replicas"), "4"),
+    "job-global-index": (label("job-global-index"), "3"),
+    "group-name": (label("group-name"), "default"),
+    "job-group-index": (label("job-group-index"), "3"),
+    "group-replicas": (label("group-replicas"), "4"),
+    "job-key": (
+        label("job-key"),
+        hashlib.sha1(b"default/demo-workers-0", usedforsecurity=False).hexdigest(),
+    ),
+    "coordinator": (label("coordinator"), "demo-driver-2-0.demo"),
+    "a label of its own": (ask("metadata.labels['mine']"), "yes"),
+    "an annotation of its own": (ask("metadata.annotations['note']"), "hi"),
+    "namespace": (ask("metadata.namespace"), "default"),
+    "service account": (ask("spec.serviceAccountName"), "default"),
+    "machine": (ask("spec.nodeName"), "localhost"),
+    "limits": (
+        {
+            "name": "X",
+            "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}},
+        },
+        "1536",
+    ),
+    "limits, rounded up": (
+        {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+        "2",
+    ),
+    "requests are the limits": (
+        {
+            "name": "X",
+            "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1m"}},
+        },
+        "1500",
+    ),
+}
+EACH: dict[str, tuple[dict[str, Any], str]] = {
+    "jobset-uid": (label("jobset-uid"), "${run.id}"),
+    "replicatedjob-name": (label("replicatedjob-name"), "${group}"),
+    "job-index": (label("job-index"), "${replica}"),
+    "restart-attempt": (label("restart-attempt"), "${attempt}"),
+    "index": (
+        ask("metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+        "${index}",
+    ),
+    "index as a label": (
+        ask("metadata.labels['batch.kubernetes.io/job-completion-index']"),
+        "${index}",
+    ),
+    "job-name": (ask("metadata.labels['job-name']"), "demo-workers-${replica}"),
+    "pod": (ask("metadata.name"), "${hostname}"),
+    "uid": (ask("metadata.uid"), "${run.id}-${rank}"),
+    "address": (ask("status.podIP"), "${address}"),
+}
+AROUND: dict[str, Any] = {
+    "spec.coordinator": {"replicatedJob": "driver", "jobIndex": 2},
+    "spec.replicatedJobs[0].replicas": 3,
+    f"{JOB}.template.metadata": {"labels": {"mine": "yes"}, "annotations": {"note": "hi"}},
+    f"{MAIN}.resources.limits": {"cpu": "1500m", "memory": "1.5Gi"},
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_every_pod_is_told(case: str, make: Make, read: Read) -> None:
+    var, expected = SAME[case]
+    group = read(make({**AROUND, f"{MAIN}.env": [var]})).spec.node_groups[1]
+    assert group.env == {"X": expected}
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_what_each_pod_is_told(case: str, make: Make, read: Read) -> None:
+    var, expected = EACH[case]
+    group = read(make({**AROUND, f"{MAIN}.env": [var]})).spec.node_groups[1]
+    assert group.node_env == {"X": expected, "JOB_COMPLETION_INDEX": "${index}"}
+
+
+def test_the_first_jobs_are_counted_from_0(make: Make, read: Read) -> None:
+    first = "spec.replicatedJobs[0].template.spec.template.spec.containers[0]"
+    changes = {**AROUND, f"{first}.env": [label("job-global-index")]}
+    assert read(make(changes)).spec.node_groups[0].node_env["X"] == "${replica}"
+
+
+#: What is asked -> why there is no answer.
+NO_ANSWER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "a later number": (
+        label("job-global-index"),
+        {"spec.replicatedJobs[1].replicas": 2},
+        "job-global-index differs from Job to Job here, and starts at 3, which Muster cannot "
+        "count (write the number for each replicated Job by hand, or give this one a single "
+        "replica)",
+    ),
+    "a key of each": (
+        label("job-key"),
+        {"spec.replicatedJobs[1].replicas": 2},
+        "job-key differs from Job to Job here, which Muster cannot tell (use metadata.uid, or the "
+        "label job-name)",
+    ),
+    "no coordinator": (
+        label("coordinator"),
+        {"spec.coordinator": None},
+        "there is no coordinator (name one in spec.coordinator)",
+    ),
+    "restarts of one": (
+        label("job-restart-attempt"),
+        {},
+        "job-restart-attempt counts the restarts of one Job, which Muster does not tell it (use "
+        "restart-attempt)",
+    ),
+    "a typing mistake": (
+        label("job-indx"),
+        {},
+        f"pods have no label '{LABEL}job-indx' (did you mean \"{LABEL}job-index\"?)",
+    ),
+    "no index": (
+        ask("metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+        {f"{JOB}.completionMode": "NonIndexed"},
+        "pods of a NonIndexed Job have no index (make it Indexed)",
+    ),
+    "no such field": (
+        ask("status.podIp"),
+        {},
+        "'status.podIp' is nothing a pod can ask (did you mean \"status.podIP\"?)",
+    ),
+    "no limit": (
+        {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.nvidia.com/gpu"}}},
+        {},
+        "container main says nothing about nvidia.com/gpu, so it is all the machine has (add it "
+        "to resources.limits)",
+    ),
+    "two values": (
+        {**ask("metadata.name"), "value": "x"},
+        {},
+        "has both value and valueFrom (keep the one you mean)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_ANSWER)
+def test_what_has_no_answer(case: str, make: Make, problems: Problems) -> None:
+    var, changes, expected = NO_ANSWER[case]
+    data = make({**AROUND, f"{MAIN}.env": [var], **changes})
+    assert problems(data) == [f"{MAIN}.env[0]: {expected}"]
+
+
+#: Text -> what Kubernetes makes of it, with A=1 and B different on each node.
+TEXTS = {
+    "plain": Value("plain"),
+    "$A": Value("$A"),
+    "a$(A)b": Value("a1b"),
+    "$$(A)": Value("$(A)"),
+    "$$$(A)": Value("$1"),
+    "$(C)": Value("$(C)"),
+    "$(seq 1 3)": Value("$(seq 1 3)"),
+    "$(A": Value("$(A"),
+    "costs 5$": Value("costs 5$"),
+    "$(B)": Value("${index}", per_node=True),
+    "$(A)-$(B)": Value("1-${index}", per_node=True),
+    "${HOME}-$(B)": Value("${HOME}-${index}", per_node=True),
+    "${index}": Value("${index}"),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_references_are_filled_in_as_kubernetes_does(text: str) -> None:
+    known = {"A": Value("1"), "B": Value("${index}", per_node=True)}
+    assert expand(text, known.get) == TEXTS[text]
+
+
+def test_variables_refer_to_earlier_ones(make: Make, read: Read) -> None:
+    env = [
+        {"name": "LATE", "value": "$(HOST)"},
+        label("job-index") | {"name": "J"},
+        {"name": "HOST", "value": "w-$(J)"},
+        {"name": "URL", "value": "http://$(HOST):80"},
+    ]
+    manifest = read(make({f"{MAIN}.env": env}))
+    group = manifest.spec.node_groups[1]
+    assert group.env == {"LATE": "$(HOST)"}
+    assert group.node_env == {
+        "J": "${replica}",
+        "HOST": "w-${replica}",
+        "URL": "http://w-${replica}:80",
+        "JOB_COMPLETION_INDEX": "${index}",
+    }
+    assert manifest.notes == (
+        "$(HOST) (workers) stays as it is in LATE: it is defined later, as in Kubernetes",
+    )
+
+
+def test_words_are_filled_in_where_all_nodes_have_the_same(make: Make, read: Read) -> None:
+    changes = {
+        f"{MAIN}.env": [{"name": "A", "value": "1"}, label("job-index") | {"name": "J"}],
+        f"{MAIN}.args": ["--a=$(A)", "--job=$(J)", "$$(A)", "$(date)"],
+    }
+    assert read(make(changes)).spec.node_groups[1].args == ("--a=1", "--job=0", "$(A)", "$(date)")
+
+
+def test_words_that_differ_from_node_to_node_are_refused(make: Make, problems: Problems) -> None:
+    data = make({f"{MAIN}.args": ["--rank=$(JOB_COMPLETION_INDEX)"]})
+    assert problems(data) == [
+        f"{MAIN}.args[0]: '--rank=$(JOB_COMPLETION_INDEX)': $(JOB_COMPLETION_INDEX) differs from "
+        "pod to pod, and Muster's words do not (let a shell fill it in: sh -c 'exec PROGRAM ... "
+        "$JOB_COMPLETION_INDEX')"
+    ]
+
+
+def test_placeholders_of_muster_s_own_are_not_mixed_in(make: Make, problems: Problems) -> None:
+    env = [label("job-index") | {"name": "J"}, {"name": "X", "value": "${rank}-$(J)"}]
+    assert problems(make({f"{MAIN}.env": env})) == [
+        f"{MAIN}.env[1]: '${{rank}}-$(J)' differs from pod to pod, and holds a ${{...}} Muster "
+        "would fill in (write the variable in capitals, or put the two into variables of their own)"
+    ]
+
+
+def test_what_muster_gives_anyway_is_not_repeated(make: Make, read: Read) -> None:
+    env = [label("job-index") | {"name": "MUSTER_REPLICA"}]
+    group = read(make({f"{MAIN}.env": env})).spec.node_groups[1]
+    assert group.node_env == {"JOB_COMPLETION_INDEX": "${index}"}

@@ -1,0 +1,690 @@
+"""What a manifest means to Muster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from muster.spec.formats.jobset_read import Manifest
+from muster.spec.models import Mount, NodeGroup, Resources, StartupProbe
+from muster.spec.policies import Backoff, DependsOn, FailurePolicy, FailureRule, SuccessPolicy
+
+Make = Callable[[dict[str, Any]], Any]
+Read = Callable[[Any], Manifest]
+Problems = Callable[[Any], list[str]]
+
+JOB = "spec.replicatedJobs[1].template.spec"
+POD = f"{JOB}.template.spec"
+MAIN = f"{POD}.containers[0]"
+MAX = 2**31 - 1
+
+
+def workers(manifest: Manifest) -> NodeGroup:
+    return manifest.spec.node_groups[-1]
+
+
+def test_a_plain_manifest(make: Make, read: Read) -> None:
+    spec = read(make({})).spec
+    assert spec.name == "demo"
+    assert spec.subdomain == "demo"
+    assert spec.grace_period == 30
+    assert spec.failure == FailurePolicy()
+    assert spec.success == SuccessPolicy()
+    assert spec.startup == "parallel"
+    assert spec.node_groups == (
+        NodeGroup(
+            name="driver",
+            nodes=1,
+            command=("echo", "hello"),
+            image="busybox",
+            hostname="demo-driver-${replica}-${index}",
+            node_env={"JOB_COMPLETION_INDEX": "${index}"},
+        ),
+        NodeGroup(
+            name="workers",
+            nodes=2,
+            command=("echo", "hello"),
+            image="busybox",
+            hostname="demo-workers-${replica}-${index}",
+            node_env={"JOB_COMPLETION_INDEX": "${index}"},
+        ),
+    )
+
+
+#: Changes -> what the last group is besides.
+GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "replicas": ({"spec.replicatedJobs[1].replicas": 3}, {"replicas": 3}),
+    "Kubernetes retries": ({f"{JOB}.backoffLimit": None}, {"retries": 6}),
+    "retries": ({f"{JOB}.backoffLimit": 2}, {"retries": 2}),
+    "a deadline": ({f"{JOB}.activeDeadlineSeconds": 90}, {"timeout": 90.0}),
+    "more at once than there are": ({f"{JOB}.parallelism": 9}, {"nodes": 2}),
+    "one pod": ({f"{JOB}.parallelism": None, f"{JOB}.completions": None}, {"nodes": 1}),
+    "no index": ({f"{JOB}.completionMode": "NonIndexed"}, {"node_env": {}}),
+    "arguments": ({f"{MAIN}.args": ["a", "b"]}, {"args": ("a", "b")}),
+    "dependencies": (
+        {
+            "spec.replicatedJobs[1].dependsOn": [
+                {"name": "driver", "status": "Complete"},
+            ]
+        },
+        {"depends_on": (DependsOn(group="driver", status="complete"),)},
+    ),
+    "limits": (
+        {
+            f"{MAIN}.resources.limits": {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": 1},
+        },
+        {"resources": Resources(cpus=1.5, memory=2 << 30, gpus=1)},
+    ),
+    "requests alone": ({f"{MAIN}.resources.requests": {"cpu": 4}}, {"resources": None}),
+    "a startup probe": (
+        {f"{MAIN}.startupProbe": {"exec": {"command": ["true"]}, "initialDelaySeconds": 5}},
+        {
+            "startup_probe": StartupProbe(
+                exec_=("true",), period=10, timeout=1, threshold=3, initial_delay=5
+            )
+        },
+    ),
+    "a file": (
+        {f"{MAIN}.startupProbe": {"exec": {"command": ["test", "-e", "/up"]}, "periodSeconds": 1}},
+        {"startup_probe": StartupProbe(file="/up", period=1, timeout=1, threshold=3)},
+    ),
+    "a readiness probe, which fails for ever": (
+        {f"{MAIN}.readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 0}},
+        {"startup_probe": StartupProbe(tcp=80, period=10, timeout=1, threshold=MAX)},
+    ),
+    "a port by name": (
+        {
+            f"{MAIN}.ports": [{"name": "web", "containerPort": 8080}],
+            f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}},
+        },
+        {"startup_probe": StartupProbe(tcp=8080, period=10, timeout=1, threshold=MAX)},
+    ),
+    "both probes, alike": (
+        {
+            f"{MAIN}.startupProbe": {"tcpSocket": {"port": 80}},
+            f"{MAIN}.readinessProbe": {"tcpSocket": {"port": 80}},
+        },
+        {"startup_probe": StartupProbe(tcp=80, period=10, timeout=1, threshold=3)},
+    ),
+    "volumes": (
+        {
+            f"{POD}.volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "sets", "hostPath": {"path": "/data", "type": "Directory"}},
+                {"name": "kept", "persistentVolumeClaim": {"claimName": "mine"}},
+                {"name": "far", "nfs": {"server": "box", "path": "/x", "readOnly": True}},
+                {"name": "shm", "emptyDir": {"medium": "Memory"}},
+            ],
+            f"{MAIN}.volumeMounts": [
+                {"name": "tmp", "mountPath": "/tmp/"},
+                {"name": "sets", "mountPath": "/sets", "readOnly": True},
+                {"name": "kept", "mountPath": "/kept"},
+                {"name": "far", "mountPath": "/far"},
+                {"name": "shm", "mountPath": "/dev/shm"},
+            ],
+        },
+        {
+            "mounts": (
+                Mount(source="scratch:node/tmp", path="/tmp"),
+                Mount(source="/data", path="/sets", read_only=True),
+                Mount(source="volume:mine", path="/kept"),
+                Mount(source="nfs://box/x", path="/far", read_only=True),
+            )
+        },
+    ),
+    "claims": (
+        {
+            "spec.volumeClaimPolicies": [
+                {"templates": [{"metadata": {"name": "gone"}, "spec": {}}]},
+                {
+                    "templates": [{"metadata": {"name": "kept"}, "spec": {}}],
+                    "retentionPolicy": {"whenDeleted": "Retain"},
+                },
+            ],
+            f"{MAIN}.volumeMounts": [
+                {"name": "gone", "mountPath": "/gone"},
+                {"name": "kept", "mountPath": "/kept"},
+            ],
+        },
+        {
+            "mounts": (
+                Mount(source="scratch:run/gone", path="/gone"),
+                Mount(source="volume:kept-demo", path="/kept"),
+            )
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_replicated_jobs_are_groups(case: str, make: Make, read: Read) -> None:
+    changes, expected = GROUPS[case]
+    group = workers(read(make(changes)))
+    assert {name: getattr(group, name) for name in expected} == expected
+
+
+def test_a_page_is_asked_for_by_a_command(make: Make, read: Read) -> None:
+    probe = {"httpGet": {"port": 80, "path": "up", "scheme": "HTTPS"}}
+    made = workers(read(make({f"{MAIN}.readinessProbe": probe}))).startup_probe
+    assert made is not None
+    assert made.exec_ is not None
+    assert made.exec_[0] == "python3"
+    assert made.exec_[3:] == ("https", "80", "/up")
+
+
+#: Changes -> what the job is besides.
+JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "suspended": ({"spec.suspend": True}, {"suspend": True}),
+    "deleted later": ({"spec.ttlSecondsAfterFinished": 60}, {"ttl_after_finished": 60.0}),
+    "at the end of its time": ({"spec.activeDeadlineSeconds": 9}, {"attempt_timeout": 9.0}),
+    "in order": ({"spec.startupPolicy.startupPolicyOrder": "InOrder"}, {"startup": "in_order"}),
+    "no names": ({"spec.network.enableDNSHostnames": False}, {"subdomain": None}),
+    "other names": ({"spec.network.subdomain": "example"}, {"subdomain": "example"}),
+    "labels": ({"metadata.labels": {"team": "a"}}, {"tags": {"team": "a"}}),
+    "a generated name": ({"metadata": {"generateName": "demo-"}}, {"name": "demo"}),
+    "described": (
+        {"metadata.annotations": {"kubernetes.io/description": "For people."}},
+        {"description": "For people."},
+    ),
+    "the longest time to end": (
+        {f"{POD}.terminationGracePeriodSeconds": 45},
+        {"grace_period": 45.0},
+    ),
+    "success of some": (
+        {"spec.successPolicy": {"operator": "All", "targetReplicatedJobs": ["workers"]}},
+        {"success": SuccessPolicy(groups=("workers",))},
+    ),
+    "success of any": (
+        {"spec.successPolicy": {"operator": "Any"}},
+        {"success": SuccessPolicy(when="any")},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", JOBS)
+def test_the_jobset_is_the_job(case: str, make: Make, read: Read) -> None:
+    changes, expected = JOBS[case]
+    spec = read(make(changes)).spec
+    assert {name: getattr(spec, name) for name in expected} == expected
+
+
+def test_what_has_no_replicas_is_left_out(make: Make, read: Read) -> None:
+    changes = {
+        "spec.replicatedJobs[0].replicas": 0,
+        "spec.replicatedJobs[1].dependsOn": [{"name": "driver", "status": "Complete"}],
+        "spec.successPolicy": {"operator": "All", "targetReplicatedJobs": ["driver", "workers"]},
+        "spec.failurePolicy": {
+            "maxRestarts": 1,
+            "rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["driver"]}],
+        },
+    }
+    manifest = read(make(changes))
+    (group,) = manifest.spec.node_groups
+    assert group.depends_on == ()
+    assert manifest.spec.success.groups == ("workers",)
+    assert manifest.spec.failure.rules == ()
+    assert manifest.notes == (
+        "driver has 0 replicas and is left out; nobody waits for it",
+        "rule failurePolicyRule0 is left out: its replicated Jobs have 0 replicas",
+    )
+
+
+LIMIT = (
+    "exit",
+    "out_of_memory",
+    "node_lost",
+    "startup_timeout",
+    "hang",
+    "not_started",
+    "output_lost",
+)
+CODES = ("exit", "out_of_memory")
+NEITHER_CODES_NOR_LOST = ("startup_timeout", "hang", "not_started", "output_lost")
+
+#: A rule, the pod failure rules of the workers -> Muster's rules.
+RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]] = {
+    "without a condition": (
+        {"action": "FailJobSet"},
+        [],
+        [FailureRule(action="fail", name="failurePolicyRule0")],
+    ),
+    "about some": (
+        {"name": "some", "action": "RestartJob", "targetReplicatedJobs": ["workers", "workers"]},
+        [],
+        [FailureRule(action="restart_replica", name="some", groups=("workers",))],
+    ),
+    "for free": (
+        {"name": "free", "action": "RestartJobAndIgnoreMaxRestarts"},
+        [],
+        [FailureRule(action="restart_replica", name="free", count=False)],
+    ),
+    "all again, for free": (
+        {"name": "free", "action": "RestartJobSetAndIgnoreMaxRestarts"},
+        [],
+        [FailureRule(action="restart_run", name="free", count=False)],
+    ),
+    "a deadline": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
+        [],
+        [FailureRule(action="fail", name="r.deadline", reasons=("deadline",))],
+    ),
+    "too many failed pods": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]},
+        [],
+        [FailureRule(action="fail", name="r.limit", reasons=LIMIT)],
+    ),
+    "a pod failure policy": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]},
+        [
+            {"action": "Count", "onExitCodes": {"operator": "In", "values": [1]}},
+            {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2, 3]}},
+            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ],
+        [
+            FailureRule(
+                action="fail",
+                name="r.pods.workers",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=(2, 3),
+            ),
+            FailureRule(
+                action="fail",
+                name="r.pods.workers.lost",
+                groups=("workers",),
+                reasons=("node_lost",),
+            ),
+        ],
+    ),
+    "what a pod failure policy leaves": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]},
+        [
+            {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [7]}},
+            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ],
+        [
+            FailureRule(action="fail", name="r.limit", groups=("driver",), reasons=LIMIT),
+            FailureRule(
+                action="fail",
+                name="r.limit.workers",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=(7,),
+            ),
+            FailureRule(
+                action="fail",
+                name="r.limit.workers.others",
+                groups=("workers",),
+                reasons=NEITHER_CODES_NOR_LOST,
+            ),
+        ],
+    ),
+    "everything but a deadline": (
+        {
+            "name": "r",
+            "action": "FailJobSet",
+            "onJobFailureReasons": ["BackoffLimitExceeded", "PodFailurePolicy"],
+        },
+        [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2]}}],
+        [FailureRule(action="fail", name="r.pods.limit", reasons=LIMIT)],
+    ),
+    "what can never happen": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["FailedIndexes"]},
+        [],
+        [],
+    ),
+    "messages": (
+        {"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": ["exit code 3"]},
+        [],
+        [FailureRule(action="fail", name="r", messages=("exit code 3",))],
+    ),
+    "what is replaced and not counted": (
+        {"name": "r", "action": "FailJobSet"},
+        [
+            {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ],
+        [
+            FailureRule(
+                action="restart_node",
+                name="workers.ignored",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=(3,),
+                count=False,
+            ),
+            FailureRule(
+                action="restart_node",
+                name="workers.ignored-lost",
+                groups=("workers",),
+                reasons=("node_lost",),
+                count=False,
+            ),
+            FailureRule(action="fail", name="r"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_failure_rules(case: str, make: Make, read: Read) -> None:
+    rule, pods, expected = RULES[case]
+    changes: dict[str, Any] = {"spec.failurePolicy": {"maxRestarts": 2, "rules": [rule]}}
+    if pods:
+        changes[f"{JOB}.podFailurePolicy.rules"] = pods
+    failure = read(make(changes)).spec.failure
+    assert failure == FailurePolicy(
+        max_restarts=2,
+        rules=tuple(expected),
+        strategy="recreate",
+        backoff=Backoff(initial=0, jitter=0),
+    )
+
+
+def test_rules_that_are_never_reached_are_left_out(make: Make, read: Read) -> None:
+    rules = [
+        {"action": "RestartJobSet", "targetReplicatedJobs": ["driver", "workers"]},
+        {"action": "FailJobSet", "targetReplicatedJobs": ["workers"]},
+    ]
+    manifest = read(make({"spec.failurePolicy.rules": rules}))
+    assert len(manifest.spec.failure.rules) == 1
+    assert manifest.notes == (
+        "rule failurePolicyRule1 is left out: earlier ones decide all it fits",
+    )
+
+
+def test_the_end_of_the_whole_time_is_final(make: Make, read: Read) -> None:
+    changes = {"spec.activeDeadlineSeconds": 60, "spec.failurePolicy.maxRestarts": 3}
+    (rule,) = read(make(changes)).spec.failure.rules
+    assert (rule.action, rule.reasons) == ("fail", ("deadline",))
+
+
+IN_PLACE = {
+    "spec.replicatedJobs[0]": None,
+    "spec.failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
+    "spec.replicatedJobs[0].template.spec.backoffLimit": MAX,
+    "spec.replicatedJobs[0].template.spec.podReplacementPolicy": "Failed",
+}
+FIRST = "spec.replicatedJobs[0].template.spec.template.spec"
+
+
+def test_the_agent_that_runs_the_program_is_replaced(make: Make, read: Read) -> None:
+    agent = {
+        "name": "in-place-restart-agent",
+        "image": "<fill me in>",
+        "restartPolicy": "Never",
+        "restartPolicyRules": [],
+        "env": [
+            {"name": "JOBSET_NAME", "value": "x"},
+            {"name": "MINE", "value": "1"},
+            {"name": "WORKER_COMMAND", "value": "echo $MINE"},
+        ],
+    }
+    manifest = read(make({**IN_PLACE, f"{FIRST}.containers": [agent]}))
+    (group,) = manifest.spec.node_groups
+    assert group.command == ("bash", "-c", "echo $MINE")
+    assert group.env == {"MINE": "1"}
+    assert group.image is None
+    assert group.retries == 0
+    assert manifest.spec.failure.strategy == "in_place"
+    assert manifest.notes == (
+        "JobSet's in-place restart agent is not run: Muster restarts programs in place itself",
+    )
+
+
+def test_the_agent_beside_the_program_is_replaced(make: Make, read: Read) -> None:
+    agent = {
+        "name": "agent",
+        "image": "registry/in-place-restart-agent:v1",
+        "restartPolicy": "Always",
+        "startupProbe": {"httpGet": {"port": 8081, "path": "/barrier-is-down"}},
+    }
+    again = [{"action": "RestartAllContainers"}]
+    changes = {
+        **IN_PLACE,
+        f"{FIRST}.initContainers": [agent],
+        f"{FIRST}.containers[0].restartPolicyRules": again,
+    }
+    (group,) = read(make(changes)).spec.node_groups
+    assert group.command == ("echo", "hello")
+    assert group.startup_probe is None
+
+
+def test_in_place_without_an_agent_is_said(make: Make, read: Read) -> None:
+    assert read(make(IN_PLACE)).notes == (
+        "InPlaceRestart needs no agent here; on Kubernetes, nothing would restart without one",
+    )
+
+
+#: Changes -> what is said before the run starts.
+NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "about one group": (
+        {f"{POD}.nodeSelector": {"a": "b"}},
+        ["nodeSelector (workers) is not used: Muster chooses where nodes run"],
+    ),
+    "about all groups": (
+        {
+            f"{POD}.hostNetwork": True,
+            "spec.replicatedJobs[0].template.spec.template.spec.hostNetwork": True,
+        },
+        ["hostNetwork is not used: the engine decides how nodes are kept apart"],
+    ),
+    "nothing to say of what says nothing": ({f"{POD}.tolerations": [], f"{POD}.affinity": {}}, []),
+    "what a cluster wrote": (
+        {
+            "status": {"restarts": 1},
+            "metadata.uid": "x",
+            "metadata.managedFields": [{"manager": "kubectl"}],
+            "metadata.annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+        },
+        [],
+    ),
+    "queues and topologies": (
+        {
+            "metadata.labels": {"kueue.x-k8s.io/queue-name": "q"},
+            "metadata.annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
+        },
+        [
+            "label kueue.x-k8s.io/queue-name is not used: a run starts at once",
+            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is not used",
+        ],
+    ),
+    "unlike times to end": (
+        {f"{POD}.terminationGracePeriodSeconds": 5},
+        [
+            "terminationGracePeriodSeconds differs, and is 30 for all: Muster has one for the run",
+        ],
+    ),
+    "requests and other resources": (
+        {
+            f"{MAIN}.resources": {
+                "limits": {"google.com/tpu": 4, "cpu": 1},
+                "requests": {"cpu": 1, "memory": "1Gi"},
+            }
+        },
+        [
+            "requests.memory (workers) is not used: nothing is set aside, only limits count",
+            "limits.google.com/tpu (workers) is not used: Muster gives out cpu, memory and GPUs",
+        ],
+    ),
+    "a namespace": (
+        {"metadata.namespace": "team"},
+        ["namespace team is only told to programs that ask for it"],
+    ),
+    "an existing claim": (
+        {
+            f"{POD}.volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}],
+            f"{MAIN}.volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        },
+        ["claim mine is the folder MUSTER_HOME/volumes/mine"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_notes(case: str, make: Make, read: Read) -> None:
+    changes, expected = NOTES[case]
+    assert list(read(make(changes)).notes) == expected
+
+
+#: Changes -> what is refused.
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a field of nobody": (
+        {f"{JOB}.foo": 1},
+        [f"{JOB}.foo: Muster does not read this field (remove it if the program can do without)"],
+    ),
+    "a typing mistake": (
+        {"spec.replicatedJobs[1].replica": 2},
+        [
+            "spec.replicatedJobs[1].replica: Muster does not read this field "
+            '(did you mean "replicas"?)'
+        ],
+    ),
+    "a field one level too high": (
+        {"spec.replicatedJobs[1].completions": 2},
+        [
+            "spec.replicatedJobs[1].completions: Muster does not read this field "
+            "(it belongs to the Job's spec (template.spec): check the indentation)"
+        ],
+    ),
+    "no command": (
+        {f"{MAIN}.command": None},
+        [
+            f"{MAIN}.command: is missing: what the image would run is not known here "
+            "(write what is to run)"
+        ],
+    ),
+    "a second container": (
+        {f"{POD}.containers[1]": {"name": "logs", "command": ["tail"]}},
+        [
+            f"{POD}.containers[1]: Muster runs one container of a pod, and logs is another "
+            "(make it a replicated Job of its own)"
+        ],
+    ),
+    "init containers": (
+        {
+            f"{POD}.initContainers": [
+                {"name": "fetch", "command": ["curl"]},
+                {"name": "proxy", "command": ["proxy"], "restartPolicy": "Always"},
+            ]
+        },
+        [
+            f"{POD}.initContainers[0]: Muster runs no init containers, and fetch is one (do its "
+            "work first in the command, or in a replicated Job that this one dependsOn)",
+            f"{POD}.initContainers[1]: Muster runs no sidecars, and proxy is one (start it in the "
+            "command, or make it a replicated Job of its own)",
+        ],
+    ),
+    "secrets": (
+        {
+            f"{MAIN}.env": [
+                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+            ],
+            f"{POD}.volumes": [{"name": "s", "secret": {"secretName": "s"}}],
+        },
+        [
+            f"{MAIN}.env[0].valueFrom.secretKeyRef: Muster has no ConfigMaps and Secrets "
+            "(write the value here, or give it to the run with --env)",
+            f"{POD}.volumes[0].secret: Muster has no ConfigMaps and Secrets "
+            "(put what is in it into a file, and its folder into a hostPath volume)",
+        ],
+    ),
+    "probes": (
+        {
+            f"{MAIN}.livenessProbe": {"exec": {"command": ["true"]}},
+            f"{MAIN}.startupProbe": {"grpc": {"port": 1}},
+            f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}, "successThreshold": 2},
+        },
+        [
+            f"{MAIN}.livenessProbe: Muster does not end nodes that run and do not answer "
+            "(remove it; a spec of Muster's own can say hang_timeout)",
+            f"{MAIN}.startupProbe.grpc: Muster cannot ask a gRPC service "
+            "(use tcpSocket, or exec with a client of it)",
+            f"{MAIN}.readinessProbe: looks at something else than the startupProbe, and Muster has "
+            "one probe (keep the one that says when others may start)",
+        ],
+    ),
+    "a port nobody named": (
+        {f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}, "successThreshold": 2}},
+        [
+            f"{MAIN}.readinessProbe.successThreshold: is 2: to Muster, one success is enough "
+            "(remove it)",
+            f"{MAIN}.readinessProbe.tcpSocket.port: 'web' is no port of the container "
+            "(write its number)",
+        ],
+    ),
+    "volumes": (
+        {
+            f"{POD}.volumes": [{"name": "a", "hostPath": {"path": "x"}}, {"name": "a"}],
+            f"{MAIN}.volumeMounts": [
+                {"name": "b", "mountPath": "/b"},
+                {"name": "a", "mountPath": "a"},
+                {"name": "a", "mountPath": "/a", "subPath": "x"},
+            ],
+        },
+        [
+            f"{POD}.volumes[0].hostPath.path: 'x' is no absolute path (write it from / on)",
+            f"{POD}.volumes[1].name: 'a' is the name of another volume, too (names are unique)",
+            f"{MAIN}.volumeMounts[0].name: there is no volume 'b' (there are: a)",
+            f"{MAIN}.volumeMounts[1].mountPath: 'a' is no absolute path (write /a)",
+            f"{MAIN}.volumeMounts[2].subPath: Muster shows volumes as a whole "
+            "(mount the volume, and use the path below it)",
+        ],
+    ),
+    "quantities": (
+        {f"{MAIN}.resources.limits": {"cpu": "much", "nvidia.com/gpu": "500m"}},
+        [
+            f"{MAIN}.resources.limits.cpu: 'much' is not a quantity (write 500m, 2 or 4Gi)",
+            f"{MAIN}.resources.limits.nvidia.com/gpu: 0.500 is no whole number (round it)",
+        ],
+    ),
+    "placeholders": (
+        {f"{MAIN}.image": "gcr.io/<project>/x", f"{MAIN}.command": ["echo", "<message>"]},
+        [
+            f"{MAIN}.image: 'gcr.io/<project>/x' was not filled in (write what belongs there)",
+            f"{MAIN}.command[1]: '<message>' was not filled in (write what belongs there)",
+        ],
+    ),
+    "numbers as text": (
+        {f"{MAIN}.env": [{"name": "PORT", "value": 80}]},
+        [f'{MAIN}.env[0].value: must be text, not 80 (put it in quotes: "80")'],
+    ),
+    "a name no variable can have": (
+        {f"{MAIN}.env": [{"name": "a-b", "value": "x"}]},
+        [
+            f"{MAIN}.env.a-b: 'a-b' cannot name an environment variable "
+            "(use letters, digits and _, not starting with a digit)"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_named(case: str, make: Make, problems: Problems) -> None:
+    changes, expected = REFUSED[case]
+    assert sorted(problems(make(changes))) == sorted(expected)
+
+
+def test_lines_are_told(tmp_path: Any) -> None:
+    from pathlib import Path
+
+    from muster.errors import InvalidInput
+    from muster.spec.formats.manifests import read_manifests
+
+    path = Path(tmp_path) / "two.yaml"
+    one = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\n"
+        "kind: JobSet\n"
+        "metadata: {name: NAME}\n"
+        "spec:\n"
+        "  replicatedJobs:\n"
+        "  - name: a\n"
+        "    replikas: 2\n"
+        "    template: {spec: {template: {spec: {containers: [{name: c, command: [x]}]}}}}\n"
+    )
+    path.write_text("# first\n" + one.replace("NAME", "one") + "---\n" + one.replace("NAME", "two"))
+    with pytest.raises(InvalidInput) as caught:
+        read_manifests(path)
+    assert [p.source for p in caught.value.problems] == [f"{path}:8", f"{path}:17"]

@@ -1,0 +1,239 @@
+"""Files and folders with manifests in them, and with other things."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.spec.formats.manifests import read_manifests
+from muster.spec.reader import is_manifest, read_spec
+
+JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: NAME
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec:
+        template:
+          spec:
+            containers:
+            - name: main
+              command: [echo, hello]
+"""
+ACCOUNT = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: me}\n"
+
+
+def jobset(name: str) -> str:
+    return JOBSET.replace("NAME", name)
+
+
+def wrong(path: Path, name: str | None = None) -> list[str]:
+    with pytest.raises(InvalidInput) as caught:
+        read_manifests(path, name)
+    return [str(p).replace(f"{path.parent}/", "") for p in caught.value.problems]
+
+
+def test_several_documents(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(f"---\n# nothing\n---\n{ACCOUNT}---\n{jobset('a')}---\n{jobset('b')}...\n")
+    first, second = read_manifests(path)
+    assert (first.spec.name, second.spec.name) == ("a", "b")
+    assert first.notes == (f"ServiceAccount me ({path}:4) is not needed",)
+    assert second.notes == ()
+    assert second.place == f"{path}:23"
+    assert read_spec(path, "b").name == "b"
+
+
+def test_one_of_several_has_to_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(f"{jobset('a')}---\n{jobset('b')}")
+    with pytest.raises(InvalidInput, match=r"there are 2 JobSets here: a, b \(name one: .*#a\)"):
+        read_spec(path)
+    assert wrong(path, "c") == ["#c: no JobSet of that name in all.yaml (there are: a, b)"]
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(jobset("b"))
+    (tmp_path / "a.yml").write_text(jobset("a"))
+    (tmp_path / "account.yaml").write_text(ACCOUNT)
+    (tmp_path / "values.yaml").write_text("replicas: 3\n")
+    (tmp_path / "chart.yaml").write_text("apiVersion: v1\nname: {{ .Release.Name }}\n")
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "c.yaml").write_text(jobset("c"))
+    found = read_manifests(tmp_path)
+    assert [manifest.spec.name for manifest in found] == ["a", "b"]
+    assert found[0].notes == (
+        f"ServiceAccount me ({tmp_path}/account.yaml:1) is not needed",
+        f"{tmp_path}/chart.yaml is ignored: a template that was not rendered: "
+        "'name: {{ .Release.Name }}'",
+    )
+
+
+def test_everything_wrong_in_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(jobset("same"))
+    (tmp_path / "b.yaml").write_text(jobset("same"))
+    (tmp_path / "c.yaml").write_text(jobset("c").replace("command", "comand"))
+    problems = [text.replace(f"{tmp_path.name}/", "") for text in wrong(tmp_path)]
+    assert problems == [
+        "b.yaml:1: metadata.name: 'same' is the name of the JobSet at "
+        f"{tmp_path}/a.yaml:1, too (give one of them another name)".replace(
+            f"{tmp_path.parent}/{tmp_path.name}/", ""
+        ),
+        "c.yaml:13: spec.replicatedJobs[0].template.spec.template.spec.containers[0].command: is "
+        "missing: what the image would run is not known here (write what is to run)",
+        "c.yaml:14: spec.replicatedJobs[0].template.spec.template.spec.containers[0].comand: "
+        'Muster does not read this field (did you mean "command"?)',
+    ]
+
+
+#: A file -> what is wrong with it.
+BAD = {
+    "no JobSet": (
+        f"{ACCOUNT}---\napiVersion: v1\nkind: Pod\n",
+        [
+            "x.yaml: kind: there is no JobSet here, but ServiceAccount, Pod "
+            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
+        ],
+    ),
+    "a kustomization": (
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
+        [
+            "x.yaml: kind: there is no JobSet here, but Kustomization "
+            "(render it first: `kustomize build`)"
+        ],
+    ),
+    "another version": (
+        jobset("a").replace("v1alpha2", "v1"),
+        [
+            "x.yaml:1: apiVersion: 'jobset.x-k8s.io/v1' is not a version Muster reads "
+            "(write jobset.x-k8s.io/v1alpha2)"
+        ],
+    ),
+    "another kind": (
+        jobset("a").replace("kind: JobSet", "kind: JobSetList"),
+        [
+            "x.yaml:2: kind: Muster does not read a JobSetList "
+            "(write each object as a document of its own, with --- between)"
+        ],
+    ),
+    "a list": (
+        "apiVersion: v1\nkind: List\nitems: []\n",
+        [
+            "x.yaml:2: kind: Muster does not read a List "
+            "(write each object as a document of its own, with --- between)"
+        ],
+    ),
+    "no kind": (
+        f"{jobset('a')}---\napiVersion: v1\nspec: {{}}\n",
+        [
+            "x.yaml:16: no Kubernetes object: it has no kind "
+            "(remove it, or put it into a file of its own)"
+        ],
+    ),
+    "a template": (
+        jobset("a").replace("name: a", "name: {{ .Values.name }}"),
+        [
+            "x.yaml:4: a template that was not rendered: 'name: {{ .Values.name }}' "
+            "(render it first: `helm template`, `kustomize build` or whatever fills it in)"
+        ],
+    ),
+    "a template in quotes": (
+        jobset("a").replace("name: a", "name: '{{ name }}'"),
+        [
+            "x.yaml:4: metadata.name: a template that was not rendered: '{{ name }}' "
+            "(render it first: `helm template`, `kustomize build` or whatever fills it in)",
+        ],
+    ),
+    "no YAML": (
+        jobset("a") + "---\nkind: [\n",
+        [
+            "x.yaml:16: not valid YAML: did not find expected node content "
+            "(check indentation, colons and quotes)"
+        ],
+    ),
+    "a key given twice": (
+        jobset("a") + "kind: JobSet\n",
+        ["x.yaml:15: kind: given twice (first on line 2) (remove one)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files(tmp_path: Path, case: str) -> None:
+    text, expected = BAD[case]
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    assert wrong(path) == expected
+
+
+def test_braces_of_a_program_are_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(jobset("a").replace("hello", "'{{x}} <b>'"))
+    (manifest,) = read_manifests(path)
+    assert manifest.spec.node_groups[0].command == ("echo", "{{x}} <b>")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("apiVersion: v1\n", True),
+        ("# why\n---\n'apiVersion' : v1\n", True),
+        ('{"kind": "JobSet", "apiVersion": "x"}', True),
+        ("command: echo\n", False),
+        ("command:\n- |\n  apiVersion: v1\n", False),
+        ('{"command": "echo"}', False),
+    ],
+)
+def test_manifests_are_told_from_specs(text: str, expected: bool) -> None:
+    assert is_manifest(text) is expected
+
+
+@pytest.mark.skipif(
+    "MUSTER_JOBSET_EXAMPLES" not in os.environ, reason="the folder of JobSet's own examples"
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "simple/paralleljobs",
+        "simple/coordinator",
+        "simple/success-policy",
+        "simple/failure-policy",
+        "simple/ttl-after-finished",
+        "simple/group",
+        "simple/jobset-with-network",
+        "simple/exclusive-placement",
+        "depends-on/depends-on",
+        "depends-on/multiple-depends-on",
+        "startup-policy/startup-driver-ready",
+        "failure-policy/failjobset-action",
+        "failure-policy/restartjobset-action",
+        "failure-policy/restartjobsetandignoremaxrestarts-action",
+        "failure-policy/onjobfailurereasons-present",
+        "failure-policy/onjobfailurereasons-present-podfailurepolicy",
+        "failure-policy/host-maintenance-event-model",
+        "failure-policy/restartjob-action",
+        "failure-policy/restartjobandignoremaxrestarts-action",
+        "in-place-restart/jobset-main-container-mode",
+        "in-place-restart/jobset-sidecar-container-mode",
+        "volume-claim-policy/single-pvc",
+        "pytorch/cnn-mnist/mnist",
+        "pytorch/resnet-cifar10/resnet",
+        "tensorflow/mnist",
+        "tpu-multislice/v6e-jax-workload",
+        "workload-aware-scheduling/jobset",
+    ],
+)
+def test_jobset_s_own_examples_are_read(name: str) -> None:
+    from muster.spec.formats.jobset_write import write_jobset
+    from muster.spec.formats.manifests import read_manifest
+
+    spec = read_manifest(Path(os.environ["MUSTER_JOBSET_EXAMPLES"]) / f"{name}.yaml").spec
+    write_jobset(spec)

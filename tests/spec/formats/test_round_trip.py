@@ -1,0 +1,385 @@
+"""What both can say survives the way there and back; what does not is listed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from muster.spec.formats.documents import documents
+from muster.spec.formats.failures_read import AT_ONCE, LIMIT
+from muster.spec.formats.jobset_read import read_jobset
+from muster.spec.formats.jobset_write import write_jobset
+from muster.spec.formats.muster_write import write_spec
+from muster.spec.formats.yaml_write import dump
+from muster.spec.models import (
+    Checkpoint,
+    JobSpec,
+    Logging,
+    Mount,
+    NodeGroup,
+    Resources,
+    RunOverrides,
+    StartupProbe,
+)
+from muster.spec.policies import DependsOn, FailurePolicy, FailureRule, SuccessPolicy
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
+from muster.spec.yaml import load
+
+NAMES = ("driver", "workers", "eval")
+INDEX = {"JOB_COMPLETION_INDEX": "${index}"}
+
+texts = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.sampled_from("$()${}\n"),
+    max_size=12,
+).filter(lambda text: not re.search(r"\{\{|\{%|^<.*>$|\$\{[a-z0-9_.-]+\}", text, re.DOTALL))
+words = st.lists(texts, max_size=3).map(tuple)
+commands = st.tuples(st.sampled_from(("echo", "bash")), texts).map(tuple)
+seconds = st.integers(1, 10**6).map(float)
+env = st.dictionaries(st.sampled_from(("A", "B", "HOME", "PATH")), texts, max_size=3)
+templates = st.sampled_from(
+    (
+        "${index}",
+        "${replica}",
+        "${group}",
+        "${attempt}",
+        "${address}",
+        "${hostname}",
+        "${run.id}",
+        "${run.id}-${rank}",
+        "w-${replica}-${index}.$(A)$$",
+        "${HOME}/${address}",
+    )
+)
+node_env = st.dictionaries(st.sampled_from(("R", "S", "T")), templates, max_size=2)
+probes = st.builds(
+    StartupProbe,
+    file=st.just("/up"),
+    period=seconds,
+    timeout=seconds,
+    threshold=st.integers(1, 99) | st.just(2**31 - 1),
+    initial_delay=seconds | st.just(0.0),
+) | st.builds(StartupProbe, tcp=st.integers(1, 65535), period=seconds, timeout=seconds)
+resources = st.builds(
+    Resources,
+    cpus=st.integers(1, 64_000).map(lambda milli: milli / 1000),
+    memory=st.none() | st.integers(1, 1 << 50),
+    gpus=st.integers(0, 8),
+)
+sources = st.sampled_from(
+    (
+        "scratch:node/tmp",
+        "scratch:run/model",
+        "volume:model-demo",
+        "volume:kept-demo",
+        "volume:mine",
+        "/data",
+        "/data/data",
+        "nfs://box/export",
+    )
+)
+mounts = st.lists(sources, max_size=4, unique=True).flatmap(
+    lambda chosen: st.tuples(
+        *(
+            st.builds(
+                Mount, source=st.just(s), path=st.just(f"/m/{i}"), read_only=st.booleans()
+            )
+            for i, s in enumerate(chosen)
+        )
+    )
+)
+
+
+@st.composite
+def rules(draw: st.DrawFn, groups: tuple[str, ...]) -> FailureRule:
+    action = draw(st.sampled_from(("fail", "restart_run", "restart_replica")))
+    some = st.lists(st.sampled_from(groups), unique=True, max_size=len(groups) - 1)
+    return FailureRule(
+        action=action,
+        count=action == "fail" or draw(st.booleans()),
+        groups=tuple(sorted(draw(some), key=groups.index)),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn, groups: tuple[str, ...]) -> FailurePolicy:
+    """Rules that JobSet can say, of which none makes another unreachable."""
+    made: list[FailureRule] = []
+    for rule in draw(st.lists(rules(groups), max_size=3)):
+        suffix, reasons = draw(st.sampled_from((("deadline", ("deadline",)), ("limit", LIMIT))))
+        if any(set(reasons) <= set(o.reasons) for o in made):
+            continue
+        name = f"r{len(made)}.{suffix}"
+        made.append(replace(rule, name=name, reasons=reasons))
+    made += [
+        replace(rule, name=f"last{rule.count}")
+        for rule in draw(st.lists(rules(groups), max_size=1))
+    ]
+    return FailurePolicy(
+        max_restarts=draw(st.integers(0, 5)),
+        strategy=draw(st.sampled_from(("recreate", "blocking_recreate"))),
+        rules=tuple(made),
+        backoff=AT_ONCE,
+    )
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
+    made: list[NodeGroup] = []
+    claims: dict[str, str] = {}
+    for name in NAMES[: draw(st.integers(1, 3))]:
+        earlier = [group.name for group in made]
+        needs = draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else []
+        own = draw(node_env)
+        theirs = []
+        for mount in draw(mounts):
+            # the JobSet's claims have one namespace
+            key = mount.source.rpartition("/")[2].removeprefix("volume:").removesuffix("-demo")
+            if claims.setdefault(key, mount.source) == mount.source:
+                theirs.append(mount)
+        made.append(
+            NodeGroup(
+                name=name,
+                nodes=draw(st.integers(1, 4)),
+                replicas=draw(st.integers(1, 3)),
+                command=draw(commands),
+                args=draw(words) or None,
+                env=draw(env),
+                node_env=own | INDEX,
+                image=draw(st.none() | st.just("registry/image:1")),
+                resources=draw(st.none() | resources),
+                mounts=tuple(theirs),
+                startup_probe=draw(st.none() | probes),
+                depends_on=tuple(
+                    DependsOn(group=n, status=draw(st.sampled_from(("ready", "complete"))))
+                    for n in needs
+                ),
+                retries=draw(st.integers(0, 9)),
+                timeout=draw(st.none() | seconds),
+                hostname=f"demo-{name}-${{replica}}-${{index}}",
+            )
+        )
+    return tuple(made)
+
+
+@st.composite
+def sayable(draw: st.DrawFn) -> JobSpec:
+    """Jobs that a JobSet can say."""
+    made = draw(groups())
+    names = tuple(group.name for group in made)
+    targets = draw(st.lists(st.sampled_from(names), unique=True, max_size=2))
+    ordered = not any(group.depends_on for group in made) and draw(st.booleans())
+    return JobSpec(
+        name="demo",
+        description=draw(st.sampled_from(("", "For people.\nTwo lines."))),
+        node_groups=made,
+        startup="in_order" if ordered else "parallel",
+        success=SuccessPolicy(when=draw(st.sampled_from(("all", "any"))), groups=tuple(targets)),
+        failure=draw(st.just(FailurePolicy()) | policies(names)),
+        grace_period=float(draw(st.integers(0, 600))),
+        ttl_after_finished=draw(st.none() | seconds),
+        suspend=draw(st.booleans()),
+        subdomain=draw(st.sampled_from(("demo", "example", None))),
+        tags=draw(st.just({}) | st.just({"example.com/team": "a", "x": "1"})),
+    )
+
+
+def again(data: Mapping[str, Any]) -> JobSpec:
+    """The job of a manifest, by way of its text."""
+    (document,) = documents(dump(data), "x.yaml")
+    return read_jobset(document).spec
+
+
+def normal(spec: JobSpec) -> JobSpec:
+    return resolve(spec, RunOverrides()).spec
+
+
+def harmless(path: str) -> bool:
+    """Said of everything that Kubernetes needs more for."""
+    return path.endswith(".image") or path == "failure.strategy"
+
+
+@given(sayable())
+def test_jobs_survive_being_written_and_read(spec: JobSpec) -> None:
+    written = write_jobset(spec)
+    assert again(written.data) == spec
+    assert [loss for loss in written.losses if not harmless(loss.path)] == []
+
+
+@given(sayable())
+def test_manifests_survive_being_read_and_written(spec: JobSpec) -> None:
+    data = write_jobset(spec).data
+    assert write_jobset(again(data)).data == data
+
+
+@st.composite
+def unsayable(draw: st.DrawFn) -> JobSpec:
+    """Jobs with things that no JobSet can say."""
+    spec = draw(sayable())
+    group, *rest = spec.node_groups
+    group = replace(
+        group,
+        hostname=draw(st.sampled_from((None, group.hostname, "n${rank}"))),
+        node_env=draw(st.sampled_from(({}, {"R": "${rank}"}, {"R": "x${run.name}"}))),
+        min_success=draw(st.sampled_from((None, 0))),
+        max_restarts=draw(st.sampled_from((None, 1))),
+        ready_timeout=draw(st.sampled_from((None, 0.5))),
+        hang_timeout=draw(st.sampled_from((None, 60.0))),
+        timeout=draw(st.sampled_from((None, 1.5))),
+        shape=draw(st.sampled_from((None, "lab"))) if group.resources is None else None,
+        mounts=(*group.mounts, Mount(source="s3://b/c", path="/s3")),
+    )
+    odd = (
+        FailureRule(action="restart_group", name="a"),
+        FailureRule(action="restart_node", name="a.b", count=False),
+        FailureRule(action="restart_run", name="c-d", exit_codes=(3,)),
+        FailureRule(action="restart_run", signals=("SIGKILL",)),
+        FailureRule(action="restart_run", reasons=("hang",), max_restarts=1),
+        FailureRule(action="restart_node", name="x", reasons=("node_lost",), groups=("driver",)),
+    )
+    strategy = draw(st.sampled_from((None, "recreate", "in_place")))
+    return replace(
+        spec,
+        name=draw(st.sampled_from(("demo", "Demo_1"))),
+        node_groups=(*rest, group) if draw(st.booleans()) and not rest else (group, *rest),
+        framework=draw(st.sampled_from(("generic", "pytorch"))),
+        processes_per_node=draw(st.integers(1, 2)),
+        network=draw(st.sampled_from((None, "shared", "isolated"))),
+        max_runtime=draw(st.sampled_from((30 * 86400.0, 2e6))),
+        attempt_timeout=draw(st.sampled_from((None, 5.0))),
+        keep_attempts=draw(st.sampled_from((None, 2))),
+        checkpoint=draw(st.sampled_from((None, Checkpoint()))),
+        logging=draw(st.sampled_from((Logging(), Logging(directory="/logs")))),
+        tags={"team": "a", "no label": "b"},
+        failure=FailurePolicy(
+            max_restarts=draw(st.integers(0, 2)),
+            rules=tuple(draw(st.lists(st.sampled_from(odd), unique=True, max_size=2))),
+            strategy=strategy,
+            action=draw(st.sampled_from(("restart_run", "restart_group"))),
+        ),
+    )
+
+
+@given(unsayable())
+def test_what_is_lost_is_listed(spec: JobSpec) -> None:
+    written = write_jobset(spec)
+    listed = [loss.path for loss in written.losses]
+    for path in _differences(normal(spec), normal(again(written.data))):
+        assert any(path.startswith(said) or said.startswith(path) for said in listed), path
+
+
+def _differences(before: JobSpec, after: JobSpec) -> Iterator[str]:
+    one, two = msgspec.to_builtins(before), msgspec.to_builtins(after)
+    ours = {group["name"]: group for group in one.pop("node_groups")}
+    theirs = {group["name"]: group for group in two.pop("node_groups")}
+    for name in ours:
+        for field, value in ours[name].items():
+            if value != theirs[name][field]:
+                yield f"node_groups[{name}].{field}"
+    for field, value in one.items():
+        if value != two[field]:
+            yield field
+
+
+codes = st.lists(st.integers(1, 255), min_size=1, max_size=4, unique=True)
+pod_rules = st.one_of(
+    st.builds(
+        lambda action, operator, values: {
+            "action": action,
+            "onExitCodes": {"operator": operator, "values": values},
+        },
+        st.sampled_from(("FailJob", "Ignore", "Count")),
+        st.sampled_from(("In", "NotIn")),
+        codes,
+    ),
+    st.builds(
+        lambda action: {"action": action, "onPodConditions": [{"type": "DisruptionTarget"}]},
+        st.sampled_from(("FailJob", "Ignore", "Count")),
+    ),
+)
+job_reasons = st.lists(
+    st.sampled_from(
+        ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes")
+    ),
+    unique=True,
+)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> dict[str, Any]:
+    """Manifests whose failure policies are as odd as they can be."""
+    names = NAMES[: draw(st.integers(1, 3))]
+    jobs = []
+    for name in names:
+        job: dict[str, Any] = {
+            "backoffLimit": 0,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "c", "image": "i", "command": ["true"]}],
+                }
+            },
+        }
+        theirs = draw(st.lists(pod_rules, max_size=3))
+        if theirs:
+            job["podFailurePolicy"] = {"rules": theirs}
+        jobs.append({"name": name, "template": {"spec": job}})
+    said = [
+        {
+            "action": draw(
+                st.sampled_from(("FailJobSet", "RestartJob", "RestartJobSetAndIgnoreMaxRestarts"))
+            ),
+            "targetReplicatedJobs": draw(st.lists(st.sampled_from(names), unique=True)),
+            "onJobFailureReasons": draw(job_reasons),
+        }
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "demo"},
+        "spec": {
+            "replicatedJobs": jobs,
+            "failurePolicy": {"maxRestarts": draw(st.integers(0, 3)), "rules": said},
+        },
+    }
+
+
+@given(manifests())
+def test_failure_policies_survive(data: dict[str, Any]) -> None:
+    spec = again(data)
+    written = write_jobset(spec)
+    assert _decisions(again(written.data)) == _decisions(spec)
+    assert [loss for loss in written.losses if not harmless(loss.path)] == []
+
+
+def _decisions(spec: JobSpec) -> dict[tuple[str, str, int], Any]:
+    """What is done about every failure there can be."""
+    failures = [("exit", code) for code in range(1, 256)]
+    failures += [("node_lost", 0), ("deadline", 143), ("startup_timeout", 143)]
+    return {
+        (group.name, reason, code): next(
+            (
+                (rule.action, rule.count, (rule.name or "").partition(".")[0])
+                for rule in spec.failure.rules
+                if (not rule.groups or group.name in rule.groups)
+                and (not rule.reasons or reason in rule.reasons)
+                and (not rule.exit_codes or code in rule.exit_codes)
+            ),
+            None,
+        )
+        for group in spec.node_groups
+        for reason, code in failures
+    }
+
+
+@given(st.one_of(sayable(), unsayable()))
+def test_specs_are_written_as_they_are(spec: JobSpec) -> None:
+    data, _ = load(dump(write_spec(spec)), "job.yaml")
+    assert spec_from_mapping(data) == spec
