@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import Decision, decide, wake_at
 from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
-from muster.lifecycle.events import Event, NodeReady, NodeStarted
+from muster.lifecycle.events import Event, NodeReady, NodeStarted, SupervisorLost
 from muster.lifecycle.fold import fold
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
@@ -37,6 +37,7 @@ class Witness:
             assert after is before and not made.effects and not made.entries
             return
         self._nodes(before, after)
+        self._forget(before, events)
         self._effects(made.effects, now)
         self._starts(made, now, before)
         self._outstanding(before, after, events)
@@ -58,6 +59,14 @@ class Witness:
                 assert new.state in (NodeState.PENDING, NodeState.STARTING, NodeState.STOPPED)
             elif old.state.ended:
                 assert new == old, "what has ended stays ended"
+
+    def _forget(self, before: RunStatus, events: Sequence[Event]) -> None:
+        """What a lost supervisor had not begun is begun again under the same number."""
+        if not any(isinstance(event, SupervisorLost) for event in events):
+            return
+        for rank, node in enumerate(before.nodes):
+            if node.state is NodeState.STARTING and not node.leaving:
+                self.last.pop(NodeRef(rank, node.incarnation), None)
 
     def _effects(self, effects: Sequence[Effect], now: float) -> None:
         order: list[type] = [StartNodes, RunningNode, SignalNodes, StopNodes, KillNodes]
