@@ -1,0 +1,76 @@
+"""What is true of every simulated run. Each invariant is a function with a name and a sentence; it
+tells what breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from muster.simulation import lived, owed, recorded
+from muster.simulation.story import Story
+from muster.simulation.view import View
+
+Invariant = Callable[[View], Iterator[str]]
+
+INVARIANTS: tuple[Invariant, ...] = (
+    recorded.a_run_comes_to_rest,
+    recorded.the_end_is_the_end,
+    recorded.states_follow_each_other,
+    recorded.the_outcome_is_true,
+    recorded.a_cancel_is_final,
+    recorded.the_suspended_have_nothing,
+    recorded.successes_survive_suspension,
+    recorded.nodes_only_go_on,
+    recorded.the_census_is_true,
+    recorded.the_record_is_complete,
+    recorded.the_log_tells_the_status,
+    recorded.the_log_has_no_holes,
+    recorded.time_does_not_go_back,
+    lived.one_life_at_a_time,
+    lived.nothing_outlives_its_run,
+    lived.a_program_runs_once_a_life,
+    lived.old_ones_go_first,
+    lived.order_is_kept,
+    lived.a_failed_replica_stays_down,
+    lived.orders_name_the_present,
+    lived.each_is_told_once,
+    lived.grace_is_given,
+    lived.saving_has_its_time,
+    owed.budgets_hold,
+    owed.only_what_counts_is_counted,
+    owed.waits_are_kept,
+    owed.waits_grow,
+    owed.no_deadline_is_missed,
+    owed.deadlines_are_not_early,
+)
+
+
+class Breach(Struct, frozen=True):
+    """An invariant that does not hold, and how."""
+
+    invariant: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+def check(story: Story) -> list[Breach]:
+    """Everything that is wrong with a run; of each invariant the first."""
+    view, found = View(story), []
+    for invariant in INVARIANTS:
+        text = next(invariant(view), None)
+        if text is not None:
+            found.append(Breach(name(invariant), text))
+    return found
+
+
+def name(invariant: Invariant) -> str:
+    """As it is called in words."""
+    return invariant.__name__.replace("_", " ")
+
+
+def sentence(invariant: Invariant) -> str:
+    """What it says, on one line."""
+    return " ".join((invariant.__doc__ or "").split())

@@ -1,0 +1,190 @@
+"""What is true of nodes: of what the world sees of them, and of what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.lifecycle.effects import KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.policy import GroupPolicy, Strategy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeRef, RunStatus
+from muster.simulation.story import Fact, Step
+from muster.simulation.view import View
+
+_SOON = 0.002  # seconds; clocks wake a little late
+
+
+def one_life_at_a_time(view: View) -> Iterator[str]:
+    """No node of an old incarnation is alive beside a new one of the same rank."""
+    alive: dict[int, int] = {}
+    for fact in view.facts:
+        if fact.what == "refused":
+            yield f"{fact.at:.3f}: node-{fact.rank}/{fact.incarnation} was to start beside another"
+        elif fact.what == "handed over":
+            if fact.rank in alive:
+                yield f"{fact.at:.3f}: node-{fact.rank} lives twice"
+            alive[fact.rank] = fact.incarnation
+        elif fact.what == "ended":
+            alive.pop(fact.rank, None)
+
+
+def nothing_outlives_its_run(view: View) -> Iterator[str]:
+    """When a run is recorded as ended or suspended, every process of it has ended; and none starts
+    until it is resumed."""
+    alive: set[int] = set()
+    resting = False
+    for line in view.story.lines:
+        if isinstance(line, Step):
+            resting = line.after.state.terminal or line.after.state is RunState.SUSPENDED
+            if resting and alive:
+                yield f"step {line.number}: nodes {sorted(alive)} live on"
+        elif isinstance(line, Fact) and line.what == "handed over":
+            alive.add(line.rank)
+            if resting:
+                yield f"{line.at:.3f}: node-{line.rank} starts"
+        elif isinstance(line, Fact) and line.what == "ended":
+            alive.discard(line.rank)
+
+
+def a_program_runs_once_a_life(view: View) -> Iterator[str]:
+    """The program of an incarnation runs once at most; it is handed over again only if it never
+    ran, and was lost with its supervisor."""
+    for ref, seen in view.lives.items():
+        if len(seen.runs) > 1:
+            yield f"{ref} ran {len(seen.runs)} times"
+        if seen.runs and seen.runs[0] < seen.handed[-1]:
+            yield f"{ref} was handed over again after it ran"
+
+
+def old_ones_go_first(view: View) -> Iterator[str]:
+    """in_place, blocking_recreate: nothing of a restart starts while an old node of all that it
+    starts again is alive. recreate: the same within a replica."""
+    policy = view.policy
+    restarts = {restart.number: restart for restart in view.restarts}
+    alive: dict[int, int] = {}
+    for fact in view.facts:
+        if fact.what == "ended":
+            alive.pop(fact.rank, None)
+        if fact.what != "handed over":
+            continue
+        alive[fact.rank] = fact.incarnation
+        restart = restarts.get(fact.incarnation)
+        if restart is None:
+            continue  # its first life, or that after a suspension
+        scope = set(restart.ranks)
+        if policy.strategy is Strategy.RECREATE:
+            group = policy.group_of(fact.rank)
+            scope &= set(group.replica_ranks(group.replica_of(fact.rank)))
+        old = [rank for rank in scope if alive.get(rank, fact.incarnation) < fact.incarnation]
+        if old:
+            yield f"{fact.at:.3f}: node-{fact.rank}/{fact.incarnation} starts beside old {old}"
+
+
+def order_is_kept(view: View) -> Iterator[str]:
+    """in_order, depends_on: no node is started before what its group waits for is up, or complete,
+    in the world and in its present incarnation; after a restart as well."""
+    policy, seen = view.policy, view.lives
+    for act, effect in view.starts:
+        if act.again or not act.step:
+            continue
+        status = view.step(act.step).after
+        for index in {policy.group_index(ref.rank) for ref in effect.nodes}:
+            group = policy.groups[index]
+            waits = [(i, False) for i in range(index)] if policy.in_order else []
+            waits += [(d.group, d.complete) for d in group.depends_on]
+            for other, complete in waits:
+                awaited = policy.groups[other]
+                if complete and not _complete(view, status, awaited):
+                    yield f"step {act.step}: {group.name} before {awaited.name} is complete"
+                for rank in awaited.ranks:
+                    life = seen.get(NodeRef(rank, status.nodes[rank].incarnation))
+                    stopped = status.nodes[rank].state.ended
+                    ready = life is not None and life.ready is not None and life.ready <= act.at
+                    gone = life is not None and life.ended is not None and life.ended <= act.at
+                    if not (ready or gone or stopped):
+                        yield f"step {act.step}: {group.name} before node-{rank} is up"
+
+
+def _complete(view: View, status: RunStatus, group: GroupPolicy) -> bool:
+    """Enough replicas of it have truly succeeded."""
+    done = 0
+    for replica in range(group.replicas):
+        refs = [NodeRef(r, status.nodes[r].incarnation) for r in group.replica_ranks(replica)]
+        lives = [view.lives.get(ref) for ref in refs]
+        done += all(x is not None and x.end is not None and x.end.exit_code == 0 for x in lives)
+    return done >= group.min_success
+
+
+def a_failed_replica_stays_down(view: View) -> Iterator[str]:
+    """No node is started in a replica that has a failed node: it starts again with it, or not at
+    all."""
+    for act, effect in view.starts:
+        if act.again or not act.step:
+            continue
+        status = view.step(act.step).after
+        for ref in effect.nodes:
+            group = view.policy.group_of(ref.rank)
+            for rank in group.replica_ranks(group.replica_of(ref.rank)):
+                if status.nodes[rank].state is NodeState.FAILED:
+                    yield f"step {act.step}: node-{ref.rank}, while node-{rank} has failed"
+
+
+def orders_name_the_present(view: View) -> Iterator[str]:
+    """What the engine is asked is about incarnations that are alive by the record."""
+    for act in view.acts:
+        if not act.step:
+            continue
+        status = view.step(act.step).after
+        for rank, incarnation in act.effect.nodes:
+            node = status.nodes[rank]
+            if node.incarnation != incarnation or not node.alive:
+                yield f"after step {act.step}: {act.effect} of {node.state}/{node.incarnation}"
+
+
+def each_is_told_once(view: View) -> Iterator[str]:
+    """One controller asks each incarnation each thing once."""
+    told: set[tuple[type, NodeRef]] = set()
+    by = ""
+    for act in view.acts:
+        life = view.step(act.step).by if act.step else ""
+        if act.again or life != by:
+            told.clear()  # another controller repeats what may not have been done
+        by = life
+        for ref in act.effect.nodes:
+            if (type(act.effect), ref) in told:
+                yield f"after step {act.step}: {ref} again: {type(act.effect).__name__}"
+            told.add((type(act.effect), ref))
+
+
+def grace_is_given(view: View) -> Iterator[str]:
+    """SIGKILL comes after SIGTERM, and no earlier than grace_period after it. (Where a controller
+    died in between, its successor goes by when it was decided.)"""
+    told: dict[NodeRef, float] = {}
+    for act in view.acts:
+        if isinstance(act.effect, StopNodes):
+            for ref in act.effect.nodes:
+                told.setdefault(ref, -1.0 if act.again else act.now)
+        elif isinstance(act.effect, KillNodes) and not act.again:
+            for ref in act.effect.nodes:
+                if act.now < told.get(ref, act.now) + view.policy.grace_period - _SOON:
+                    yield f"after step {act.step}: {ref}, told at {told.get(ref)}"
+
+
+def saving_has_its_time(view: View) -> Iterator[str]:
+    """What was told to save gets no SIGTERM before `checkpoint.grace` is over, unless the run is
+    canceled meanwhile."""
+    checkpoint = view.policy.checkpoint
+    told: dict[NodeRef, float] = {}
+    for act in view.acts:
+        effect = act.effect
+        if isinstance(effect, StartNodes) or act.again or checkpoint is None or not act.step:
+            continue
+        for ref in effect.nodes:
+            if isinstance(effect, SignalNodes):
+                told[ref] = act.now
+            elif isinstance(effect, StopNodes) and ref in told:
+                ending = view.step(act.step).after.stopping
+                canceled = ending is not None and ending.outcome is RunState.CANCELED
+                early = act.now < told[ref] + checkpoint.grace - _SOON
+                if early and not (canceled and view.story.asked[0]):
+                    yield f"after step {act.step}: {ref}, told to save at {told[ref]}"

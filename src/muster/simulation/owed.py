@@ -1,0 +1,206 @@
+"""What is true of restarts, budgets, waits and deadlines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from muster.lifecycle.effects import StartNodes
+from muster.lifecycle.policy import GroupPolicy, Policy
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import NodeRef, Reason, RunStatus
+from muster.simulation.story import Step
+from muster.simulation.view import Restart, View
+
+_SOON = 0.002  # seconds; clocks wake a little late, and the log rounds
+
+
+def budgets_hold(view: View) -> Iterator[str]:
+    """No more restarts than the run, its groups, its rules and its replicas' retries allow,
+    counted by the event log."""
+    policy, spent = view.policy, _Spent(Counter(), Counter(), Counter(), Counter())
+    for restart in view.restarts:
+        _spend(spent, restart)
+        group, rule = restart.group, restart.rule
+        if spent.run[""] > policy.max_restarts:
+            yield f"restart {restart.number}: the run has {policy.max_restarts}"
+        if group.max_restarts is not None and spent.groups[group.name] > group.max_restarts:
+            yield f"restart {restart.number}: group {group.name} has {group.max_restarts}"
+        most = None if rule is None else rule.max_restarts
+        if rule is not None and most is not None and spent.rules[rule.name] > most:
+            yield f"restart {restart.number}: rule {rule.name} has {most}"
+        if spent.retries[_replica(restart)] > group.retries:
+            yield f"restart {restart.number}: replicas of group {group.name} have {group.retries}"
+
+
+def only_what_counts_is_counted(view: View) -> Iterator[str]:
+    """What is recorded as spent is what the event log tells: restarts by rules that do not count
+    and retries are free."""
+    final, spent = view.story.final, _Spent(Counter(), Counter(), Counter(), Counter())
+    for restart in view.restarts:
+        _spend(spent, restart)
+    if final is None:
+        return
+    told = (spent.run[""], dict(spent.groups), dict(spent.rules))
+    kept = (final.spent.run, dict(final.spent.groups), dict(final.spent.rules))
+    if told != kept:
+        yield f"told {told}, recorded {kept}"
+
+
+class _Spent(Struct):
+    run: Counter[str]
+    groups: Counter[str]
+    rules: Counter[str]
+    retries: Counter[str]
+
+
+def _spend(spent: _Spent, restart: Restart) -> None:
+    for key in list(spent.retries):  # what starts again as a whole has all its retries again
+        name, _, replica = key.rpartition("/")
+        if not restart.retry and _covers(restart, name, int(replica)):
+            del spent.retries[key]
+    if restart.retry:
+        spent.retries[_replica(restart)] += 1
+    if restart.rule is not None:
+        spent.rules[restart.rule.name] += 1
+    if restart.counted:
+        spent.run[""] += 1
+        spent.groups[restart.group.name] += 1
+
+
+def _covers(restart: Restart, name: str, replica: int) -> bool:
+    group = next((g for g in restart.policy.groups if g.name == name), None)
+    ranks = range(0) if group is None else group.replica_ranks(replica)
+    return bool(ranks) and ranks[0] in restart.ranks and ranks[-1] in restart.ranks
+
+
+def _replica(restart: Restart) -> str:
+    return f"{restart.group.name}/{restart.group.replica_of(restart.rank)}"
+
+
+def waits_are_kept(view: View) -> Iterator[str]:
+    """No node is started before the wait of its restart is over."""
+    restarts = {restart.number: restart for restart in view.restarts}
+    for act, effect in view.starts:
+        for ref in effect.nodes:
+            restart = restarts.get(ref.incarnation)
+            if restart is not None and act.now < restart.step.now + restart.wait - _SOON:
+                yield f"after step {act.step}: {ref}, which waits {restart.wait} s"
+
+
+def waits_grow(view: View) -> Iterator[str]:
+    """The first restart after a stable time is at once; each further one in a row waits as
+    `backoff` says."""
+    rules, streak, back = view.policy.backoff, 0, None
+    for restart in view.restarts:
+        stable = back is None or restart.step.now - back >= rules.reset_after - _SOON
+        near = back is not None and abs(restart.step.now - back - rules.reset_after) < 2 * _SOON
+        streak = 0 if stable else streak
+        least = 0.0
+        if streak and rules.initial:
+            least = min(rules.longest, rules.initial * rules.factor ** (streak - 1))
+        most = least * (1 + rules.jitter)
+        if not near and not least - _SOON <= restart.wait <= most + _SOON:
+            yield f"restart {restart.number} waits {restart.wait} s, not {least} to {most}"
+        streak, back = streak + 1, restart.step.now + restart.wait
+
+
+def no_deadline_is_missed(view: View) -> Iterator[str]:
+    """After a step nothing is overdue that nothing was done about, and there is an alarm for
+    whatever is due next."""
+    for step in view.steps:
+        after = step.after
+        if after.state.terminal or after.state is RunState.SUSPENDED:
+            continue
+        due = min(_due(view.policy, after), default=None)
+        if due is None:
+            continue
+        if due < step.now:
+            yield f"step {step.number}: overdue since {step.now - due:g} s"
+        elif after.alarm is None or after.alarm > due:
+            yield f"step {step.number}: due at {due}, alarm at {after.alarm}"
+
+
+def _due(policy: Policy, status: RunStatus) -> Iterator[float]:
+    """When something is due."""
+    for node in status.nodes:
+        if node.alive and not node.killed:
+            if node.kill_at is not None:
+                yield node.kill_at
+            elif node.term_at is not None:
+                yield node.term_at
+    if status.stopping is not None:
+        return
+    if status.going_since is not None and status.state is RunState.IN_PROGRESS:
+        yield status.going_since + policy.max_runtime - status.ran
+    going = any(node.alive and not node.leaving for node in status.nodes)
+    if policy.attempt_timeout is not None and status.attempt_at is not None and going:
+        yield status.attempt_at + policy.attempt_timeout
+    for group in policy.groups:
+        yield from _due_in(group, status)
+
+
+def _due_in(group: GroupPolicy, status: RunStatus) -> Iterator[float]:
+    for replica in range(group.replicas):
+        nodes = [status.nodes[rank] for rank in group.replica_ranks(replica)]
+        going = [node for node in nodes if node.alive and not node.leaving]
+        since = [node.since for node in nodes if node.since is not None]
+        if group.timeout is not None and going and since:
+            yield min(since) + group.timeout
+        for node in going if group.ready_timeout is not None else ():
+            if node.state is not NodeState.READY and node.since is not None:
+                yield node.since + (group.ready_timeout or 0.0)
+
+
+def deadlines_are_not_early(view: View) -> Iterator[str]:
+    """What failed of being too slow was: a node has had `ready_timeout`, a replica `timeout`, an
+    attempt `attempt_timeout`, in the world."""
+    if view.story.jumps:
+        return
+    for step in view.steps:
+        for entry in step.entries:
+            if entry.kind == "failure" and entry.data["reason"] in _SLOW:
+                yield from _early(view, step, entry.data)
+
+
+_SLOW = (Reason.DEADLINE, Reason.STARTUP_TIMEOUT)
+
+
+def _early(view: View, step: Step, data: Mapping[str, Any]) -> Iterator[str]:
+    policy, rank = view.policy, int(data["rank"])
+    group = policy.group_of(rank)
+    if data["reason"] == Reason.STARTUP_TIMEOUT:
+        began, limit = _first(view, step, [rank]), group.ready_timeout
+    elif str(data["message"]).startswith("the attempt"):
+        began, limit = _first(view, step, range(policy.size), runs=True), policy.attempt_timeout
+    else:
+        ranks = group.replica_ranks(group.replica_of(rank))
+        began, limit = _first(view, step, ranks), group.timeout
+    if limit is None or (began is not None and step.at < began + limit - _SOON):
+        yield f"step {step.number}: node-{rank} after {step.at - (began or 0.0):g} of {limit} s"
+
+
+def _first(view: View, step: Step, ranks: range | list[int], *, runs: bool = False) -> float | None:
+    """When the first of the present attempt's lives of these ranks was handed over, or ran."""
+    began = []
+    for act, effect in view.starts:
+        if effect.attempt != step.before.attempt or act.at > step.at:
+            continue
+        for ref in _present(effect, ranks, None if runs else step.before):
+            seen = view.lives.get(ref)
+            times = [] if seen is None else seen.runs if runs else seen.handed
+            began += [at for at in times if at <= step.at]
+    return min(began, default=None)
+
+
+def _present(
+    effect: StartNodes, ranks: range | list[int], status: RunStatus | None
+) -> Iterator[NodeRef]:
+    for ref in effect.nodes:
+        if ref.rank in ranks and (
+            status is None or status.nodes[ref.rank].incarnation == ref.incarnation
+        ):
+            yield ref
