@@ -72,6 +72,6 @@ def test_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
 def test_released_steps_make_the_tables(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db")
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names == {"jobs", "runs", "nodes", "events"}
+    assert names == {"jobs", "runs", "plans", "nodes", "events"}
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()

@@ -11,7 +11,7 @@ from muster.errors import StoreBusy
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
-from muster.lifecycle.events import Event, Request, RunBegan, Tick
+from muster.lifecycle.events import CancelRequested, Event, Request, RunBegan, Tick
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
@@ -51,11 +51,19 @@ class Controller:
         recorded."""
         for effect in outstanding.effects(self._policy, self._status):
             self._act(effect)
-        self._take([RunBegan(), *self._asked()])
-        while not (self._status.state.terminal or self._status.state is RunState.SUSPENDED):
+        # what happened while nobody drove the run comes before what is overdue since
+        heard = self._session.events(0.0, self._attention)
+        self._take([RunBegan(), *heard, *self._asked()])
+        while not self._at_rest():
             events: list[Event] = [*self._session.events(self._patience(), self._attention)]
             self._take([*events, *self._asked(), Tick()])
         return self._status
+
+    def _at_rest(self) -> bool:
+        if self._status.state is RunState.SUSPENDED:
+            # whoever wanted it canceled while that was recorded relies on us to hear of it
+            return not any(isinstance(asked, CancelRequested) for asked in self._ledger.requests())
+        return self._status.state.terminal
 
     def _asked(self) -> list[Request]:
         # the bell first: what is asked from here on rings it again

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted
+from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted, RunBegan
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason
 from muster.lifecycle.turn import Turn, failure_of
@@ -23,6 +23,8 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
     """Write what the events tell into the status."""
     for event in events:
         match event:
+            case RunBegan():
+                _handed_over(turn)
             case NodeStarted():
                 _up(turn, event, NodeState.RUNNING)
             case NodeReady():
@@ -31,6 +33,14 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                 node = turn.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:
                     end(turn, event.rank, node, event)
+
+
+def _handed_over(turn: Turn) -> None:
+    """Whoever takes a run up hands nodes that were starting over once more: only now, for all that
+    is known, do they have the time to get ready."""
+    for rank, node in enumerate(turn.nodes):
+        if node.state is NodeState.STARTING and not node.leaving and node.since != turn.now:
+            turn.set(rank, replace(node, since=turn.now))
 
 
 def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:

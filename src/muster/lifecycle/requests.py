@@ -16,6 +16,7 @@ from muster.lifecycle.events import (
     CancelRequested,
     Event,
     NodeEnded,
+    NodeEvent,
     ResumeRequested,
     RunBroken,
     SupervisorLost,
@@ -29,6 +30,8 @@ from muster.lifecycle.turn import Turn
 def apply(turn: Turn, events: Sequence[Event]) -> None:
     """Do what was asked, in the order it was asked."""
     for event in events:
+        if isinstance(event, NodeEvent):
+            continue  # nearly all are
         match event:
             case CancelRequested():
                 stopping.begin(turn, RunState.CANCELED, event.why)

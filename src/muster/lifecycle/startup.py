@@ -33,12 +33,25 @@ def apply(turn: Turn) -> None:
     for rank in starting:
         node = turn.nodes[rank]
         turn.set(rank, replace(node, state=NodeState.STARTING, since=turn.now, not_before=None))
+    _watch(turn, starting)
+    turn.act(StartNodes(turn.run.attempt, turn.refs(starting)))
+
+
+def _watch(turn: Turn, starting: list[int]) -> None:
+    """Look again when they are too slow; that may be before their own time is over, for a clock
+    that others have started."""
+    limit, began = turn.policy.attempt_timeout, turn.run.attempt_at
+    if limit is not None and began is not None:
+        turn.wake(began + limit)
     for index in {turn.policy.group_index(rank) for rank in starting}:
         group = turn.policy.groups[index]
-        for limit in (group.timeout, group.ready_timeout):
-            if limit is not None:
-                turn.wake(turn.now + limit)
-    turn.act(StartNodes(turn.run.attempt, turn.refs(starting)))
+        if group.ready_timeout is not None:
+            turn.wake(turn.now + group.ready_timeout)
+        if group.timeout is not None:
+            replicas = {group.replica_of(rank) for rank in starting if rank in group.ranks}
+            ranks = (rank for replica in replicas for rank in group.replica_ranks(replica))
+            since = (turn.nodes[rank].since for rank in ranks)
+            turn.wake(min(at for at in since if at is not None) + group.timeout)
 
 
 def blocked_by(policy: Policy, counts: census.Census, index: int) -> int | None:

@@ -15,7 +15,7 @@ from muster.lifecycle import cause
 from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import KillNodes, SignalNodes, StopNodes
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeStatus, Reason, Stopping
+from muster.lifecycle.status import Failure, NodeStatus, Reason, Stopping
 from muster.lifecycle.turn import Turn
 
 
@@ -111,23 +111,25 @@ def _finish(turn: Turn, ending: Stopping) -> None:
     if ending.outcome is RunState.SUSPENDED:
         _suspend(turn, ending)
         return
-    code: int | None = None
     outcome, details = ending.outcome, ending.details
-    lost = next((f for f in turn.run.failures if f.reason is Reason.OUTPUT_LOST), None)
-    if outcome is RunState.SUCCEEDED and lost is not None:
-        outcome, details, code = RunState.FAILED, describe(lost), lost.exit_code
-    elif outcome is RunState.SUCCEEDED:
-        code = 0
-    elif outcome is RunState.FAILED and turn.run.failures:
-        first = cause.first(turn.run.failures)
-        turn.update(cause=first)
-        code, details = first.exit_code, describe(first)
+    code = 0 if outcome is RunState.SUCCEEDED else None
+    blamed = _blamed(turn, outcome)
+    if blamed is not None:
+        turn.update(cause=blamed)
+        outcome, details, code = RunState.FAILED, describe(blamed), blamed.exit_code
         if ending.note:
             details = f"{details}\n{ending.note}"
     for rank, node in enumerate(turn.nodes):
         if node.state is NodeState.PENDING:
             turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None))
     turn.become(outcome, details, exit_code=code, finished_at=turn.now)
+
+
+def _blamed(turn: Turn, outcome: RunState) -> Failure | None:
+    failures = turn.run.failures
+    if outcome is RunState.SUCCEEDED:  # but for what it was to leave behind
+        return next((f for f in failures if f.reason is Reason.OUTPUT_LOST), None)
+    return cause.first(failures) if outcome is RunState.FAILED and failures else None
 
 
 def _suspend(turn: Turn, ending: Stopping) -> None:

@@ -18,7 +18,8 @@ from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
 
 _JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes")
 _SUMMARY = ", ".join(RunSummary.__struct_fields__)
-_COLUMNS = tuple(RunRecord.__struct_fields__)
+_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
+_WHOLE = "SELECT runs.*, plans.plan FROM runs JOIN plans ON plans.run_id = runs.id"
 # word for word the condition of the index `runs_alive`: SQLite does not use it for any other
 _LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
 _NODE_COLUMNS = ("rank", "grp", "replica", "idx", *NodeRecord.__struct_fields__[4:])
@@ -49,6 +50,7 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
             f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
             [_column(name, getattr(run, name)) for name in _COLUMNS],
         )
+        connection.execute("INSERT INTO plans VALUES (?, ?)", (run.id, json.dumps(run.plan)))
         _write_nodes(connection, run.id, nodes)
         _append_events(connection, run.id, [("run", {"state": run.state})], run.created_at)
     return run
@@ -56,7 +58,7 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
 
 def get(db: Database, run_id: str) -> RunRecord:
     """By its whole id. Raises NotFound."""
-    rows = db.read("SELECT * FROM runs WHERE id = ?", (run_id,))
+    rows = db.read(f"{_WHOLE} WHERE id = ?", (run_id,))
     if not rows:
         raise NotFound(f"no run with the id {run_id!r}")
     return _run(rows[0])
@@ -74,14 +76,14 @@ def find(db: Database, text: str) -> RunRecord:
     Raises NotFound, or InvalidInput if several ids begin so.
     """
     if text == "last":
-        newest = db.read("SELECT * FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
+        newest = db.read(f"{_WHOLE} ORDER BY created_at DESC, runs.rowid DESC LIMIT 1")
         if not newest:
             raise NotFound("there are no runs yet (`muster run` starts one)")
         return _run(newest[0])
     rows: list[Row] = []
     if lookup.typed(text):
         beginning = text.rpartition(".")[2] if text.startswith("ocid1.") else text
-        rows = db.read("SELECT * FROM runs WHERE name = ? OR id = ?", (text, text))
+        rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
         rows = rows or lookup.by_prefix(db, "runs", beginning)
     if not rows:
         recent = "SELECT name FROM runs ORDER BY created_at DESC LIMIT 200"
@@ -89,7 +91,7 @@ def find(db: Database, text: str) -> RunRecord:
         raise lookup.missing("run", text, names, "muster runs list")
     if len(rows) > 1:
         raise lookup.ambiguous("runs", text, rows)
-    return _run(rows[0])
+    return get(db, rows[0]["id"])
 
 
 def listing(
@@ -145,6 +147,10 @@ def save(
     """
     outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
     with db.transaction(durable=outcome) as connection:
+        changes = dict(changes)
+        if "plan" in changes:
+            plan = json.dumps(changes.pop("plan"))
+            connection.execute("UPDATE plans SET plan = ? WHERE run_id = ?", (plan, run_id))
         if changes:
             assignments = ", ".join(f"{name} = ?" for name in changes)
             cursor = connection.execute(
@@ -219,7 +225,8 @@ def _column(name: str, value: Any) -> Any:
 
 
 def _run(row: Row) -> RunRecord:
-    return RunRecord(**{k: json.loads(row[k]) if k in _JSON else row[k] for k in _COLUMNS})
+    names = RunRecord.__struct_fields__
+    return RunRecord(**{k: json.loads(row[k]) if k in _JSON else row[k] for k in names})
 
 
 def _node(row: Row) -> NodeRecord:

@@ -77,6 +77,13 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     # restarts, suspension and time to live
     """
+    CREATE TABLE plans (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        plan TEXT NOT NULL
+    );
+    INSERT INTO plans SELECT id, plan FROM runs;
+    -- a row is written anew as a whole with each step of its run: what is large has its own
+    ALTER TABLE runs DROP COLUMN plan;
     ALTER TABLE runs ADD COLUMN suspend_requested_at REAL;
     ALTER TABLE runs ADD COLUMN suspend_reason TEXT;
     ALTER TABLE runs ADD COLUMN expires_at REAL;
