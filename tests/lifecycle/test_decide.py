@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.lifecycle.decide import wake_at
-from muster.lifecycle.effects import Effect, KillNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import KillNodes, StartNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
-    Event,
     NodeEnded,
     NodeReady,
     NodeStarted,
@@ -20,7 +17,7 @@ from muster.lifecycle.events import (
     Tick,
 )
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Reason, RunStatus
+from muster.lifecycle.status import Reason
 from support.life import Life, begun, policy, refs
 
 
@@ -207,50 +204,3 @@ def test_lost_supervisor_of_a_canceling_run_leaves_it_canceled() -> None:
     life = begun(policy((1, 1, None))).up(0).tell(CancelRequested("enough"))
     life.tell(SupervisorLost("killed"))
     assert (life.status.state, life.status.details) == (RunState.CANCELED, "enough")
-
-
-EVENTS = st.one_of(
-    st.builds(NodeStarted, st.integers(0, 5)),
-    st.builds(NodeReady, st.integers(0, 5)),
-    st.builds(NodeEnded, st.integers(0, 5), st.sampled_from([0, 0, 0, 1, 143, None])),
-    st.just(CancelRequested("stop")),
-    st.just(Tick()),
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.sampled_from([(1, 6, None), (6, 1, 3), (3, 2, 0), (2, 3, 1)]),
-    st.lists(st.tuples(EVENTS, st.floats(0, 20)), max_size=60),
-)
-def test_whatever_happens(
-    group: tuple[int, int, int | None], story: list[tuple[Event, float]]
-) -> None:
-    """No story breaks a rule; and every story can be brought to an end."""
-    life = begun(policy(group))
-    told: list[Effect] = [*life.effects]
-    for event, wait in story:
-        before = life.status
-        life.tell(event, after=wait)
-        told += life.effects
-        check_step(before, life.status)
-    life.tell(CancelRequested("end of story"))
-    for rank in range(6):
-        life.end(rank, 137, signal=9)
-    assert life.status.state.terminal
-    for kind in (StopNodes, KillNodes):
-        ranks = [rank for effect in told if isinstance(effect, kind) for rank in effect.nodes]
-        assert len(ranks) == len(set(ranks)), "each node is told once"
-
-
-def check_step(before: RunStatus, after: RunStatus) -> None:
-    if before.state.terminal:
-        assert after is before
-    for old, new in zip(before.nodes, after.nodes, strict=True):
-        if old.state.ended:
-            assert new == old, "a node that ended stays ended"
-    if after.state.terminal:
-        assert all(node.state.ended for node in after.nodes), "nothing outlives its run"
-        assert after.finished_at is not None
-    if after.state is RunState.FAILED:
-        assert after.cause is not None

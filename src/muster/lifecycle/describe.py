@@ -23,7 +23,7 @@ def describe(failure: Failure) -> str:
             text = f"what {where} wrote is not where it belongs"
         case Reason.OUT_OF_MEMORY:
             text = f"{where} ran out of memory and was ended, exit code {failure.exit_code}"
-        case Reason.EXIT:
+        case _:
             text = f"{where} failed with exit code {failure.exit_code}"
             if failure.signal:
                 text += f" (signal {failure.signal})"

@@ -1,0 +1,30 @@
+"""Failures in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.lifecycle.describe import describe
+from muster.lifecycle.status import Failure, Reason
+
+WHO = "node-3 (group workers, rank 3)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "signal", "said"),
+    [
+        (Reason.EXIT, 3, 0, f"{WHO} failed with exit code 3"),
+        (Reason.EXIT, 137, 9, f"{WHO} failed with exit code 137 (signal 9)"),
+        (Reason.OUT_OF_MEMORY, 137, 9, f"{WHO} ran out of memory and was ended, exit code 137"),
+        (Reason.NOT_STARTED, None, 0, f"{WHO} could not be started"),
+        (Reason.NODE_LOST, None, 0, f"{WHO} was lost"),
+        (Reason.STARTUP_TIMEOUT, None, 0, f"{WHO} did not become ready"),
+        (Reason.DEADLINE, None, 0, f"{WHO} took too long"),
+        (Reason.HANG, None, 0, f"{WHO} hung and was ended"),
+        (Reason.OUTPUT_LOST, 1, 0, f"what {WHO} wrote is not where it belongs"),
+    ],
+)
+@pytest.mark.parametrize("message", ["", "first\nlast"])
+def test_describe(reason: Reason, code: int | None, signal: int, said: str, message: str) -> None:
+    failure = Failure(3, "workers", reason, code, signal, message, 0.0)
+    assert describe(failure) == said + (f":\n{message}" if message else "")

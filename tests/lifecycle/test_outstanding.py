@@ -1,0 +1,60 @@
+"""What whoever takes a run over carries out again."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.outstanding import effects
+from muster.lifecycle.policy import Checkpoint
+from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import NodeRef, NodeStatus, RunStatus
+from support.life import policy, refs
+
+N = NodeState
+SAVING = Checkpoint(10, 30)
+
+
+@pytest.mark.parametrize(
+    ("node", "meant"),
+    [
+        (NodeStatus(), None),
+        (NodeStatus(N.STARTING, 3), StartNodes(2, refs(1, incarnation=3))),
+        (NodeStatus(N.RUNNING), None),
+        (NodeStatus(N.READY), None),
+        (NodeStatus(N.STARTING, term_at=5.0), SignalNodes(refs(1), 10)),
+        (NodeStatus(N.READY, 3, term_at=5.0), SignalNodes(refs(1, incarnation=3), 10)),
+        (NodeStatus(N.STARTING, kill_at=5.0), StopNodes(refs(1))),
+        (NodeStatus(N.RUNNING, 3, kill_at=5.0, again=4), StopNodes(refs(1, incarnation=3))),
+        (NodeStatus(N.RUNNING, kill_at=5.0, killed=True), KillNodes(refs(1))),
+        (NodeStatus(N.SUCCEEDED), None),
+        (NodeStatus(N.FAILED, kill_at=5.0, killed=True), None),
+        (NodeStatus(N.STOPPED, kill_at=5.0), None),
+    ],
+)
+def test_what_each_node_was_in_the_middle_of(node: NodeStatus, meant: Effect | None) -> None:
+    status = RunStatus((NodeStatus(N.READY), node), attempt=2)
+    made = effects(policy((1, 2, None), checkpoint=SAVING), status)
+    assert made == (() if meant is None else (meant,))
+
+
+def test_all_at_once_in_the_order_it_was_meant() -> None:
+    nodes = (
+        NodeStatus(N.RUNNING, kill_at=5.0, killed=True),
+        NodeStatus(N.RUNNING, kill_at=5.0),
+        NodeStatus(N.RUNNING, term_at=5.0),
+        NodeStatus(N.STARTING, 1),
+        NodeStatus(N.STARTING),
+        NodeStatus(N.RUNNING, term_at=5.0),
+    )
+    assert effects(policy((1, 6, None), checkpoint=SAVING), RunStatus(nodes)) == (
+        StartNodes(0, (NodeRef(3, 1), NodeRef(4, 0))),
+        SignalNodes(refs(2, 5), 10),
+        StopNodes(refs(1)),
+        KillNodes(refs(0)),
+    )
+
+
+def test_without_a_checkpoint_there_is_nothing_to_say_save_with() -> None:
+    status = RunStatus((NodeStatus(N.RUNNING, term_at=5.0),))
+    assert effects(policy((1, 1, None)), status) == ()
