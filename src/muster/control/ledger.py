@@ -58,7 +58,7 @@ class StoreLedger:
     ) -> None:
         """See `Ledger.record`."""
         changes = run_changes(after)
-        if after.state is RunState.SUSPENDED:  # the wish is fulfilled
+        if RunState.SUSPENDED in (before.state, after.state):  # the wish is, or was, fulfilled
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         if after.state.terminal and self._plan.ttl_after_finished is not None:
             changes["expires_at"] = now + self._plan.ttl_after_finished

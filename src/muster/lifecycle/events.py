@@ -8,7 +8,7 @@ from muster.lifecycle.status import Reason
 
 
 class RunBegan(Struct, frozen=True):
-    """A controller took the run up for the first time since it was accepted or resumed."""
+    """A controller took the run up: it was accepted or resumed, or its last one is gone."""
 
 
 class NodeStarted(Struct, frozen=True):
