@@ -64,7 +64,7 @@ class MemoryBook:
         """See `Ledger.record`."""
         changes = run_changes(after)
         self._lifecycle = msgspec.json.encode(changes.pop("lifecycle"))
-        if after.state is RunState.SUSPENDED:
+        if RunState.SUSPENDED in (before.state, after.state):
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         self._run = replace(self._run, **changes)
         for node in changed_nodes(self._plan, before, after):

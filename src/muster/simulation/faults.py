@@ -113,10 +113,12 @@ class Asked(Fault, frozen=True):
 
 
 class AskedMeanwhile(Fault, frozen=True):
-    """The same, after a controller has decided a step and just before it is recorded."""
+    """The same, by one who looks at the run just before a step is recorded. late: and whose wish
+    is recorded just after it."""
 
     step: int
     what: Literal["cancel", "suspend"]
+    late: bool = False
 
 
 AnyFault = (

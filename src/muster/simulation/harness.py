@@ -39,7 +39,7 @@ from muster.simulation.wire import Wire, WiredSession
 EPOCH = 1_000_000_000.0
 #: Seconds after the last fault within which a run has to have ended, whatever its policy is.
 _PATIENCE = 200_000.0
-_STEPS = 4000
+_LOOKS = 10_000
 #: As in `control.recover`: so many supervisors lost in a row with nothing started are enough.
 _HOPELESS = 3
 
@@ -78,6 +78,7 @@ class Simulation:
         self.story = Story(case.seed, case.policy, case.plan, case.settled, [])
         self.book = opening(plan_of(case.seed, case.policy), EPOCH, case.suspended)
         self.steps = 0
+        self._looks = 0
         self.session: WiredSession | None = None
         self._jump = 0.0
         self._lives = 0
@@ -196,16 +197,19 @@ class Simulation:
 
     def bounded(self) -> None:
         """Raises Endless."""
-        if self.steps > _STEPS:
-            raise Endless(f"goes on and on: {_STEPS} steps")
+        self._looks += 1
+        if self._looks > _LOOKS:
+            raise Endless(f"goes on and on: {self.steps} steps")
         if self.agenda.now > self.case.settled + _PATIENCE:
             raise Endless(f"has not ended {_PATIENCE:g} s after the last fault")
 
     # --- people
 
-    def ask(self, what: Literal["cancel", "suspend", "resume"]) -> None:
-        """What `muster.service` does for a person."""
-        state = self.book.state()
+    def ask(
+        self, what: Literal["cancel", "suspend", "resume"], looked: RunState | None = None
+    ) -> None:
+        """What `muster.service` does for a person. looked: the state they have seen."""
+        state = looked or self.book.state()
         if what == "resume":
             if state is RunState.SUSPENDED and self.session is None:
                 self.note("resumed")

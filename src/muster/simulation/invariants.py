@@ -19,6 +19,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     recorded.states_follow_each_other,
     recorded.the_outcome_is_true,
     recorded.a_cancel_is_final,
+    recorded.each_pause_is_asked_for,
     recorded.the_suspended_have_nothing,
     recorded.successes_survive_suspension,
     recorded.nodes_only_go_on,

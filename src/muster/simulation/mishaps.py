@@ -92,7 +92,9 @@ def _asked(dice: Random, nodes: int) -> AnyFault:
 
 
 def _asked_meanwhile(dice: Random, nodes: int) -> AnyFault:
-    return AskedMeanwhile(dice.randrange(_STEPS), dice.choice(("cancel", "suspend")))
+    return AskedMeanwhile(
+        dice.randrange(_STEPS), dice.choice(("cancel", "suspend")), dice.random() < 0.5
+    )
 
 
 _KINDS: tuple[Callable[[Random, int], AnyFault], ...] = (

@@ -8,10 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from muster.lifecycle.effects import StartNodes
 from muster.lifecycle.policy import GroupPolicy, Policy
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeRef, Reason, RunStatus
+from muster.lifecycle.status import Reason, RunStatus
 from muster.simulation.story import Step
 from muster.simulation.view import Restart, View
 
@@ -109,8 +108,7 @@ def waits_grow(view: View) -> Iterator[str]:
 
 
 def no_deadline_is_missed(view: View) -> Iterator[str]:
-    """After a step nothing is overdue that nothing was done about, and there is an alarm for
-    whatever is due next."""
+    """After each step there is an alarm for whatever is due next."""
     for step in view.steps:
         after = step.after
         if after.state.terminal or after.state is RunState.SUSPENDED:
@@ -118,9 +116,7 @@ def no_deadline_is_missed(view: View) -> Iterator[str]:
         due = min(_due(view.policy, after), default=None)
         if due is None:
             continue
-        if due < step.now:
-            yield f"step {step.number}: overdue since {step.now - due:g} s"
-        elif after.alarm is None or after.alarm > due:
+        if after.alarm is None or after.alarm > due:
             yield f"step {step.number}: due at {due}, alarm at {after.alarm}"
 
 
@@ -184,23 +180,17 @@ def _early(view: View, step: Step, data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _first(view: View, step: Step, ranks: range | list[int], *, runs: bool = False) -> float | None:
-    """When the first of the present attempt's lives of these ranks was handed over, or ran."""
-    began = []
+    """When the first of these ranks' lives was asked for; or, of all lives of the present attempt,
+    ran."""
+    began: list[float] = []
     for act, effect in view.starts:
         if effect.attempt != step.before.attempt or act.at > step.at:
             continue
-        for ref in _present(effect, ranks, None if runs else step.before):
-            seen = view.lives.get(ref)
-            times = [] if seen is None else seen.runs if runs else seen.handed
-            began += [at for at in times if at <= step.at]
+        for ref in effect.nodes:
+            if ref.rank not in ranks:
+                continue
+            if runs and ref in view.lives:
+                began += [at for at in view.lives[ref].runs if at <= step.at]
+            elif not runs and step.before.nodes[ref.rank].incarnation == ref.incarnation:
+                began.append(act.at)
     return min(began, default=None)
-
-
-def _present(
-    effect: StartNodes, ranks: range | list[int], status: RunStatus | None
-) -> Iterator[NodeRef]:
-    for ref in effect.nodes:
-        if ref.rank in ranks and (
-            status is None or status.nodes[ref.rank].incarnation == ref.incarnation
-        ):
-            yield ref

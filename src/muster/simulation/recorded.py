@@ -24,8 +24,8 @@ def a_run_comes_to_rest(view: View) -> Iterator[str]:
     story = view.story
     if story.verdict not in ("ended", "suspended"):
         yield story.verdict
-    elif story.verdict == "suspended" and any(story.asked):
-        yield f"suspended, while this is asked: {' '.join(filter(None, story.asked))}"
+    elif story.verdict == "suspended" and story.asked[0]:
+        yield f"suspended, while this is asked: {story.asked[0]}"
 
 
 def the_end_is_the_end(view: View) -> Iterator[str]:
@@ -164,6 +164,18 @@ def _steps_after(view: View, note: Note) -> list[Step]:
     return [line for line in view.story.lines[place:] if isinstance(line, Step)]
 
 
+def each_pause_is_asked_for(view: View) -> Iterator[str]:
+    """A run is suspended only because somebody asked for it since it was last resumed."""
+    asked = False
+    for line in view.story.lines:
+        if isinstance(line, Note) and line.kind == "suspend asked":
+            asked = True
+        elif isinstance(line, Step):
+            if line.after.state is RunState.SUSPENDED and not asked:
+                yield f"step {line.number}: nobody asked for it"
+            asked = asked and line.before.state is not RunState.SUSPENDED
+
+
 def the_suspended_have_nothing(view: View) -> Iterator[str]:
     """A suspended run has whole replicas that have succeeded, and nothing else: each other node
     waits to begin."""
@@ -249,18 +261,14 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
     if cause is None:
         yield f"without a cause: {final.details}"
         return
+    if cause.reason in (Reason.DEADLINE, Reason.STARTUP_TIMEOUT):
+        return  # found by Muster; see `deadlines_are_not_early`
+    if cause.reason is Reason.NODE_LOST and cause.message == "its supervisor died":
+        return
     seen = view.lives.get(NodeRef(cause.rank, cause.incarnation))
-    if seen is None:
-        yield f"its cause never lived: {cause}"
-    elif cause.reason in (Reason.DEADLINE, Reason.STARTUP_TIMEOUT):
-        return  # found by Muster, and see `deadlines_are_not_early`
-    elif seen.end is None or (cause.reason, cause.exit_code) != (
-        seen.end.reason,
-        seen.end.exit_code,
-    ):
-        lost = cause.reason is Reason.NODE_LOST and cause.message == "its supervisor died"
-        if not lost:
-            yield f"its cause was {cause}, what happened {seen.end}"
+    end = None if seen is None else seen.end
+    if end is None or (cause.reason, cause.exit_code) != (end.reason, end.exit_code):
+        yield f"its cause was {cause}, what happened {end}"
 
 
 #: What a run fails of when it has lost nothing it needs, but has nothing left to succeed with.

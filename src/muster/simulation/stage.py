@@ -73,19 +73,27 @@ class StagedLedger:
         """See `Ledger.record`."""
         simulation = self._simulation
         self.die(Moment.BEFORE_RECORD)
-        for wish in [f for f in self._asked if simulation.steps >= f.step]:
+        wishes = [f for f in self._asked if simulation.steps >= f.step]
+        looked = self._book.state()
+        for wish in wishes:
             self._asked.remove(wish)
-            simulation.note("asked meanwhile")
-            simulation.ask(wish.what)
+            if not wish.late:
+                simulation.note("asked meanwhile")
+                simulation.ask(wish.what)
         for busy in self._busy:
             if simulation.steps >= busy[0] and busy[1]:
                 busy[1] -= 1
                 simulation.note("store busy")
+                self._asked += [wish for wish in wishes if wish.late]
                 raise StoreBusy("simulated")
         self._book.record(before, after, entries, now)
         self.fresh, self.acts = True, 0
         at = simulation.agenda.now
         simulation.recorded(Step(at, now, 0, self._by, before, after, entries))
+        for wish in wishes:
+            if wish.late:
+                simulation.note("asked meanwhile, late")
+                simulation.ask(wish.what, looked)
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
