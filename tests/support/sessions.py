@@ -122,6 +122,7 @@ class Session:
             if event["event"] == kind:
                 assert event["rank"] not in found, "told twice"
                 found[event["rank"]] = event
+            assert event["event"] in (kind, "NodeStarted", "NodeReady"), event
         return found
 
     def ended(self, *ranks: int, life: int = 0) -> dict[int, Event]:
@@ -173,7 +174,8 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
     """One group, `workers`, of so many nodes that run a shell command."""
     run_id = f"t{os.urandom(5).hex()}"
     network = more.pop("network", "shared")
-    base = "10.77.0" if network == "isolated" else f"127.{os.urandom(1)[0] | 1}.9"
+    mine = os.urandom(2)
+    base = "10.77.0" if network == "isolated" else f"127.{mine[0] | 1}.{mine[1]}"
     group = GroupPlan(
         name="workers",
         first_rank=0,
