@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _set(data: Any, path: str, value: Any) -> None:
     steps: list[Any] = [
         int(number) if number else name for name, number in re.findall(r"([\w-]+)|\[(\d+)\]", path)
     ]
-    for step, following in zip(steps, steps[1:], strict=False):
+    for step, following in pairwise(steps):
         if isinstance(step, str) and step not in data:
             data[step] = [] if isinstance(following, int) else {}
         elif isinstance(step, int) and step == len(data):

@@ -22,7 +22,6 @@ _FIELDS = {
     "address": "status.podIP",
     "hostname": "metadata.name",
     "run.id": f"metadata.labels['{JOBSET}jobset-uid']",
-    "run.name": f"metadata.labels['{JOBSET}jobset-name']",
 }
 _WHOLE = {f"${{{name}}}": path for name, path in _FIELDS.items()} | {
     "${run.id}-${rank}": "metadata.uid"
@@ -43,19 +42,24 @@ def escaped(text: str, names: Names[str]) -> str:
 
 
 def variables(
-    group: NodeGroup, path: str, *, only_one: bool
+    group: NodeGroup, path: str, *, jobset: str, only_one: bool
 ) -> tuple[list[dict[str, Any]], list[Loss]]:
-    """A container's `env`. only_one: the group's nodes are all nodes, so ranks are indices."""
+    """A container's `env`. jobset: its name, which is that of every run of it. only_one: the
+    group's nodes are all nodes, so ranks are indices.
+    """
     names = {*group.env, *group.node_env, INDEX}
     losses: list[Loss] = []
     helpers: dict[str, str] = {}
     own = []
     for name, said in group.node_env.items():
-        template = said
+        template = said.replace("${run.name}", jobset)
+        if template != said:
+            why = "is the JobSet's name there, the same for every run"
+            losses.append(Loss(f"{path}.node_env.{name}", why))
         if (name, template) == (INDEX, "${index}"):
             continue  # Jobs give it themselves
         if only_one and "${run.id}-${rank}" not in template:
-            template = said.replace("${rank}", "${index}")
+            template = template.replace("${rank}", "${index}")
         if template in _WHOLE:
             own.append(_told(name, _WHOLE[template]))
         elif missing := [f for f in PLACEHOLDER.findall(template) if f not in _FIELDS]:
@@ -65,9 +69,6 @@ def variables(
         else:
             helpers |= {GIVEN[fact]: fact for fact in PLACEHOLDER.findall(template)}
             own.append({"name": name, "value": _composed(template, names)})
-        if "${run.name}" in template:
-            why = "is the JobSet's name there, the same for every run"
-            losses.append(Loss(f"{path}.node_env.{name}", why))
     plain = [{"name": n, "value": escaped(v, names)} for n, v in group.env.items()]
     first = [_told(name, _FIELDS[fact]) for name, fact in helpers.items()]
     return [*first, *plain, *own], losses

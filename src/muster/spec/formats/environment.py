@@ -25,7 +25,6 @@ GIVEN = {
     "address": "MUSTER_NODE_ADDRESS",
     "hostname": "MUSTER_HOSTNAME",
     "run.id": "MUSTER_RUN_ID",
-    "run.name": "MUSTER_RUN_NAME",
 }
 _GIVEN = {(name, f"${{{fact}}}") for fact, name in GIVEN.items() if fact != "hostname"}
 

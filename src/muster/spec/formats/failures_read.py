@@ -225,7 +225,8 @@ def _by_reason(
 
 def _rest(group: str, split: Split, make: _Make) -> Iterator[FailureRule]:
     """What of a group's failures its pod failure policy says nothing about."""
-    codes = tuple(code for code in ALL_CODES if code not in split.failed)
+    taken_codes = {*split.failed, *split.ignored}
+    codes = tuple(code for code in ALL_CODES if code not in taken_codes)
     if codes and split.failed:
         yield make(f".limit.{group}", (group,), reasons=CODES, exit_codes=codes)
     taken = {*(CODES if split.failed else ()), *(LOST if split.failed_lost else ())}

@@ -40,6 +40,7 @@ class Written:
         self.losses: list[Loss] = []
         self.pods: dict[str, list[dict[str, Any]]] = {}
         self._groups = [group.name for group in spec.node_groups]
+        self._retried = {group.name for group in spec.node_groups if group.retries}
         rules = [r for r in spec.failure.rules if r.name != WHOLE_DEADLINE]
         own = [rule for rule in rules if not self._ignored(rule)]
         policy = replace(spec.failure, rules=())
@@ -65,6 +66,11 @@ class Written:
         elif policy.strategy == "in_place":
             why = "needs JobSet's gate InPlaceRestart, and the agent's image and service account"
             self.losses.append(Loss("failure.strategy", why))
+            if policy.rules:
+                why = (
+                    "are asked there when a Job as a whole has failed, not about a restart in place"
+                )
+                self.losses.append(Loss("failure.rules", why))
 
     def _default(self, action: str) -> list[dict[str, Any]]:
         """What is done where no rule fits. JobSet: restarts everything."""
@@ -80,6 +86,8 @@ class Written:
         name = rule.groups[0] if len(rule.groups) == 1 else ""
         plain = rule.action == "restart_node" and not rule.count and rule.max_restarts is None
         if not (name and plain and not rule.messages and not rule.signals):
+            return False
+        if name in self._retried:
             return False
         if rule.exit_codes and rule.reasons == CODES:
             self._pods(name).append({"action": "Ignore", "onExitCodes": _codes(rule.exit_codes)})
@@ -107,9 +115,9 @@ class Written:
             what = "signals" if first.signals else "a limit of its own"
             self.losses.append(Loss(_path(first), f"is left out: no rule has {what} there"))
             return None
-        reasons = [self._reasons(rule, alone=len(bundle) == 1) for rule in bundle]
+        reasons = [self._reasons(rule, bundle) for rule in bundle]
         if None in reasons:
-            why = "is left out: Jobs fail of deadlines, exit codes and lost nodes, or of anything"
+            why = "is left out: no rule is about that there, or only one that comes before retries"
             self.losses.append(Loss(_path(first), why))
             return None
         made: dict[str, Any] = {"action": action}
@@ -127,7 +135,7 @@ class Written:
             self.losses.append(Loss(f"{_path(first)}.messages", why))
         return made
 
-    def _reasons(self, rule: FailureRule, *, alone: bool) -> tuple[str, ...] | None:
+    def _reasons(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> tuple[str, ...] | None:
         """Why Jobs fail that the rule is about; None if they cannot say."""
         name = (rule.name or "").partition(".")[2]
         if not rule.exit_codes and not rule.reasons:
@@ -137,11 +145,11 @@ class Written:
         if not rule.exit_codes and set(rule.reasons) == set(LIMIT):
             both = ("BackoffLimitExceeded", "PodFailurePolicy")
             return both if name == "pods.limit" else both[:1]
-        if name.startswith("limit.") and len(rule.groups) == 1 and self._rest(rule):
+        if name.startswith("limit.") and len(rule.groups) == 1 and self._rest(rule, bundle):
             return ("BackoffLimitExceeded",)
-        return ("PodFailurePolicy",) if self._by_pods(rule, alone=alone) else None
+        return ("PodFailurePolicy",) if self._by_pods(rule, alone=len(bundle) == 1) else None
 
-    def _rest(self, rule: FailureRule) -> bool:
+    def _rest(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> bool:
         """Have the group's Jobs fail at once of what the rule is not about: `failures_read`
         made it of what was left."""
         if rule.exit_codes and rule.reasons == CODES:
@@ -151,6 +159,10 @@ class Written:
         missing = set(LIMIT) - set(rule.reasons)
         if rule.exit_codes or not missing <= {*CODES, *LOST}:
             return False
+        if missing >= set(CODES) and not any(
+            other.exit_codes and other.groups == rule.groups for other in bundle
+        ):
+            self._fail_at_once(rule.groups[0], onExitCodes=_codes(ALL_CODES))
         if missing >= set(LOST):
             self._fail_at_once(rule.groups[0], onPodConditions=[_disruption()])
         return True
@@ -169,6 +181,8 @@ class Written:
         else:
             return False
         groups = rule.groups or self._groups
+        if self._retried & set(groups):
+            return False  # which are used up here before any rule is asked, and there after
         others = [p for g in groups for p in self._pods(g) if p["action"] == "FailJob"]
         if any(other != {"action": "FailJob", **what} for other in others) and alone:
             return False  # the JobSet could not tell the two apart

@@ -165,6 +165,9 @@ def _note_spec(jobset: JobSet, notes: Notes) -> None:
         notes.add("publishNotReadyAddresses", "is not used: names always resolve")
     policy = spec.failure_policy
     if policy is not None and policy.restart_strategy == "InPlaceRestart":
+        if policy.rules:
+            why = "decide about every failure; JobSet asks them when a Job as a whole has failed"
+            notes.add("the rules of an InPlaceRestart", why)
         agents = any("in-place restart agent" in line for line in notes.lines())
         if not agents:
             why = "needs no agent here; on Kubernetes, nothing would restart without one"

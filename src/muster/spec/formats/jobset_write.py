@@ -14,6 +14,7 @@ from muster.spec.formats.failures_write import Written
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_read import DESCRIPTION
 from muster.spec.formats.losses import Loss
+from muster.spec.formats.pods import hostname_template
 from muster.spec.formats.pods_write import Whole, replicated_job
 from muster.spec.formats.volumes_write import Volumes, as_label
 from muster.spec.models import JobSpec, NodeGroup, RunOverrides
@@ -23,6 +24,17 @@ _LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 _MOST_PARENTS = 5
 _DEFAULT = JobSpec()
+#: What no JobSet can say, where it is not the default.
+_WHYS = {
+    "framework": "nobody sets MASTER_ADDR, RANK and the like there; the command has to",
+    "processes_per_node": "a pod runs one program; the command has to start more",
+    "network": "is the cluster's: each pod has an address, and its ports",
+    "max_runtime": "nothing is canceled there; attempt_timeout is said as a deadline",
+    "attempt_timeout": "needs a JobSet that has activeDeadlineSeconds (KEP-1186)",
+    "checkpoint": "pods get SIGTERM, and terminationGracePeriodSeconds to save",
+    "keep_attempts": "logs of earlier pods are kept by nobody",
+    "logging": "what becomes of output is the cluster's affair",
+}
 
 
 class JobSetFile(Struct, frozen=True):
@@ -74,7 +86,7 @@ def _body(
         made["ttlSecondsAfterFinished"] = math.ceil(spec.ttl_after_finished)
     if spec.attempt_timeout is not None:
         made["activeDeadlineSeconds"] = math.ceil(spec.attempt_timeout)
-    if spec.subdomain is None and all(group.hostname for group in spec.node_groups):
+    if spec.subdomain is None and _as_jobset_does(spec, name):
         made["network"] = {"enableDNSHostnames": False}
     elif spec.subdomain not in (None, name):
         made["network"] = {"subdomain": spec.subdomain}
@@ -89,6 +101,12 @@ def _body(
     if claims:
         made["volumeClaimPolicies"] = claims
     return made
+
+
+def _as_jobset_does(spec: JobSpec, name: str) -> bool:
+    """Whether nodes are called as pods are: then a subdomain was left out on purpose."""
+    groups = spec.node_groups
+    return all(group.hostname == hostname_template(name, group.name) for group in groups)
 
 
 def _success(spec: JobSpec) -> dict[str, Any] | None:
@@ -125,32 +143,17 @@ def _moved(spec: JobSpec, before: JobSpec) -> Iterator[Loss]:
 
 
 def _unsaid(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
-    differs = {
-        field: getattr(spec, field) != getattr(_DEFAULT, field)
-        for field in ("framework", "processes_per_node", "max_runtime", "logging", "checkpoint")
-    }
-    whys = {
-        "framework": "nobody sets MASTER_ADDR, RANK and the like there; the command has to",
-        "processes_per_node": "a pod runs one program; the command has to start more",
-        "max_runtime": "nothing is canceled there; attempt_timeout is said as a deadline",
-        "logging": "what becomes of output is the cluster's affair",
-        "checkpoint": "pods get SIGTERM, and terminationGracePeriodSeconds to save",
-    }
+    for field, why in _WHYS.items():
+        if getattr(spec, field) != getattr(_DEFAULT, field):
+            yield Loss(field, why)
     if name != spec.name:
         yield Loss("name", f"is {name} there")
-    for field, why in whys.items():
-        if differs[field]:
-            yield Loss(field, why)
     if job.artifact is not None:
         yield Loss("artifact", "has to be in the image")
-    if spec.network is not None:
-        yield Loss("network", "is the cluster's: each pod has an address, and its ports")
-    if spec.keep_attempts is not None:
-        yield Loss("keep_attempts", "logs of earlier pods are kept by nobody")
+    if spec.subdomain is None and not _as_jobset_does(spec, name):
+        yield Loss("subdomain", f"is {name} there: without one, names would not resolve")
     if spec.success.others == "wait":
         yield Loss("success.others", "what still runs then is ended there")
-    if spec.attempt_timeout is not None:
-        yield Loss("attempt_timeout", "needs a JobSet that has activeDeadlineSeconds (KEP-1186)")
     for field in ("grace_period", "ttl_after_finished"):
         value = getattr(spec, field)
         if value is not None and value != int(value):

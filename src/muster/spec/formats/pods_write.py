@@ -64,7 +64,7 @@ def replicated_job(
 
 def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], list[Loss]]:
     only_one = len(whole.spec.node_groups) == 1 and group.replicas == 1
-    env, losses = variables(group, path, only_one=only_one)
+    env, losses = variables(group, path, jobset=whole.name, only_one=only_one)
     names = {*group.env, *group.node_env, INDEX}
     container: dict[str, Any] = {"name": group.name}
     if group.image is not None:

@@ -83,9 +83,11 @@ def _kind(source: str) -> dict[str, Any] | None:
         return {"emptyDir": {}}
     if source.startswith(KEPT):
         return {"persistentVolumeClaim": {"claimName": source.removeprefix(KEPT)}}
+    if "://" in source and not source.startswith("nfs://"):
+        return None
     if match := _EXPORT.fullmatch(source):
         return {"nfs": {"server": match[1] or match[3], "path": match[2] or match[4]}}
-    return None if "://" in source else {"hostPath": {"path": source}}
+    return {"hostPath": {"path": source}}
 
 
 def _called(mount: Mount) -> str:
