@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster.lifecycle.cause import consequences, echo, first
+from muster.lifecycle.cause import complaint, consequences, echo, first
 from muster.lifecycle.status import Failure, Reason
+from support.life import policy, running
 
 
 def failed(
@@ -118,3 +119,38 @@ NOTED = failed(3, "boom", at=9, raised_at=1.5)
 def test_first(failures: list[Failure], cause: Failure) -> None:
     assert first(failures) == cause
     assert consequences(failures, failures[0]) == tuple(failures[1:])
+
+
+SLOW = "Traceback (most recent call last):\n  File ...\nValueError: bad batch"
+FAST = "Traceback (most recent call last):\n  ...\nConnectionResetError: [Errno 104] reset by peer"
+
+
+def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
+    """Its connections break first, it ends last, and of our signal; its traceback tells on it."""
+    life = running(policy((1, 3, None)))
+    life.tell(life.ended(0, 1, message=FAST))
+    assert life.status.cause is not None
+    assert life.status.cause.rank == 0, "as far as anybody knows"
+    life.end(2, 143, signal=15, message=SLOW).end(1, 143, signal=15, message="a warning")
+    assert life.status.cause.rank == 2
+    assert life.status.details.endswith("ValueError: bad batch")
+    assert [f.rank for f in life.status.failures] == [0, 2], "node 1 only did as it was told"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("", ""),
+        ("one\ntwo", "two"),
+        (SLOW, "ValueError: bad batch"),
+        (f"{SLOW}\nterminate called without an active exception", "ValueError: bad batch"),
+        (f"{FAST}\n\nDuring handling ...\n\n{SLOW}", "ValueError: bad batch"),
+        (
+            "[rank2]: Traceback (most recent call last):\n[rank2]:   x\n[rank2]: OSError: gone",
+            "OSError: gone",
+        ),
+        ("Traceback (most recent call last):\n  cut off", "  cut off"),
+    ],
+)
+def test_what_it_complains_of(message: str, line: str) -> None:
+    assert complaint(message) == line

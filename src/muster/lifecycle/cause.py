@@ -12,15 +12,19 @@ from collections.abc import Sequence
 
 from muster.lifecycle.status import Failure, Reason
 
-#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI.
-_BROKEN_CONNECTION = re.compile(
+#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
+#: and when they were told to end.
+_ECHO = re.compile(
     r"connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
     r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
     r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
     r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
-    r"|RemoteError|StoreTimeout|heartbeat",
+    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM",
     re.IGNORECASE,
 )
+_TRACEBACK = "Traceback (most recent call last):"
+#: What some launchers put before each line.
+_PREFIX = re.compile(r"^\[[\w ]+\]:? ?")
 #: Reasons that no peer can bring about.
 _OWN = (Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST)
 
@@ -48,10 +52,24 @@ def echo(failure: Failure) -> bool:
     """Whether it looks like the consequence of another node's failure."""
     if failure.reason in _OWN:
         return False
-    if failure.reason is Reason.EXIT and failure.signal in (signal.SIGPIPE, signal.SIGTERM):
+    ended_by = failure.signal if failure.reason is Reason.EXIT else 0
+    if ended_by in (signal.SIGPIPE, signal.SIGTERM) and not raised(failure.message):
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
         return True  # who waits for a peer that has gone looks just like this
-    # the last line is what it failed of; those before it only tell how it got there
-    last = failure.message.strip().rpartition("\n")[2]
-    return _BROKEN_CONNECTION.search(last) is not None
+    return _ECHO.search(complaint(failure.message)) is not None
+
+
+def raised(message: str) -> bool:
+    """Whether its program ended of an exception."""
+    return _TRACEBACK in message
+
+
+def complaint(message: str) -> str:
+    """The line that says what it failed of: the exception of the last Python traceback, whatever
+    was said while the interpreter came down; else the last line."""
+    lines = [_PREFIX.sub("", line) for line in message.strip().splitlines()] or [""]
+    if _TRACEBACK not in lines:
+        return lines[-1]
+    after = lines[len(lines) - lines[::-1].index(_TRACEBACK) :]
+    return next((line for line in after if not line.startswith(" ")), lines[-1])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from muster.lifecycle import cause
 from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted, RunBegan
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason
@@ -89,7 +90,8 @@ def _failed(node: NodeStatus, event: NodeEnded) -> bool:
     if event.exit_code == 0:
         return False
     number = event.signal or (event.exit_code or 0) - 128
-    return not (node.leaving and number in _OURS)
+    # one that had failed already, and was still coming down when it was told to end, says so
+    return not (node.leaving and number in _OURS) or cause.raised(event.message)
 
 
 def _ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:
