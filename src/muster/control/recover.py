@@ -90,6 +90,7 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     if RunState(record.state).terminal:
         return False
     # imported here: every command looks for such runs, hardly any finds one
+    from muster.control.clock import SteadyClock
     from muster.control.ledger import StoreLedger
     from muster.engines.local import cgroups
     from muster.engines.local.begun import begun
@@ -104,11 +105,12 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     told: list[Event] = [*ledger.requests()]
-    if not refs and events.count(db, run_id, "supervisor_lost") >= _HOPELESS:
+    had_begun = begun(folder, refs)
+    if not had_begun and events.count(db, run_id, "supervisor_lost") >= _HOPELESS:
         told.append(RunBroken(why))
     else:
-        told.append(SupervisorLost(why, begun(folder, refs)))
-    now = time.time()
+        told.append(SupervisorLost(why, had_begun))
+    now = SteadyClock(events.last_time(db, run_id)).now()
     decision = decide(plan.policy, before, told, now)
     ledger.record(before, decision.status, decision.entries, now)
     return True
@@ -119,6 +121,7 @@ def record_broken(db: Database, run_id: str, why: str) -> None:
     record = runs.get(db, run_id)
     if RunState(record.state).terminal:
         return
+    from muster.control.clock import SteadyClock
     from muster.control.ledger import StoreLedger
     from muster.engines.local import cgroups
     from muster.lifecycle.decide import decide
@@ -128,7 +131,7 @@ def record_broken(db: Database, run_id: str, why: str) -> None:
     cgroups.sweep(run_id)
     plan = RunPlan.from_json(record.plan)
     ledger = StoreLedger(db, plan)
-    before, now = ledger.load(), time.time()
+    before, now = ledger.load(), SteadyClock(events.last_time(db, run_id)).now()
     decision = decide(plan.policy, before, [*ledger.requests(), RunBroken(why)], now)
     ledger.record(before, decision.status, decision.entries, now)
 

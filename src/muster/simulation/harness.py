@@ -164,8 +164,10 @@ class Simulation:
         lost: Event = SupervisorLost("its supervisor died", begun)
         if fault.aftermath == "die_unknown":
             lost = SupervisorLost("its supervisor died")
-        elif fault.aftermath == "broken" or (not refs and self._hopeless()):
+        elif fault.aftermath == "broken":
             lost = RunBroken("its supervisor broke")
+        if fault.aftermath == "die" and not begun and self._hopeless():
+            lost = RunBroken("its supervisors never last")
         self._settle([*self.book.requests(), lost], "recovery")
 
     def _hopeless(self) -> bool:

@@ -255,7 +255,7 @@ def _succeeded(view: View, final: RunStatus, rank: int) -> bool:
 
 
 def _cause(view: View, final: RunStatus) -> Iterator[str]:
-    if final.details in ("its supervisor broke", _NOTHING_LEFT):
+    if final.details in ("its supervisor broke", "its supervisors never last", _NOTHING_LEFT):
         return
     cause = final.cause
     if cause is None:
