@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 
 from muster.control import lease
+from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
+from muster.control.watch import wait_for_process
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import Request
@@ -15,14 +16,20 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
-from muster.store import runs
+from muster.store import events, runs
 from muster.store.database import Database
+
+_LAST_MOMENT = 5.0  # seconds
 
 
 def hold(folder: RunDir, name: str) -> int:
     """Take the lease of a run that nobody drives. Raises InvalidInput if somebody does."""
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     held = lease.acquire(folder.lease)
+    if held is None:
+        # a supervisor lets go of the run's life, for which others wait, a moment before its lease
+        wait_for_process(lease.holder(folder.lease) or 0, _LAST_MOMENT)
+        held = lease.acquire(folder.lease)
     if held is None:
         raise InvalidInput(Problem("", f"{name} is being resumed or canceled already"))
     return held
@@ -32,7 +39,7 @@ def tell(db: Database, folder: RunDir, run_id: str, asked: Sequence[Request]) ->
     """Have a run take requests in, under its lease; what is to be done is left to a supervisor."""
     plan = RunPlan.from_json(runs.get(db, run_id).plan)
     ledger = StoreLedger(db, plan, folder.pulse)
-    before, now = ledger.load(), time.time()
+    before, now = ledger.load(), SteadyClock(events.last_time(db, run_id)).now()
     decision = decide(plan.policy, before, asked, now)
     ledger.record(before, decision.status, decision.entries, now)
     return decision.status

@@ -48,7 +48,7 @@ class Session(Protocol):
         ...
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
-        """Send a signal to the nodes' processes."""
+        """Send a signal to the nodes' programs, and not to what those have started."""
         ...
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:

@@ -203,10 +203,10 @@ class Life:
     # --- ending
 
     def _signal(self, number: int) -> None:
-        """To the process groups, as SIGTERM: the program may be below a shell, which dies of what
-        it does not catch unless it was told to `exec` the program."""
+        """To the programs themselves and not to what they have started: a data loader's worker
+        that does not know the signal would die of it, and the saving with it."""
         for pid in self._running:
-            processes.signal_group(pid, number)
+            os.kill(pid, number)  # not reaped yet, so the number is still its own
         if self._silence is not None:
             self._silence.renew(time.monotonic())  # who saves has no time to write
 
