@@ -14,6 +14,8 @@ import os
 import stat
 from typing import Any, NamedTuple
 
+from muster.node.last_words import TRACEBACK
+
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _LARGEST = 1 << 20  # bytes; a larger file is not one of these
 _LONGEST = 4096  # characters kept of what it says
@@ -71,9 +73,12 @@ def _seconds(said: Any) -> float | None:
 
 
 def _last_lines(text: str) -> str:
-    """Whole lines from the end, as many as there is room for; the end of the last if it is long."""
+    """Whole lines from the end, as many as there is room for; the end of the last if it is long.
+    A traceback can still be told for one by its first line."""
     text = text.strip()
     if len(text) <= _LONGEST:
         return text
-    end = text[-_LONGEST:]
-    return end.partition("\n")[2] or end
+    first = text.partition("\n")[0]
+    head = first + "\n  ...\n" if first == TRACEBACK else ""
+    end = text[len(head) - _LONGEST :]
+    return head + (end.partition("\n")[2] or end)

@@ -8,7 +8,7 @@ from typing import List
 _TAIL = 16 << 10  # bytes looked at
 _LINES = 5  # kept, if there is no traceback
 _TRACEBACK_LINES = 20
-_TRACEBACK = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def size_of(path: str) -> int:
@@ -38,11 +38,11 @@ def last_words(path: str, since: int) -> str:
 def _traceback(lines: List[str]) -> List[str]:
     """The last traceback among the lines, and what follows it as far as there is room; its first
     and its last lines if it is long."""
-    starts = [number for number, line in enumerate(lines) if _TRACEBACK in line]
+    starts = [number for number, line in enumerate(lines) if TRACEBACK in line]
     if not starts:
         return []
     found = lines[starts[-1] :]
-    prefix = found[0].partition(_TRACEBACK)[0]  # PyTorch's "[rank0]: ", say
+    prefix = found[0].partition(TRACEBACK)[0]  # PyTorch's "[rank0]: ", say
     end = 1
     while end < len(found) and found[end].startswith(prefix + " "):
         end += 1

@@ -1,10 +1,21 @@
-"""A node that is made, not kept, has nothing of one that was before it."""
+"""A node that is made, not kept, has nothing of one that was before it, and its place alone."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
+
+
+def take_place(folder: Path) -> None:
+    """Wait until no other agent has the node's folder; it is ours for as long as we live.
+
+    Without namespaces, whoever takes a run over may be faster than the agents of the supervisor
+    that was killed, who are still ending their programs.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    fcntl.flock(os.open(folder / "place", flags, 0o600), fcntl.LOCK_EX)
 
 
 def clear(folder: Path, work: Path) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from muster.engines.local import fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
-from muster.engines.local.clearing import clear
+from muster.engines.local.clearing import clear, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
 from muster.errors import MusterError
 from muster.node.agent import run_agent

@@ -1,0 +1,101 @@
+"""One node of many fails: how long until all of them run again, with real processes?
+
+From the word that has the program of one node fail to the moment the run's event log has every
+node running again: agents, controller, store and all. `recreate` gives each replica new nodes as
+soon as its old ones are gone, and there is one replica; in place, only processes are new. The floor
+is what a shell needs to end as many processes and start them again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+
+from common import fresh_home
+
+import muster
+
+ROUNDS = 5
+#: The last node fails when it is told to, the first time.
+PROGRAM = """
+if [ $MUSTER_RESTART = 0 ] && [ $((NODE_RANK + 1)) = $NODE_COUNT ]; then
+    read word < $FIFO; exit 1
+fi
+exec sleep 1000
+"""
+FLOOR = """
+start() { for i in $(seq $1); do sleep 1000 & done; }
+start $1; read word; kill $(jobs -p); wait; start $1; echo again; kill $(jobs -p)
+"""
+
+
+def floor(nodes: int) -> float:
+    argv = ["bash", "-c", FLOOR, "floor", str(nodes)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        begin = time.perf_counter()
+        shell.stdin.write(b"go\n")
+        shell.stdin.flush()
+        shell.stdout.readline()
+        return time.perf_counter() - begin
+
+
+def restart(nodes: int, strategy: str) -> float:
+    """Seconds from the failure to all running again."""
+    with fresh_home() as home:
+        fifo, spec = home / "fifo", home / "job.json"
+        os.mkfifo(fifo)
+        job = {
+            "name": "bench",
+            "command": ["sh", "-c", PROGRAM],
+            "env": {"FIFO": str(fifo)},
+            "nodes": nodes,
+            "failure": {"max_restarts": 1, "strategy": strategy},
+        }
+        spec.write_text(json.dumps(job))
+        run = muster.run(spec)
+        up = {0: 0, 1: 0}
+        begin = 0.0
+        for entry in run.events(follow=True):
+            if entry.kind != "nodes" or entry.data["state"] != "READY":
+                continue
+            life = entry.data.get("restart", 0)
+            up[life] += count(entry.data["ranks"])
+            if life == 0 and up[0] == nodes:
+                begin = time.time()
+                fifo.write_text("go\n")
+            elif up[1] == nodes:
+                break
+        run.cancel().wait(60)
+        return entry.time - begin
+
+
+def count(ranks: str) -> int:
+    """How many "0-3,7" are."""
+    bounds = [part.partition("-") for part in ranks.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in bounds)
+
+
+def main() -> None:
+    print(f"{'nodes':>6} {'floor':>9} {'in place':>9} {'recreate':>9}  in place is")
+    for nodes in (4, 32, 100):
+        taken: dict[str, list[float]] = {"floor": [], "in_place": [], "recreate": []}
+        for _ in range(ROUNDS):
+            taken["floor"].append(floor(nodes))
+            for strategy in ("in_place", "recreate"):
+                taken[strategy].append(restart(nodes, strategy))
+        middle = {name: statistics.median(times) * 1000 for name, times in taken.items()}
+        print(
+            f"{nodes:6} {middle['floor']:7.1f}ms {middle['in_place']:7.1f}ms "
+            f"{middle['recreate']:7.1f}ms  {middle['in_place'] / middle['floor']:.1f} x the floor, "
+            f"{middle['recreate'] / middle['in_place']:.1f} x faster than recreate",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
