@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.store import runs
 from muster.store.database import Database
 from muster.store.schema import MIGRATIONS, statements
 
@@ -74,4 +75,31 @@ def test_released_steps_make_the_tables(tmp_path: Path) -> None:
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert names == {"jobs", "runs", "plans", "nodes", "events"}
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
+    db.close()
+
+
+def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
+    """With their plan, which has a table of its own since."""
+    path = tmp_path / "m.db"
+    old = Database.open(path, migrations=MIGRATIONS[:1])
+    with old.transaction() as connection:
+        connection.execute(
+            "INSERT INTO jobs VALUES ('j', 'job', 1, '', '{}', NULL, NULL, '', '{}', 0, 0)"
+        )
+        connection.execute(
+            "INSERT INTO runs VALUES ('r', 'job-1', 1, 'j', 'job', 'FAILED', 'boom', 'local', 0, 1, 2, "
+            """3, 7, 1, '{}', '{}', '{}', '{"run_id": "r"}', '{}', '[]', NULL, NULL)"""
+        )
+        connection.execute(
+            "INSERT INTO nodes VALUES ('r', 0, 'g', 0, 0, 'r-0', 'node-0', '1', 'FAILED', 7, 2, 3)"
+        )
+    old.close()
+    db = Database.open(path)
+    run = runs.get(db, "r")
+    assert (run.plan, run.details, run.exit_code) == ({"run_id": "r"}, "boom", 7)
+    assert (run.suspend_reason, run.expires_at) == (None, None)
+    (node,) = runs.nodes(db, "r")
+    assert (node.exit_code, node.signal, node.incarnation, node.intent) == (7, 0, 0, "")
+    runs.delete(db, "r")
+    assert db.read("SELECT * FROM plans") == db.read("SELECT * FROM nodes") == []
     db.close()
