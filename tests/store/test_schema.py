@@ -87,8 +87,8 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
             "INSERT INTO jobs VALUES ('j', 'job', 1, '', '{}', NULL, NULL, '', '{}', 0, 0)"
         )
         connection.execute(
-            "INSERT INTO runs VALUES ('r', 'job-1', 1, 'j', 'job', 'FAILED', 'boom', 'local', 0, 1, 2, "
-            """3, 7, 1, '{}', '{}', '{}', '{"run_id": "r"}', '{}', '[]', NULL, NULL)"""
+            "INSERT INTO runs VALUES ('r', 'job-1', 1, 'j', 'job', 'FAILED', 'boom', 'local', "
+            """0, 1, 2, 3, 7, 1, '{}', '{}', '{}', '{"run_id": "r"}', '{}', '[]', NULL, NULL)"""
         )
         connection.execute(
             "INSERT INTO nodes VALUES ('r', 0, 'g', 0, 0, 'r-0', 'node-0', '1', 'FAILED', 7, 2, 3)"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from muster.cli.output import print_json, print_table
+from muster.cli.policy import sentences
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
 from muster.plan.model import GroupPlan, PortPlan, RunPlan
@@ -48,8 +49,8 @@ def _describe(plan: RunPlan) -> None:
     click.echo(f"job {plan.job_name}: {_count(len(plan.nodes), 'node')}")
     click.echo(f"framework: {plan.framework}")
     click.echo(f"network: {plan.network} ({plan.network_reason})")
-    order = "each group when the one before it is up" if plan.policy.in_order else "all at once"
-    click.echo(f"startup: {order}")
+    for sentence in sentences(plan.policy):
+        click.echo(sentence)
     for note in plan.notes:
         click.echo(f"note: {note}")
 
@@ -68,6 +69,8 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     click.echo("  its first process gets, beside what every node does (docs/concepts.md):")
     for name, value in group.env.items():
         click.echo(f"    {name}={hide(name, value)}")
+    for name, template in group.node_env.items():
+        click.echo(f"    {name}={hide(name, first.fill(template))}")
     for name, template in group.framework_env.items():
         click.echo(f"    {name}={first.fill(template)}")
 

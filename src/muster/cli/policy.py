@@ -1,0 +1,93 @@
+"""A run's policy in sentences, for `muster explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
+from muster.spec.quantities import format_duration
+
+
+def sentences(policy: Policy) -> Iterator[str]:
+    """What will be done about order, success, failure and time; the usual is left out."""
+    yield f"startup: {_startup(policy)}"
+    yield f"success: {_success(policy)}"
+    yield f"failure: {_failure(policy)}"
+    for number, rule in enumerate(policy.rules, 1):
+        yield f"  {number}. {rule.name}: {_rule(rule)}"
+    for group in policy.groups:
+        yield from _group(group)
+    if policy.attempt_timeout is not None:
+        yield f"an attempt may take {format_duration(policy.attempt_timeout)}"
+    yield f"the run may take {format_duration(policy.max_runtime)}"
+
+
+def _startup(policy: Policy) -> str:
+    if policy.in_order:
+        return "each group when the one before it is up"
+    waits = []
+    for group in policy.groups:
+        for other in group.depends_on:
+            until = "has succeeded" if other.complete else "is up"
+            waits.append(f"{group.name} when {policy.groups[other.group].name} {until}")
+    return ", ".join(waits) or "all at once"
+
+
+def _success(policy: Policy) -> str:
+    rules = policy.success
+    names = ", ".join(policy.groups[index].name for index in rules.groups)
+    if rules.any_replica:
+        text = f"when a replica of {names} succeeds"
+    else:
+        text = f"when {names} {'has' if len(rules.groups) == 1 else 'have'} succeeded"
+    others = "are waited for" if rules.wait else "are ended"
+    return f"{text}; nodes that still run then {others}"
+
+
+def _failure(policy: Policy) -> str:
+    if not policy.restarts:
+        return "the run fails with the first failure that its group cannot do without"
+    kept = policy.strategy.replace("_", " ")
+    budget = _times(policy.max_restarts)
+    text = f"{policy.action.replace('_', ' ')} ({kept}), {budget}"
+    wait = policy.backoff
+    if wait.initial and policy.max_restarts:
+        text += f"; the second in a row waits {format_duration(wait.initial)}, further ones longer"
+    return text
+
+
+def _rule(rule: Rule) -> str:
+    conditions = [
+        _one_of("group", rule.groups),
+        _one_of("exit code", rule.exit_codes),
+        _one_of("signal", rule.signals),
+        _one_of("reason", rule.reasons),
+        _one_of("message", rule.messages),
+    ]
+    told = " and ".join(filter(None, conditions)) or "anything"
+    if rule.action is Action.FAIL:
+        return f"on {told}, fail"
+    text = f"on {told}, {rule.action.replace('_', ' ')}"
+    if rule.max_restarts is not None:
+        text += f", {_times(rule.max_restarts)}"
+    return text if rule.counted else f"{text}, which does not count"
+
+
+def _one_of(what: str, values: tuple[object, ...]) -> str:
+    shown = [str(value) for value in values[:6]] + (["..."] if len(values) > 6 else [])
+    return f"{what} {' or '.join(shown)}" if values else ""
+
+
+def _group(group: GroupPolicy) -> Iterator[str]:
+    if group.retries:
+        yield f"group {group.name}: {_times(group.retries)} a failed node starts again alone"
+    if group.max_restarts is not None:
+        yield f"group {group.name}: its failures may cause {group.max_restarts} restarts"
+    if group.ready_timeout is not None:
+        yield f"group {group.name}: must be up after {format_duration(group.ready_timeout)}"
+    if group.timeout is not None:
+        yield f"group {group.name}: a replica may take {format_duration(group.timeout)}"
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once"}.get(number, f"up to {number} times")

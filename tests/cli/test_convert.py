@@ -1,0 +1,141 @@
+"""`muster convert`, and manifests where specs may stand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+MANIFEST = """\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: team
+---
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: NAME
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        backoffLimit: 0
+        template:
+          spec:
+            nodeSelector: {disk: fast}
+            containers:
+            - name: main
+              command: [sh, -c, 'echo $JOB_COMPLETION_INDEX of $(hostname)']
+"""
+
+
+def muster(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", *args],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    path = tmp_path / "jobset.yaml"
+    path.write_text(MANIFEST.replace("NAME", "demo"))
+    return path
+
+
+def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
+    done = muster("convert", str(manifest))
+    assert yaml.safe_load(done.stdout) == {
+        "name": "demo",
+        "node_groups": [
+            {
+                "name": "workers",
+                "nodes": 2,
+                "command": ["sh", "-c", "echo $JOB_COMPLETION_INDEX of $(hostname)"],
+                "hostname": "demo-workers-${replica}-${index}",
+                "node_env": {"JOB_COMPLETION_INDEX": "${index}"},
+            }
+        ],
+        "grace_period": "30s",
+        "subdomain": "demo",
+    }
+    assert done.stderr.splitlines() == [
+        f"note: Namespace team ({manifest}:1) is not needed",
+        "note: nodeSelector is not used: Muster chooses where nodes run",
+    ]
+
+
+def test_a_spec_becomes_a_manifest(tmp_path: Path) -> None:
+    spec, output = tmp_path / "job.yaml", tmp_path / "jobset.yaml"
+    spec.write_text("name: demo\ncommand: sleep 1\nnodes: 2\nkeep_attempts: 3\nimage: busybox\n")
+    done = muster("convert", str(spec), "--output", str(output))
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "note: keep_attempts: logs of earlier pods are kept by nobody",
+        "note: subdomain: is demo there: without one, names would not resolve",
+        "note: node_groups[workers].hostname: nodes are called demo-workers-REPLICA-INDEX there",
+    ]
+    data = yaml.safe_load(output.read_text())
+    assert data["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 2
+    assert muster("convert", str(output), "--to", "jobset").stdout == output.read_text()
+
+
+def test_one_of_several_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(MANIFEST.replace("NAME", "one"))
+    (tmp_path / "b.yaml").write_text(MANIFEST.replace("NAME", "two"))
+    assert muster("convert", f"{tmp_path}#two").stdout.startswith("name: two\n")
+    wrong = muster("convert", str(tmp_path), code=2).stderr
+    assert "there are 2 JobSets here: one, two (name one: " in wrong
+
+
+def test_where_it_cannot_be_written(manifest: Path, tmp_path: Path) -> None:
+    wrong = muster("convert", str(manifest), "--output", str(tmp_path / "no" / "x"), code=2)
+    assert wrong.stderr.splitlines()[-1].endswith("No such file or directory")
+
+
+def test_a_folder_of_manifests_runs_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(MANIFEST.replace("NAME", "one"))
+    (tmp_path / "b.yaml").write_text(MANIFEST.replace("NAME", "two"))
+    done = muster("run", str(tmp_path))
+    assert sorted(line.partition(" | ")[2] for line in done.stdout.splitlines()) == [
+        "0 of one-workers-0-0",
+        "0 of two-workers-0-0",
+        "1 of one-workers-0-1",
+        "1 of two-workers-0-1",
+    ]
+    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in done.stderr
+
+
+def test_what_a_run_is_told_is_explained(manifest: Path) -> None:
+    said = muster("explain", str(manifest)).stdout
+    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in said
+
+
+def test_flags_that_describe_the_job_are_refused(manifest: Path) -> None:
+    wrong = muster("run", "--name", "other", str(manifest), code=2).stderr
+    assert "describes the job already" in wrong
+
+
+def test_nobody_pays_for_formats_who_uses_none(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    code = (
+        "import sys; from muster.client.target import notes_for, single_targets, spec_for\n"
+        "import muster.cli.main\n"
+        f"target = {str(script)!r}\n"
+        "single_targets(target); notes_for(target); spec_for(target, None, {})\n"
+        "sys.exit(any(name.startswith('muster.spec.formats') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
