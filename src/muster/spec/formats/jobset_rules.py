@@ -130,10 +130,12 @@ def _coordinator(jobset: JobSet) -> Iterator[Problem]:
     if said.job_index >= rj.replicas:
         text = f"{rj.name} has no Job {said.job_index}"
         yield Problem(f"{path}.jobIndex", text, f"it has {rj.replicas}, counted from 0")
-    if job.completion_mode != "Indexed" or job.completions is None:
+    if job.completion_mode != "Indexed":
         text = f"the pods of {rj.name} have no index"
-        hint = "give it completionMode Indexed, and completions"
-        yield Problem(f"{path}.podIndex", text, hint)
+        yield Problem(f"{path}.podIndex", text, "give it completionMode: Indexed")
+    elif job.completions is None:
+        text = f"{rj.name} does not say how many pods a Job has, which JobSet wants to know here"
+        yield Problem(f"{path}.replicatedJob", text, "give it completions: 1")
     elif said.pod_index >= job.completions:
         text = f"a Job of {rj.name} has no pod {said.pod_index}"
         yield Problem(f"{path}.podIndex", text, f"it has {job.completions}, counted from 0")
