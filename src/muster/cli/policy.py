@@ -45,7 +45,7 @@ def _success(policy: Policy) -> str:
 
 
 def _failure(policy: Policy) -> str:
-    if not policy.restarts:
+    if not policy.max_restarts and all(rule.action is Action.FAIL for rule in policy.rules):
         return "the run fails with the first failure that its group cannot do without"
     kept = policy.strategy.replace("_", " ")
     budget = _times(policy.max_restarts)
