@@ -114,11 +114,12 @@ class Asked(Fault, frozen=True):
 
 class AskedMeanwhile(Fault, frozen=True):
     """The same, by one who looks at the run just before a step is recorded. late: and whose wish
-    is recorded just after it."""
+    is recorded just after it. pausing: the step is one with which the run is suspended."""
 
     step: int
     what: Literal["cancel", "suspend"]
     late: bool = False
+    pausing: bool = False
 
 
 AnyFault = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from random import Random
+from typing import Literal
 
 from muster.engines.simulated.life import KILLED, End
 from muster.lifecycle.status import Reason
@@ -40,6 +41,8 @@ def draw_plan(dice: Random, nodes: int, *, suspended: bool) -> Plan:
     if dice.random() < 0.02:  # over and over, before anything could begin
         moment = dice.choice((Moment.BEFORE_RECORD, Moment.AFTER_RECORD))
         plan += [ControllerDies(0, moment, "die", 0.0)] * 5
+    if any(isinstance(fault, AskedMeanwhile) and fault.pausing for fault in plan):
+        plan.append(Asked(_when(dice), "suspend"))
     asked = any(isinstance(fault, Asked) and fault.what == "suspend" for fault in plan)
     if suspended or (asked and dice.random() < 0.8):
         plan.append(Asked(_when(dice), "resume"))
@@ -95,9 +98,9 @@ def _asked(dice: Random, nodes: int) -> AnyFault:
 
 
 def _asked_meanwhile(dice: Random, nodes: int) -> AnyFault:
-    return AskedMeanwhile(
-        dice.randrange(_STEPS), dice.choice(("cancel", "suspend")), dice.random() < 0.5
-    )
+    what: Literal["cancel", "suspend"] = dice.choice(("cancel", "suspend"))
+    late, pausing = dice.random() < 0.5, dice.random() < 0.4
+    return AskedMeanwhile(0 if pausing else dice.randrange(_STEPS), what, late, pausing)
 
 
 _KINDS: tuple[Callable[[Random, int], AnyFault], ...] = (

@@ -29,10 +29,13 @@ def a_run_comes_to_rest(view: View) -> Iterator[str]:
 
 
 def the_end_is_the_end(view: View) -> Iterator[str]:
-    """Nothing is recorded or done after a terminal state was recorded."""
+    """Nothing is recorded or done after a terminal state was recorded, with which each node has
+    ended."""
     ends = [step.number for step in view.steps if step.after.state.terminal]
     if ends and ends[0] != len(view.steps):
         yield f"step {ends[0] + 1} follows the end"
+    if ends and not all(node.state.ended for node in view.step(ends[0]).after.nodes):
+        yield f"step {ends[0]}: nodes have not ended"
     if ends and any(act.step >= ends[0] for act in view.acts):
         yield "something was done after the end"
 

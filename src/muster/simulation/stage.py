@@ -18,6 +18,7 @@ from muster.lifecycle.effects import (
     StopNodes,
 )
 from muster.lifecycle.events import NodeEvent, Request
+from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef, RunStatus
 from muster.simulation.faults import AskedMeanwhile, ControllerDies, Moment, StoreIsBusy
 from muster.simulation.story import Act, Loaded, Step, Told
@@ -73,7 +74,9 @@ class StagedLedger:
         """See `Ledger.record`."""
         simulation = self._simulation
         self.die(Moment.BEFORE_RECORD)
-        wishes = [f for f in self._asked if simulation.steps >= f.step]
+        pausing = after.state is RunState.SUSPENDED
+        due = [f for f in self._asked if simulation.steps >= f.step]
+        wishes = [wish for wish in due if pausing or not wish.pausing]
         looked = self._book.state()
         for wish in wishes:
             self._asked.remove(wish)

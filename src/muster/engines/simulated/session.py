@@ -57,7 +57,7 @@ class SimulatedSession:
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
         """See `Session.events`. Raises Standstill."""
         # a little more, so that a deadline has passed when we wake, whatever floats make of it
-        until = math.inf if timeout is None else self._agenda.now + timeout + _LATE
+        until = math.inf if timeout is None else self._agenda.now + (timeout and timeout + _LATE)
         while not self._heard and not self._rung and self._agenda.now < until:
             if until == math.inf and self._agenda.next() is None:
                 raise Standstill

@@ -1,0 +1,97 @@
+"""`python -m muster.simulation`: replay a seed, try many, or report what they went through."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from muster.simulation import faults as fault_plans
+from muster.simulation.batch import Finding, explain, run_seeds, total
+from muster.simulation.coverage import EXPECTED
+from muster.simulation.invariants import INVARIANTS, check, name, sentence
+from muster.simulation.seeds import case_of, play
+from muster.simulation.trace import trace
+
+
+@click.command()
+@click.option("--seed", type=int, help="Replay this one.")
+@click.option("--trace", "traced", is_flag=True, help="Show everything that happens in it.")
+@click.option("--plan", help="Faults instead of its own, as JSON, as a trace shows them.")
+@click.option("--seeds", help="Try these: 0:10000.")
+@click.option("--report", type=int, help="Try so many, and say what they went through.")
+@click.option("--invariants", is_flag=True, help="List what holds in every run.")
+def main(
+    seed: int | None,
+    traced: bool,
+    plan: str | None,
+    seeds: str | None,
+    report: int | None,
+    invariants: bool,
+) -> None:
+    """Simulate runs of Muster, each of which follows from its seed."""
+    if invariants:
+        _say(invariant_lines())
+    elif seed is not None:
+        _replay(seed, plan, traced=traced)
+    elif seeds is not None or report is not None:
+        first, _, last = (seeds or f"0:{report}").partition(":")
+        _try(range(int(first), int(last)), told=report is not None)
+    else:
+        raise click.UsageError("say --seed, --seeds, --report or --invariants")
+
+
+def _replay(seed: int, plan: str | None, *, traced: bool) -> None:
+    case = case_of(seed, None if plan is None else fault_plans.from_json(plan))
+    with TemporaryDirectory() as folder:
+        story = play(case, Path(folder))
+    breaches = check(story)
+    if traced:
+        _say(trace(story))
+    if plan is None and breaches:
+        _say(explain(Finding(seed, tuple(breaches))))
+    else:
+        _say(str(breach) for breach in breaches)
+    sys.exit(1 if breaches else 0)
+
+
+def _try(seeds: range, *, told: bool) -> None:
+    began = time.perf_counter()
+    tally = total(run_seeds(seeds))
+    took = time.perf_counter() - began
+    if told:
+        _say(report_lines(seeds, dict(tally.seen), took, len(tally.findings)))
+    for finding in tally.findings[:5]:
+        _say(explain(finding))
+    if len(tally.findings) > 5:
+        _say([f"and {len(tally.findings) - 5} more seeds"])
+    sys.exit(1 if tally.findings else 0)
+
+
+def report_lines(seeds: range, seen: dict[str, int], took: float, found: int) -> Iterator[str]:
+    """As docs/simulation.md has it."""
+    yield f"seeds {seeds.start} to {seeds.stop - 1}: {found} of them break an invariant"
+    yield f"{took:.1f} s, {took / len(seeds) * 1000:.1f} ms a seed"
+    yield ""
+    for what in sorted(seen, key=lambda what: (what in EXPECTED, what)):
+        yield f"{seen[what]:9,}  {what}"
+    yield from (f"{0:9}  {what}" for what in EXPECTED if not seen.get(what))
+
+
+def invariant_lines() -> Iterator[str]:
+    """The invariants, in Markdown."""
+    for invariant in INVARIANTS:
+        yield f"* **{name(invariant)}**: {sentence(invariant)}"
+
+
+def _say(lines: Iterator[str] | list[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,440 @@
+"""Invariants that cannot fail prove nothing: break the heart in many ways, and see each found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from muster.control import persist
+from muster.control.controller import Controller
+from muster.engines.simulated.clock import VirtualClock
+from muster.errors import StoreBusy
+from muster.lifecycle import (
+    backoff,
+    budget,
+    census,
+    deadline,
+    observe,
+    outstanding,
+    requests,
+    restart,
+    startup,
+    stopping,
+    success,
+)
+from muster.lifecycle.decide import decide
+from muster.lifecycle.effects import StopNodes
+from muster.lifecycle.events import (
+    CancelRequested,
+    Event,
+    NodeEnded,
+    NodeReady,
+    NodeStarted,
+    SupervisorLost,
+    SuspendRequested,
+)
+from muster.lifecycle.policy import Rule
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Failure, NodeStatus, RunStatus
+from muster.lifecycle.turn import Turn
+from muster.simulation.book import MemoryBook
+from muster.simulation.harness import Simulation
+from muster.simulation.invariants import INVARIANTS, check, name
+from muster.simulation.seeds import case_of, play
+from muster.simulation.shrink import shrink
+from muster.simulation.stage import StagedLedger, StagedSession
+
+SEEDS = 600
+Patch = pytest.MonkeyPatch
+
+
+def breaches(seeds: int = SEEDS) -> Iterator[tuple[int, str]]:
+    for seed in range(seeds):
+        for breach in check(play(case_of(seed))):
+            yield seed, breach.invariant
+
+
+# --- how to break it
+
+
+def barrier_ignored(patch: Patch) -> None:
+    def may_start(turn: Turn, index: int, rank: int) -> bool:
+        node = turn.nodes[rank]
+        pending = node.state is NodeState.PENDING
+        return pending and (node.not_before is None or turn.past(node.not_before))
+
+    patch.setattr(startup, "_may_start", may_start)
+    patch.setattr(startup, "_held", lambda turn, index: not turn.census.groups[index].pending)
+
+
+def order_ignored(patch: Patch) -> None:
+    patch.setattr(startup, "blocked_by", lambda policy, counts, index: None)
+
+
+def budget_off_by_one(patch: Patch) -> None:
+    real = budget.exhausted
+
+    def lax(turn: Turn, rule: Rule, failure: Failure) -> str:
+        policy = replace(turn.policy, max_restarts=turn.policy.max_restarts + 1)
+        return real(SimpleNamespace(run=turn.run, policy=policy), rule, failure)  # type: ignore[arg-type]
+
+    patch.setattr(budget, "exhausted", lax)
+
+
+def rules_budget_ignored(patch: Patch) -> None:
+    real = budget.exhausted
+    patch.setattr(budget, "exhausted", lambda t, r, f: real(t, replace(r, max_restarts=None), f))
+
+
+def everything_counted(patch: Patch) -> None:
+    real = budget.spend
+    patch.setattr(budget, "spend", lambda t, r, f: real(t, replace(r, counted=True), f))
+
+
+def retries_for_ever(patch: Patch) -> None:
+    def retry(turn: Turn, failure: Failure) -> str:
+        return "retry 1 of 1" if turn.policy.group_of(failure.rank).retries else ""
+
+    patch.setattr(budget, "retry", retry)
+
+
+def stale_news_believed(patch: Patch) -> None:
+    real = observe.apply
+
+    def apply(turn: Turn, events: Sequence[Event]) -> None:
+        news = NodeStarted | NodeReady | NodeEnded
+        real(turn, [_of_now(turn, e) if isinstance(e, news) else e for e in events])
+
+    def _of_now(turn: Turn, event: Any) -> Event:
+        return replace(event, incarnation=turn.nodes[event.rank].incarnation)  # type: ignore[no-any-return]
+
+    patch.setattr(observe, "apply", apply)
+
+
+def nothing_outstanding(patch: Patch) -> None:
+    patch.setattr(outstanding, "effects", lambda policy, status: ())
+
+
+def begun_forgotten(patch: Patch) -> None:
+    real = requests._lose
+
+    def lose(turn: Turn, event: SupervisorLost) -> None:
+        real(turn, replace(event, begun=frozenset()))
+
+    patch.setattr(requests, "_lose", lose)
+
+
+def unbegun_left_starting(patch: Patch) -> None:
+    def lose(turn: Turn, event: SupervisorLost) -> None:
+        nodes = list(turn.nodes)
+        real(turn, event)
+        for rank, node in enumerate(nodes):
+            if turn.nodes[rank] == replace(node, state=NodeState.PENDING, since=None):
+                turn.set(rank, node)
+
+    real = requests._lose
+    patch.setattr(requests, "_lose", lose)
+
+
+def cancel_not_heard(patch: Patch) -> None:
+    real = requests.apply
+
+    def apply(turn: Turn, events: Sequence[Event]) -> None:
+        real(turn, [e for e in events if not isinstance(e, CancelRequested)])
+
+    patch.setattr(requests, "apply", apply)
+
+
+def cancel_not_heard_at_rest(patch: Patch) -> None:
+    def at_rest(self: Controller) -> bool:
+        return self._status.state.terminal or self._status.state is RunState.SUSPENDED
+
+    patch.setattr(Controller, "_at_rest", at_rest)
+
+
+def waits_forgotten(patch: Patch) -> None:
+    real = restart._again
+    patch.setattr(
+        restart, "_again", lambda t, ranks, number, not_before: real(t, ranks, number, None)
+    )
+
+
+def waits_too_short(patch: Patch) -> None:
+    real = backoff.delay
+    patch.setattr(backoff, "delay", lambda rules, streak, number: real(rules, streak, number) / 2)
+
+
+def successes_run_again(patch: Patch) -> None:
+    real = stopping._suspend
+
+    def suspend(turn: Turn, ending: Any) -> None:
+        real(turn, ending)
+        for rank, node in enumerate(turn.nodes):
+            if node.state is NodeState.SUCCEEDED:
+                turn.set(rank, NodeStatus(incarnation=turn.run.restarts))
+
+    patch.setattr(stopping, "_suspend", suspend)
+
+
+def too_early(patch: Patch) -> None:
+    real = Turn.past
+    patch.setattr(Turn, "past", lambda self, at: real(self, at - 3.0))
+
+
+def never_awake(patch: Patch) -> None:
+    patch.setattr(Turn, "wake", lambda self, at: None)
+
+
+def no_alarm_for_starting(patch: Patch) -> None:
+    patch.setattr(startup, "_watch", lambda turn, starting: None)
+
+
+def ends_too_early(patch: Patch) -> None:
+    def apply(turn: Turn) -> None:
+        if turn.due:
+            stopping._overdue(turn)
+        if turn.run.stopping is not None:
+            stopping._finish(turn, turn.run.stopping)
+
+    patch.setattr(stopping, "apply", apply)
+
+
+def success_too_cheap(patch: Patch) -> None:
+    def reached(turn: Turn) -> bool:
+        return any(group.ended for group in turn.census.groups)
+
+    patch.setattr(success, "reached", reached)
+
+
+def census_forgets(patch: Patch) -> None:
+    real = census.Census.change
+
+    def change(self: Any, policy: Any, rank: int, old: NodeStatus, new: NodeStatus) -> None:
+        if new.state is not NodeState.READY:
+            real(self, policy, rank, old, new)
+
+    patch.setattr(census.Census, "change", change)
+
+
+def log_forgets(patch: Patch) -> None:
+    real = Turn._node_entries
+
+    def entries(self: Turn) -> list[Any]:
+        return [entry for entry in real(self) if entry.data["state"] != NodeState.STOPPED]
+
+    patch.setattr(Turn, "_node_entries", entries)
+
+
+def record_forgets_the_run(patch: Patch) -> None:
+    real = persist.run_changes
+
+    def changes(status: RunStatus) -> dict[str, Any]:
+        return real(replace(status, stopping=None))
+
+    patch.setattr("muster.simulation.book.run_changes", changes)
+
+
+def record_forgets_nodes(patch: Patch) -> None:
+    real = persist.node_record
+    patch.setattr(persist, "node_record", lambda plan, node: real(plan, replace(node, again=None)))
+
+
+def busy_store_ignored(patch: Patch) -> None:
+    def record(self: Any, *arguments: Any) -> None:
+        try:
+            real(self, *arguments)
+        except StoreBusy:
+            pass
+
+    real = StagedLedger.record
+    patch.setattr(StagedLedger, "record", record)
+
+
+def acts_before_it_records(patch: Patch) -> None:
+    def take(self: Any, events: Sequence[Event]) -> None:
+        decision = decide(self._policy, self._status, events, self._clock.now())
+        for effect in decision.effects:
+            self._act(effect)
+        real(self, events)
+
+    real = Controller._take
+    patch.setattr(Controller, "_take", take)
+
+
+def attempts_too_short(patch: Patch) -> None:
+    def attempt(turn: Turn) -> None:
+        if turn.policy.attempt_timeout is not None:
+            turn.policy = replace(turn.policy, attempt_timeout=turn.policy.attempt_timeout / 2)
+        real(turn)
+
+    real = deadline._attempt
+    patch.setattr(deadline, "_attempt", attempt)
+
+
+def clocks_go_back(patch: Patch) -> None:
+    real = VirtualClock.__init__
+    patch.setattr(
+        VirtualClock, "__init__", lambda self, agenda, ahead, _: real(self, agenda, ahead)
+    )
+
+
+def resumed_too_far(patch: Patch) -> None:
+    def resume(turn: Turn, why: str) -> None:
+        if turn.run.state is RunState.SUSPENDED:
+            turn.become(RunState.IN_PROGRESS)
+
+    patch.setattr(requests, "_resume", resume)
+
+
+def late_news_believed(patch: Patch) -> None:
+    def up(turn: Turn, event: Any, state: NodeState) -> None:
+        node = turn.nodes[event.rank]
+        if node.alive and node.incarnation == event.incarnation:
+            turn.set(event.rank, replace(node, state=state))
+
+    patch.setattr(observe, "_up", up)
+
+
+def entries_lost(patch: Patch) -> None:
+    real = MemoryBook._append
+
+    def append(self: MemoryBook, entries: Sequence[Any], now: float) -> None:
+        real(self, entries, now)
+        self._log[:] = [entry for entry in self._log if entry.kind != "failure"]
+
+    patch.setattr(MemoryBook, "_append", append)
+
+
+def session_left_open(patch: Patch) -> None:
+    ends_too_early(patch)
+    patch.setattr(StagedSession, "close", lambda self: None)
+
+
+def failed_replicas_start(patch: Patch) -> None:
+    real = stopping.stop_nodes
+
+    def stop_nodes(turn: Turn, ranks: Any, why: str) -> None:
+        ranks = list(ranks)
+        again = {rank: turn.nodes[rank].again for rank in ranks}
+        real(turn, ranks, why)
+        for rank in ranks:
+            if turn.nodes[rank].alive and again[rank] is not None:
+                turn.set(rank, replace(turn.nodes[rank], again=again[rank]))
+
+    patch.setattr(stopping, "stop_nodes", stop_nodes)
+
+
+def told_over_and_over(patch: Patch) -> None:
+    real = stopping.apply
+
+    def apply(turn: Turn) -> None:
+        real(turn)
+        leaving = [rank for rank, node in enumerate(turn.nodes) if node.leaving]
+        if leaving:
+            turn.act(StopNodes(turn.refs(leaving)))
+
+    patch.setattr(stopping, "apply", apply)
+
+
+def paused_unasked(patch: Patch) -> None:
+    real = requests.apply
+
+    def apply(turn: Turn, events: Sequence[Event]) -> None:
+        real(turn, [*events, SuspendRequested("no reason")] if turn.run.restarts else events)
+
+    patch.setattr(requests, "apply", apply)
+
+
+def paused_by_half(patch: Patch) -> None:
+    real = stopping._suspend
+
+    def suspend(turn: Turn, ending: Any) -> None:
+        real(turn, ending)
+        pending = [rank for rank, node in enumerate(turn.nodes) if not node.state.ended]
+        for rank in pending[:1]:
+            turn.set(rank, replace(turn.nodes[rank], state=NodeState.STOPPED))
+
+    patch.setattr(stopping, "_suspend", suspend)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
+    (barrier_ignored, "old ones go first"),
+    (order_ignored, "order is kept"),
+    (budget_off_by_one, "budgets hold"),
+    (rules_budget_ignored, "budgets hold"),
+    (everything_counted, "only what counts is counted"),
+    (retries_for_ever, "budgets hold"),
+    (stale_news_believed, "one life at a time"),
+    (nothing_outstanding, "a run comes to rest"),
+    (begun_forgotten, "a program runs once a life"),
+    (unbegun_left_starting, "a run comes to rest"),
+    (cancel_not_heard, "a cancel is final"),
+    (cancel_not_heard_at_rest, "a cancel is final"),
+    (waits_forgotten, "waits are kept"),
+    (waits_too_short, "waits grow"),
+    (successes_run_again, "successes survive suspension"),
+    (too_early, "grace is given"),
+    (too_early, "saving has its time"),
+    (too_early, "deadlines are not early"),
+    (never_awake, "no deadline is missed"),
+    (no_alarm_for_starting, "no deadline is missed"),
+    (ends_too_early, "the end is the end"),
+    (success_too_cheap, "the outcome is true"),
+    (census_forgets, "the census is true"),
+    (log_forgets, "the log tells the status"),
+    (record_forgets_the_run, "the record is complete"),
+    (record_forgets_nodes, "the record is complete"),
+    (busy_store_ignored, "the log tells the status"),
+    (acts_before_it_records, "orders name the present"),
+    (attempts_too_short, "deadlines are not early"),
+    (clocks_go_back, "time does not go back"),
+    (resumed_too_far, "states follow each other"),
+    (late_news_believed, "nodes only go on"),
+    (entries_lost, "the log has no holes"),
+    (session_left_open, "nothing outlives its run"),
+    (failed_replicas_start, "a failed replica stays down"),
+    (told_over_and_over, "each is told once"),
+    (paused_unasked, "each pause is asked for"),
+    (paused_by_half, "the suspended have nothing"),
+]
+
+
+@pytest.mark.parametrize(("break_it", "invariant"), MUTANTS)
+def test_found(break_it: Callable[[Patch], None], invariant: str, monkeypatch: Patch) -> None:
+    break_it(monkeypatch)
+    found: dict[str, int] = {}
+    for seed, broken in breaches():
+        found.setdefault(broken, seed)
+        if broken == invariant:
+            return
+    raise AssertionError(f"{SEEDS} seeds broke only {found}")
+
+
+def test_every_invariant_can_fail() -> None:
+    assert {name(invariant) for invariant in INVARIANTS} == {found for _, found in MUTANTS}
+
+
+def test_the_heart_as_it_is_breaks_nothing() -> None:
+    assert next(breaches(50), None) is None
+
+
+def test_a_plan_shrinks_to_what_it_takes(monkeypatch: Patch) -> None:
+    cancel_not_heard_at_rest(monkeypatch)
+    seed = next(seed for seed, broken in breaches() if broken == "a cancel is final")
+    least = shrink(seed, "a cancel is final")
+    assert 0 < len(least) < len(case_of(seed).plan)
+    assert {type(fault).__name__ for fault in least} >= {"AskedMeanwhile"}
+
+
+def test_a_defect_is_a_finding(monkeypatch: Patch) -> None:
+    def broken(self: Simulation, *_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Simulation, "_live", broken)
+    (breach, *_) = check(play(case_of(1)))
+    assert breach.invariant == "a run comes to rest"
+    assert "ZeroDivisionError" in breach.text
