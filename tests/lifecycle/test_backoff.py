@@ -27,7 +27,7 @@ STEADY = Backoff(initial=10, factor=3, longest=200)
         (Backoff(initial=0, factor=3), 7, 0),
         (Backoff(initial=7, factor=1), 7, 7),
         (Backoff(initial=400, longest=300), 1, 300),
-        (Backoff(initial=1e-30, factor=10, longest=1e300), 66, 1e34),
+        (Backoff(initial=1, factor=1e10, longest=300), 500, 300),
     ],
 )
 def test_delay(rules: Backoff, streak: int, wait: float) -> None:
@@ -88,6 +88,27 @@ def test_what_waits_and_what_is_on_its_way_out_start_together() -> None:
     life.end(0, 1).obey().up(0, 1).end(0, 1)
     assert life.tick(after=20).starts() == [], "the old one of the other still runs"
     assert life.obey().starts() == [0, 1]
+
+
+def test_what_waits_and_ends_early_waits_all_the_same() -> None:
+    life = running(policy((1, 2, None), max_restarts=2, backoff=STEADY))
+    life.end(0, 1).obey().up(0, 1).end(0, 1).obey()
+    assert life.states() == [NodeState.PENDING, NodeState.PENDING]
+    assert life.tick(after=8.5).starts() == []
+    assert life.tick(after=0.5).starts() == [0, 1]
+
+
+def test_what_need_not_wait_has_no_time_to_wait_for() -> None:
+    life = running(policy((1, 2, None), max_restarts=2, backoff=STEADY)).end(0, 1)
+    assert [node.not_before for node in life.status.nodes] == [None, None]
+
+
+def test_each_restart_has_a_jitter_of_its_own() -> None:
+    rules = Backoff(initial=10, factor=1, jitter=1, seed=3)
+    life = running(policy((1, 1, None), max_restarts=3, backoff=rules))
+    life.end(0, 1).up(0).end(0, 1).tick(after=20).up(0).end(0, 1)
+    assert waits(life) == [0, *(pytest.approx(delay(rules, 1, n), abs=1e-3) for n in (2, 3))]
+    assert waits(life)[1] != waits(life)[2]
 
 
 def test_a_wait_is_noted_to_the_millisecond() -> None:

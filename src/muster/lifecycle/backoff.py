@@ -25,9 +25,11 @@ def take(turn: Turn) -> float:
 def delay(rules: Backoff, streak: int, restart: int) -> float:
     """Seconds before a restart that follows `streak` others. Its number salts the jitter, so that
     the same run waits the same time when it is decided again."""
-    if streak == 0 or rules.initial == 0:
+    if streak == 0:
         return 0.0
-    # the exponent is kept where floats can follow
-    wait = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
+    wait = rules.initial
+    for _ in range(1, streak):  # powers fail where products are just infinite
+        wait *= rules.factor
+    wait = min(rules.longest, wait)
     share = crc32(f"{rules.seed}:{restart}".encode()) / 2**32
     return wait * (1 + rules.jitter * share)
