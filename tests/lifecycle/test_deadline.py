@@ -260,6 +260,17 @@ def test_each_replica_that_is_not_ready_starts_again() -> None:
     assert life.status.spent.run == 2
 
 
+def test_each_of_several_that_have_started_again_is_tried_again() -> None:
+    life = begun(
+        policy((1, 2, None, {"ready_timeout": 20}), max_restarts=9, action=Action.RESTART_NODE)
+    )
+    life.tick(after=20).obey().tick(after=20)
+    told = [(f.rank, f.incarnation, f.signal, f.exit_code) for f in life.status.failures]
+    assert told == [(0, 1, 0, None), (1, 2, 0, None)]
+    assert [node.again for node in life.status.nodes] == [3, 4]
+    assert life.status.spent.run == 4
+
+
 def test_ready_once_is_ready_in_time() -> None:
     life = begun(policy((1, 1, None, {"ready_timeout": 20}))).up(0).tick(after=19)
     assert life.states() == [N.READY]

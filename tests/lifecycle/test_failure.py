@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from muster.lifecycle.effects import StartNodes, StopNodes
 from muster.lifecycle.failure import choose, fits
-from muster.lifecycle.policy import Action, Rule
+from muster.lifecycle.policy import Action, Backoff, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, Reason
 from support.life import policy, refs, running
@@ -85,6 +85,8 @@ def test_nothing_said_fails_the_run() -> None:
     assert life.status.stopping.note == ""
     assert life.entries[-1].kind == "stopping"
     assert life.entries[-1].data["towards"] == RunState.FAILED
+    assert life.entries[-1].data["why"] == life.status.stopping.details
+    assert life.status.stopping.details.endswith("failed with exit code 3:\nboom")
     life.obey()
     assert life.status.details == "node-1 (group g0, rank 1) failed with exit code 3:\nboom"
     assert life.status.exit_code == 3
@@ -155,6 +157,17 @@ def test_what_never_started_of_a_replica_that_failed_never_does() -> None:
     life.up(0).end(0, 1)
     assert life.states() == [N.FAILED, N.STARTING, N.READY, N.READY]
     assert life.stops() == [1]
+
+
+def test_the_log_says_why_something_never_starts() -> None:
+    shape = (2, 2, 1, {"retries": 1})
+    life = running(policy(shape, backoff=Backoff(initial=10))).end(2, 1).up(2).end(0, 1)
+    assert life.node(0).not_before is not None
+    life.end(1, 1)
+    assert life.states()[:2] == [N.STOPPED, N.FAILED]
+    assert life.node(0).not_before is None
+    told = {"ranks": "0", "state": "STOPPED", "restart": 2, "exit_code": None, "signal": 0}
+    assert told | {"why": "its replica has failed"} in life.notes("nodes")
 
 
 def test_all_failures_of_one_step_are_dealt_with() -> None:

@@ -35,6 +35,11 @@ def test_the_last_word_counts() -> None:
     }
 
 
+def test_each_word_counts() -> None:
+    assert fold([("run", {"state": "IN_PROGRESS"})]) == Told(RunState.IN_PROGRESS, "", 0, {})
+    assert fold([("attempt", {"attempt": 3})]).attempt == 3
+
+
 def as_told(life: Life) -> Told:
     return fold((entry.kind, entry.data) for entry in life.told)
 

@@ -150,6 +150,11 @@ def test_a_failure_is_one_of_the_life_it_ended() -> None:
     assert [failure.incarnation for failure in life.status.failures] == [1]
 
 
+def test_so_is_one_that_is_told_on_its_way_out() -> None:
+    life = running(policy((1, 3, None), max_restarts=2)).end(0, 1).end(1, 1)
+    assert [(f.rank, f.incarnation) for f in life.status.failures] == [(0, 0), (1, 0)]
+
+
 def test_what_dies_alone_on_its_way_out_is_no_failure() -> None:
     """There is no incident it could belong to; what it has lost is one of its own."""
     life = running(policy((1, 1, None), (2, 1, 0))).end(0)

@@ -41,16 +41,17 @@ def test_what_each_node_was_in_the_middle_of(node: NodeStatus, meant: Effect | N
 def test_all_at_once_in_the_order_it_was_meant() -> None:
     nodes = (
         NodeStatus(N.RUNNING, kill_at=5.0, killed=True),
+        NodeStatus(N.SUCCEEDED),
         NodeStatus(N.RUNNING, kill_at=5.0),
         NodeStatus(N.RUNNING, term_at=5.0),
         NodeStatus(N.STARTING, 1),
         NodeStatus(N.STARTING),
         NodeStatus(N.RUNNING, term_at=5.0),
     )
-    assert effects(policy((1, 6, None), checkpoint=SAVING), RunStatus(nodes)) == (
-        StartNodes(0, (NodeRef(3, 1), NodeRef(4, 0))),
-        SignalNodes(refs(2, 5), 10),
-        StopNodes(refs(1)),
+    assert effects(policy((1, 7, None), checkpoint=SAVING), RunStatus(nodes)) == (
+        StartNodes(0, (NodeRef(4, 1), NodeRef(5, 0))),
+        SignalNodes(refs(3, 6), 10),
+        StopNodes(refs(2)),
         KillNodes(refs(0)),
     )
 

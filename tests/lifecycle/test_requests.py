@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import SignalNodes, StartNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
@@ -15,7 +16,7 @@ from muster.lifecycle.events import (
     SupervisorLost,
     SuspendRequested,
 )
-from muster.lifecycle.policy import Checkpoint, Success
+from muster.lifecycle.policy import Action, Checkpoint, Success
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus
 from support.life import Life, begun, policy, refs, running
@@ -108,11 +109,13 @@ def test_a_run_may_begin_suspended() -> None:
 def test_what_was_never_touched_is_not_counted_as_started_again() -> None:
     life = begun(policy((1, 1, None), (1, 1, None), in_order=True)).tell(SUSPEND).obey()
     assert life.status.nodes == (NodeStatus(incarnation=1), NodeStatus())
+    assert life.status.ran == 0
 
 
 def test_suspend_saves_first() -> None:
     life = running(policy((1, 2, None), checkpoint=Checkpoint(10, 30))).tell(SUSPEND)
     assert life.effects == (SignalNodes(refs(0, 1), 10),)
+    assert wake_at(life.status) == life.now + 30
     assert life.end(0).status.state is RunState.IN_PROGRESS
     assert life.states() == [N.STOPPED, N.READY], "of our signal, not of an end of its own"
     assert life.tick(after=28.5).effects == ()
@@ -214,6 +217,16 @@ def test_what_had_begun_went_with_its_supervisor(
     if state is N.STARTING:
         assert life.effects == (StartNodes(0, refs(0)),)
         assert life.node(0).since == life.now
+
+
+def test_what_never_began_waits_for_its_turn_again() -> None:
+    """The group it follows went with the supervisor, and has to come up first."""
+    shapes: Any = ((1, 1, None), (1, 1, None))
+    options: Any = {"max_restarts": 1, "action": Action.RESTART_GROUP}
+    life = begun(policy(*shapes, in_order=True, **options)).up(0)
+    life.tell(SupervisorLost("killed", frozenset({0})))
+    assert life.starts() == [0]
+    assert life.node(1) == NodeStatus()
 
 
 def test_a_run_may_outlive_its_supervisor() -> None:

@@ -7,7 +7,7 @@ import pytest
 from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import KillNodes, StopNodes
 from muster.lifecycle.events import CancelRequested, SuspendRequested
-from muster.lifecycle.policy import Checkpoint, Success
+from muster.lifecycle.policy import Backoff, Checkpoint, Success
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
 from support.life import begun, policy, refs, running
@@ -105,13 +105,25 @@ def test_a_canceled_run_that_has_lost_something_is_canceled() -> None:
 
 
 def test_what_waits_to_start_again_never_does() -> None:
-    save = Checkpoint(10, 30)
-    life = running(policy((1, 2, None), max_restarts=1, max_runtime=60, checkpoint=save))
-    life.end(0, 1, after=58).tick(after=2)
+    save, slow = Checkpoint(10, 30), Backoff(initial=90)
+    life = running(
+        policy((1, 2, None), max_restarts=2, max_runtime=60, checkpoint=save, backoff=slow)
+    )
+    life.end(0, 1).obey().up(0, 1).end(0, 1, after=54).tick(after=3)
     assert (life.status.state, life.states()) == (RunState.CANCELING, [N.PENDING, N.READY])
+    assert life.node(0).not_before is not None and life.node(1).not_before is None
     life.obey()
     assert (life.status.state, life.states()) == (RunState.CANCELED, [N.STOPPED, N.STOPPED])
     assert life.node(0).not_before is None
+
+
+def test_what_is_stopped_waits_for_nothing() -> None:
+    life = running(policy((1, 2, None), max_restarts=2, backoff=Backoff(initial=90)))
+    life.end(0, 1).obey().up(0, 1).end(0, 1)
+    assert life.node(1).not_before is not None
+    life.tell(CancelRequested("enough"))
+    assert [node.not_before for node in life.status.nodes] == [None, None]
+    assert life.notes("nodes")[-1]["why"] == "enough"
 
 
 def test_the_log_says_towards_what_and_why() -> None:

@@ -33,6 +33,7 @@ def test_success(success: Success, ended: list[int], state: RunState) -> None:
     for rank in ended:
         life.end(rank)
     assert life.obey().status.state is state
+    assert life.status.details == ""
 
 
 def test_any_replica_means_all_its_nodes() -> None:
@@ -47,6 +48,7 @@ def test_others_may_finish_first() -> None:
     life = running(policy(ONE, ONE, success=Success((0,), wait=True))).end(0)
     assert (life.effects, life.status.state) == ((), RunState.IN_PROGRESS)
     assert life.end(1).status.state is RunState.SUCCEEDED
+    assert life.notes("stopping") == [{"towards": "SUCCEEDED", "why": ""}]
 
 
 def test_others_that_have_yet_to_start_may_finish_too() -> None:

@@ -6,7 +6,7 @@ from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted, Tick
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Reason, RunStatus, new_status
+from muster.lifecycle.status import NodeStatus, Reason, RunStatus, new_status
 from muster.lifecycle.turn import Turn
 from support.life import begun, policy, running
 
@@ -101,8 +101,8 @@ def test_what_has_no_code_just_ended() -> None:
 
 def test_intentions_are_no_news() -> None:
     """That a node was told to end is in what the run is doing, not in what the node is."""
-    life = running(policy((1, 3, None), max_restarts=1)).end(0, 4)
-    assert [note["ranks"] for note in life.notes("nodes")][-1] == "0"
+    life = running(policy((1, 3, None), max_restarts=1)).end(1, 4)
+    assert [note["ranks"] for note in life.notes("nodes")][-1] == "1"
 
 
 def test_the_alarm_is_the_first_of_all_and_off_at_the_end() -> None:
@@ -139,6 +139,12 @@ def test_nothing_wakes_a_run_that_has_ended() -> None:
     ended = RunStatus((), state=RunState.FAILED, alarm=5.0)
     assert wake_at(ended) is None
     assert decide(PLAIN, ended, [Tick()], 9.0).status is ended
+
+
+def test_a_run_begins_accepted_or_suspended() -> None:
+    nodes = (NodeStatus(), NodeStatus())
+    assert new_status(2) == RunStatus(nodes, state=RunState.ACCEPTED)
+    assert new_status(2, suspended=True) == RunStatus(nodes, state=RunState.SUSPENDED)
 
 
 def test_states_say_whether_they_are_final() -> None:

@@ -65,17 +65,15 @@ def retry(turn: Turn, failure: Failure) -> str:
 
 def renew_retries(turn: Turn, ranks: range) -> None:
     """Replicas that start again as a whole have all their retries again."""
-    retries = turn.run.spent.retries
-    kept = {key: used for key, used in retries.items() if not _within(turn, key, ranks)}
-    if len(kept) < len(retries):
-        turn.update(spent=replace(turn.run.spent, retries=kept))
+    spent = turn.run.spent
+    kept = {key: used for key, used in spent.retries.items() if not _within(turn, key, ranks)}
+    turn.update(spent=replace(spent, retries=kept))
 
 
 def _within(turn: Turn, key: str, ranks: range) -> bool:
     name, _, replica = key.rpartition("/")
     group = next(group for group in turn.policy.groups if group.name == name)
-    whole = group.replica_ranks(int(replica))
-    return whole[0] in ranks and whole[-1] in ranks
+    return group.replica_ranks(int(replica))[0] in ranks
 
 
 def _key(group: GroupPolicy, replica: int) -> str:

@@ -89,6 +89,6 @@ def _find_at_fault(turn: Turn, ranks: list[int], reason: Reason, text: str) -> N
     """These nodes are told to end, and will have failed."""
     for rank in ranks:
         turn.set(rank, replace(turn.nodes[rank], fault=reason))
-    stopping.stop_nodes(turn, ranks, text)
+    stopping.stop_nodes(turn, ranks)
     for rank in ranks:
         turn.fail(failure_of(turn, rank, reason, text))

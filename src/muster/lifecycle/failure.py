@@ -26,7 +26,7 @@ def apply(turn: Turn) -> None:
         rule, failure = choose(turn.policy, turn.fresh)
         if retry := _retry(turn, failure):
             restart.begin(turn, Action.RESTART_NODE, failure, retry)
-            _handled(turn, failure)
+            _handled(turn)
         elif rule is not None:
             _follow(turn, rule, failure)
         elif _tolerable(turn, failure):
@@ -78,7 +78,7 @@ def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:
     # the wider of both: actions are listed from the widest on
     action = min(rule.action, _least(turn, failure), key=list(Action).index)
     restart.begin(turn, action, failure, f"rule {rule.name}" if rule.name else "")
-    _handled(turn, failure)
+    _handled(turn)
 
 
 def _retry(turn: Turn, failure: Failure) -> str:
@@ -114,12 +114,11 @@ def _give_up(turn: Turn, failure: Failure, note: str = "") -> None:
     stopping.begin(turn, RunState.FAILED, describe(failure), note=note)
 
 
-def _handled(turn: Turn, failure: Failure) -> None:
+def _handled(turn: Turn) -> None:
     """Forget those that the restart has dealt with: their nodes are to start again."""
     turn.fresh = [
         other
         for other in turn.fresh
-        if other is not failure
-        and turn.nodes[other.rank].incarnation == other.incarnation
+        if turn.nodes[other.rank].incarnation == other.incarnation
         and turn.nodes[other.rank].again is None
     ]

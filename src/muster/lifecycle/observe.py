@@ -18,6 +18,7 @@ from muster.lifecycle.turn import Turn, failure_of
 
 #: What a program ends with that was told to, by signal or by a shell's word for it.
 _OURS = (signal.SIGTERM, signal.SIGKILL)
+_OURS_AS_CODES = tuple(128 + number for number in _OURS)
 
 
 def apply(turn: Turn, events: Sequence[Event]) -> None:
@@ -33,7 +34,7 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
             case NodeEnded():
                 node = turn.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:
-                    end(turn, event.rank, node, event)
+                    end(turn, event)
 
 
 def _handed_over(turn: Turn) -> None:
@@ -58,29 +59,29 @@ def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:
         turn.become(RunState.IN_PROGRESS, started_at=turn.run.started_at or turn.now)
 
 
-def end(turn: Turn, rank: int, node: NodeStatus, event: NodeEnded) -> None:
+def end(turn: Turn, event: NodeEnded) -> None:
     """No process of a node that was alive is left."""
-    failed = _failed(node, event)
+    rank, node = event.rank, turn.nodes[event.rank]
+    told = failure_of(
+        turn,
+        rank,
+        event.reason,
+        event.message,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        raised_at=event.raised_at,
+    )
     if node.again is not None:
         fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
         turn.set(rank, fresh, _ended_with(event))
     else:
         turn.set(rank, _ended(turn, node, event), event.message.partition("\n")[0])
-    if failed and node.fault is None:
-        told = failure_of(
-            turn,
-            rank,
-            event.reason,
-            event.message,
-            exit_code=event.exit_code,
-            signal=event.signal,
-            raised_at=event.raised_at,
-        )
-        told = replace(told, incarnation=event.incarnation)
-        if not (turn.stopping or node.leaving):
-            turn.fail(told)
-        elif turn.run.failures or event.reason is Reason.OUTPUT_LOST:
-            turn.remember(told)  # a consequence, or a cause that was told of late
+    if node.fault is not None or not _failed(node, event):
+        return
+    if not (turn.stopping or node.leaving):
+        turn.fail(told)
+    elif turn.run.failures or event.reason is Reason.OUTPUT_LOST:
+        turn.remember(told)  # a consequence, or a cause that was told of late
 
 
 def _failed(node: NodeStatus, event: NodeEnded) -> bool:
@@ -89,9 +90,9 @@ def _failed(node: NodeStatus, event: NodeEnded) -> bool:
         return event.reason is not Reason.NODE_LOST or not node.leaving
     if event.exit_code == 0:
         return False
-    number = event.signal or (event.exit_code or 0) - 128
+    ours = event.signal in _OURS or event.exit_code in _OURS_AS_CODES
     # one that had failed already, and was still coming down when it was told to end, says so
-    return not (node.leaving and number in _OURS) or cause.raised(event.message)
+    return not (node.leaving and ours) or cause.raised(event.message)
 
 
 def _ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:

@@ -65,8 +65,7 @@ def _lose(turn: Turn, event: SupervisorLost) -> None:
             # nothing is left that could be told to end, should it come to that
             turn.set(rank, replace(node, state=NodeState.PENDING, since=None))
             continue
-        lost = NodeEnded(rank, None, 0, Reason.NODE_LOST, event.why, node.incarnation)
-        observe.end(turn, rank, node, lost)
+        observe.end(turn, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=event.why))
 
 
 def _break(turn: Turn, why: str) -> None:

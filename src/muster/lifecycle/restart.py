@@ -38,7 +38,7 @@ def begin(turn: Turn, action: Action, failure: Failure, by: str) -> None:
     if action is not Action.RESTART_NODE:
         budget.renew_retries(turn, ranks)
     number = turn.run.restarts + 1
-    turn.update(restarts=number, cause=cause.first(turn.run.failures or (failure,)))
+    turn.update(restarts=number, cause=cause.first(turn.run.failures))
     wait = backoff.take(turn)
     why = describe(failure).partition(":\n")[0] + (f"; {by}" if by else "")
     what = _what(turn, action, failure)

@@ -41,14 +41,14 @@ def begin(
     if checkpoint is not None and (save or outcome is RunState.SUSPENDED):
         _save(turn, checkpoint.signal, checkpoint.grace)
     elif outcome is RunState.SUSPENDED:
-        stop_nodes(turn, _alive(turn), details)
+        stop_nodes(turn, _alive(turn))
     else:
         stop_nodes(turn, range(turn.policy.size), details)
 
 
-def stop_nodes(turn: Turn, ranks: Iterable[int], why: str) -> None:
-    """Tell the living among `ranks` to end; those never started simply never are. None of them
-    starts again."""
+def stop_nodes(turn: Turn, ranks: Iterable[int], why: str = "") -> None:
+    """Tell the living among `ranks` to end; those never started simply never are, which is told
+    with `why`. None of them starts again."""
     told: list[int] = []
     kill_at = turn.now + turn.policy.grace_period
     for rank in ranks:
@@ -102,7 +102,7 @@ def _overdue(turn: Turn) -> None:
             killed.append(rank)
         elif node.term_at is not None and turn.past(node.term_at):
             saved.append(rank)
-    stop_nodes(turn, saved, "its time to save is over")
+    stop_nodes(turn, saved)
     if killed:
         turn.act(KillNodes(turn.refs(killed)))
 
