@@ -14,6 +14,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
+from muster.engines.local.isolation import impossible
 from muster.store import runs
 
 COMING_DOWN = """
@@ -310,3 +311,20 @@ def test_a_killed_supervisor_is_a_lost_node(
     assert run.cause is not None
     assert run.cause["reason"] == "node_lost"
     assert alive("COLOUR=green") == []
+
+
+@pytest.mark.skipif(bool(impossible()), reason="needs a mount namespace")
+def test_a_mount_may_be_at_a_place_that_does_not_exist(client: Client, tmp_path: Path) -> None:
+    """Even in the root directory, which stays as it is for everybody else."""
+    where = Path("/no-such-place-of-muster")
+    spec = {
+        "command": ["sh", "-c", f"echo $NODE_RANK > {where}/deep/in/$NODE_RANK; ls / | wc -l"],
+        "nodes": 2,
+        "mounts": [{"source": "scratch:run/x", "path": f"{where}/deep/in"}],
+    }
+    run = start(client, spec, tmp_path).wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    scratch = client.service.home.run_dir(run.id).scratch("x")
+    assert {file.name: file.read_text() for file in scratch.iterdir()} == {"0": "0\n", "1": "1\n"}
+    assert {r.message for r in run.logs()} == {str(len(os.listdir("/")) + 1)}
+    assert not where.exists()

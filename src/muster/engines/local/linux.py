@@ -28,6 +28,7 @@ MS_PRIVATE = 0x40000
 MNT_DETACH = 2
 
 _PR_SET_PDEATHSIG = 1
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # the C library has no name for it
 
 AVAILABLE = sys.platform.startswith("linux")
 _libc = ctypes.CDLL(None, use_errno=True) if AVAILABLE else None
@@ -64,6 +65,14 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 def unmount(target: str) -> None:
     """Detach a mount; its users keep it until they let go."""
     _call("umount2", target, os.fsencode(target), MNT_DETACH)
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make `new`, a mount, the root of our mount namespace, and what was it appear at `old`."""
+    if _libc is None or os.uname().machine not in _SYS_PIVOT_ROOT:
+        raise OSError(38, "pivot_root needs Linux on x86-64 or ARM64", new)
+    number = ctypes.c_long(_SYS_PIVOT_ROOT[os.uname().machine])
+    _check(_libc.syscall(number, os.fsencode(new), os.fsencode(old)), new)
 
 
 def bind(source: str, target: str, *, read_only: bool = False) -> None:

@@ -104,16 +104,38 @@ def _make_mountpoint(target: Path, folder: Path) -> None:
     while not parent.is_dir():
         parent = parent.parent
     if parent == Path("/"):
-        raise EngineError(
-            f"cannot mount at {target}: {Path(*target.parts[:2])} does not exist on this machine; "
-            "create it, or choose a path under /mnt"
-        )
-    kept = folder / "kept"
-    kept.mkdir(parents=True, exist_ok=True)
-    linux.bind(str(parent), str(kept))
-    linux.mount("tmpfs", str(parent), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755")
-    for entry in kept.iterdir():
-        shown = parent / entry.name
+        _make_root(folder)
+    else:
+        kept = folder / "kept"
+        kept.mkdir(parents=True, exist_ok=True)
+        linux.bind(str(parent), str(kept))
+        _empty(parent)
+        _show_all(kept, parent)
+        linux.unmount(str(kept))
+    target.mkdir(parents=True)
+
+
+def _make_root(folder: Path) -> None:
+    """Have a root directory of the node's own, that holds what the machine's does."""
+    root, old = folder / "root", Path("/.old")
+    root.mkdir(parents=True, exist_ok=True)
+    _empty(root)
+    _show_all(Path("/"), root)
+    (root / old.name).mkdir()
+    linux.pivot_root(str(root), str(root / old.name))
+    os.chdir("/")
+    linux.unmount(str(old))
+    old.rmdir()
+
+
+def _empty(target: Path) -> None:
+    linux.mount("tmpfs", str(target), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755")
+
+
+def _show_all(there: Path, here: Path) -> None:
+    """Show everything in one folder in another, which is empty."""
+    for entry in there.iterdir():
+        shown = here / entry.name
         if entry.is_symlink():
             shown.symlink_to(entry.readlink())
         elif entry.is_dir():
@@ -122,5 +144,3 @@ def _make_mountpoint(target: Path, folder: Path) -> None:
         else:
             shown.touch()
             linux.bind(str(entry), str(shown))
-    linux.unmount(str(kept))
-    target.mkdir(parents=True)
