@@ -318,7 +318,7 @@ def test_a_mount_may_be_at_a_place_that_does_not_exist(client: Client, tmp_path:
     """Even in the root directory, which stays as it is for everybody else."""
     where = Path("/no-such-place-of-muster")
     spec = {
-        "command": ["sh", "-c", f"echo $NODE_RANK > {where}/deep/in/$NODE_RANK; ls / | wc -l"],
+        "command": ["sh", "-c", f"echo $NODE_RANK > {where}/deep/in/$NODE_RANK; ls -A / | wc -l"],
         "nodes": 2,
         "mounts": [{"source": "scratch:run/x", "path": f"{where}/deep/in"}],
     }
