@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,65 +11,7 @@ from typing import Any
 import pytest
 
 from muster.node.channel import Channel
-
-AGENT = """
-import json, socket, sys
-from muster.node.agent import run_agent
-from muster.node.channel import Channel
-run_agent(Channel(socket.socket(fileno=int(sys.argv[1]))), json.loads(sys.argv[2]))
-"""
-
-
-class Node:
-    """An agent in a process of its own, without namespaces."""
-
-    def __init__(self, folder: Path, *argv: str, **launch: Any) -> None:
-        self.folder = folder
-        ours, theirs = socket.socketpair()
-        self.channel = Channel(ours)
-        processes = [
-            {
-                "argv": list(argv),
-                "env": {**os.environ, "LOCAL_RANK": str(i)},
-                "stdout": str(folder / f"{i}.out"),
-                "stderr": str(folder / f"{i}.err"),
-            }
-            for i in range(launch.pop("copies", 1))
-        ]
-        message = {
-            "processes": processes,
-            "cwd": str(folder),
-            "folder": str(folder),
-            "address": "127.0.0.1",
-            "incarnation": 0,
-            "keep": False,
-            "grace_period": 0.2,
-            "hang_timeout": None,
-            "probe": None,
-            "contained": False,
-            **launch,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(theirs.fileno()), json.dumps(message)],
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
-        self._heard: list[dict[str, Any]] = []
-
-    def tell(self, op: str, life: int = 0, **more: Any) -> None:
-        self.channel.send(op=op, incarnation=life, **more)
-
-    def hear(self) -> dict[str, Any]:
-        while not self._heard:
-            assert select.select([self.channel], [], [], 30)[0], "the agent says nothing"
-            self._heard += self.channel.receive()
-            assert self._heard or not self.channel.closed, "the agent went away"
-        return self._heard.pop(0)
-
-    def expect(self, event: str) -> dict[str, Any]:
-        message = self.hear()
-        assert message["event"] == event
-        return message
+from support.agents import Node, probe
 
 
 @pytest.fixture
@@ -88,11 +26,6 @@ def nodes(tmp_path: Path) -> Iterator[Any]:
     for node in made:
         node.channel.close()
         node.process.wait(30)
-
-
-def probe(**what: Any) -> dict[str, Any]:
-    none = {"command": None, "port": None, "file": None}
-    return {"period": 0.01, "timeout": 5, "threshold": 3000, "initial_delay": 0, **none, **what}
 
 
 def test_life_of_a_node(nodes: Any, tmp_path: Path) -> None:

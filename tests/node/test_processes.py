@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,3 +130,46 @@ def test_subreaper_finds_what_double_forked_and_left_its_session(tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+STRAYS = """
+    import os, signal, subprocess, sys
+    from muster.node import processes
+    processes.become_subreaper()
+    known = subprocess.Popen(["sleep", "98762"])
+    script = "setsid sh -c 'setsid sleep 98762 & echo; sleep 98762' & wait"
+    agent = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+    agent.stdout.read(1)
+    assert set(processes.children()) == {known.pid, agent.pid}
+    agent.kill()
+    agent.wait()
+    processes.end_children({known.pid})
+    assert processes.children() == [known.pid]
+    known.kill()
+    known.wait()
+    processes.end_children(())
+    assert processes.children() == []
+"""
+
+
+def test_orphans_of_a_child_are_found_and_ended(
+    alive: Callable[[str], list[str]],
+) -> None:
+    argv = [sys.executable, "-c", textwrap.dedent(STRAYS)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert alive("98762") == []
+
+
+def test_children_where_the_kernel_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = open
+
+    def without_list(path: str, *args: str) -> object:
+        if path.endswith("/children"):
+            raise FileNotFoundError(path)
+        return real(path, *args)
+
+    with subprocess.Popen(["sleep", "1000"]) as child:
+        monkeypatch.setattr("builtins.open", without_list)
+        assert child.pid in processes.children()
+        child.kill()

@@ -32,7 +32,7 @@ class Agent:
 
     def run(self) -> None:
         """Live the node's whole life, or all its lives."""
-        signal.signal(signal.SIGTERM, lambda *_: self._stop())
+        signal.signal(signal.SIGTERM, lambda *_: self._call_off())
         wake = processes.wake_on_signals()
         if not self._launch["contained"]:
             processes.become_subreaper()
@@ -62,9 +62,9 @@ class Agent:
             process.setdefault("argv", argv)
         return True
 
-    def _stop(self) -> None:
+    def _call_off(self) -> None:
         if self._life is not None:
-            self._life.stop()
+            self._life.called_off = True
 
 
 def run_agent(channel: Channel, launch: Mapping[str, Any]) -> None:

@@ -34,6 +34,8 @@ class Life:
         self._at_fault: int | None = None  # local rank
         #: Whether another life can follow in the same place.
         self.intact = True
+        #: Set by a signal handler: it is to end. Acted upon when no process is half started.
+        self.called_off = False
 
     def run(self) -> Dict[str, Any]:
         """Live it. Returns what there is to tell of its end."""
@@ -133,6 +135,8 @@ class Life:
                         os.read(self._wake, 4096)
                 elif self._hear():
                     return
+            if self.called_off:
+                self._stop()
             self._reap()
             self._probe_once()
             self._listen()
@@ -159,7 +163,7 @@ class Life:
             if message["op"] == "kill":
                 return True
             if message["op"] == "stop":
-                self.stop()
+                self._stop()
             elif message["op"] == "signal":
                 self._signal(message["number"])
         return self._channel.closed
@@ -213,7 +217,7 @@ class Life:
     def _fail(self, code: int | None, number: int, reason: str, message: str) -> None:
         """The first failure of the node is its failure; its other processes are told to end."""
         self._note_failure(code, number, reason, message)
-        self.stop()
+        self._stop()
 
     def _note_failure(self, code: int | None, number: int, reason: str, message: str) -> None:
         if self._failure is None:
@@ -224,7 +228,7 @@ class Life:
                 "message": message,
             }
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Ask the processes to end; they have the grace period."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._launch["grace_period"]
