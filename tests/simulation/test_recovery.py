@@ -52,6 +52,20 @@ def test_a_run_whose_supervisors_never_last_is_given_up(
     assert {node.state for node in runs.nodes(db, plan.run_id)} == {NodeState.STOPPED}
 
 
+def test_a_cancel_that_a_dying_supervisor_did_not_hear_is_honoured(
+    run: tuple[Database, Home, RunPlan],
+) -> None:
+    db, home, plan = run
+    folder = home.run_dir(plan.run_id)
+    request.tell(db, folder, plan.run_id, [SuspendRequested("later")])
+    recover.lose(db, folder, plan.run_id, "killed")
+    assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
+    assert recover.recover(db, home, lambda *_: None) == []
+    runs.request(db, plan.run_id, "cancel", "enough")
+    assert recover.recover(db, home, lambda *_: None) == [plan.run_id]
+    assert runs.get(db, plan.run_id).state == RunState.CANCELED
+
+
 def test_the_log_goes_on_where_it_was(run: tuple[Database, Home, RunPlan]) -> None:
     db, home, plan = run
     folder = home.run_dir(plan.run_id)

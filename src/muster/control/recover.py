@@ -30,7 +30,12 @@ Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
 
 def recover(db: Database, home: Home, launch: Launch) -> list[str]:
     """Take up every run that says it lives but that nobody drives. Returns their ids."""
-    going = [run.id for run in runs.live(db) if run.state != RunState.SUSPENDED]
+    going = [
+        run.id
+        for run in runs.live(db)
+        # a supervisor may have died when its run was suspended, before it heard of a cancel
+        if run.state != RunState.SUSPENDED or runs.requests(db, run.id)[0]
+    ]
     return [
         run_id for run_id in going if _readable(db, run_id) and _take_up(db, home, run_id, launch)
     ]

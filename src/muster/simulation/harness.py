@@ -159,7 +159,10 @@ class Simulation:
             self._jump += fault.jump
             self.note("clock jumps", f"{fault.jump:g} s")
         state = self.book.state()
-        if fault.aftermath == "live" or state.terminal or state is RunState.SUSPENDED:
+        suspended = state is RunState.SUSPENDED
+        if state.terminal or (fault.aftermath == "live" and not suspended):
+            return
+        if suspended and not self.book.asked()[0]:
             return
         lost: Event = SupervisorLost("its supervisor died", begun)
         if fault.aftermath == "die_unknown":
