@@ -100,7 +100,7 @@ def waits_grow(view: View) -> Iterator[str]:
         streak = 0 if stable else streak
         least = 0.0
         if streak and rules.initial:
-            least = min(rules.longest, rules.initial * rules.factor ** (streak - 1))
+            least = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
         most = least * (1 + rules.jitter)
         if not near and not least - _SOON <= restart.wait <= most + _SOON:
             yield f"restart {restart.number} waits {restart.wait} s, not {least} to {most}"

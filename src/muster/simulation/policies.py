@@ -56,8 +56,9 @@ def _few(dice: Random, most: int) -> int:
 def _groups(dice: Random) -> tuple[GroupPolicy, ...]:
     made: list[GroupPolicy] = []
     rank = 0
+    tender = dice.random() < 0.15  # replicas may fail, but not before much has been tried
     for number in range(1 + _few(dice, 4)):
-        replicas, nodes = 1 + _few(dice, 2), 1 + _few(dice, 3)
+        replicas, nodes = 1 + _few(dice, 2), 1 + max(_few(dice, 3), tender)
         if rank + replicas * nodes > _LARGEST:
             break
         group = GroupPolicy(
@@ -65,15 +66,19 @@ def _groups(dice: Random) -> tuple[GroupPolicy, ...]:
             first_rank=rank,
             replicas=replicas,
             nodes=nodes,
-            min_success=replicas if dice.random() < 0.6 else dice.randint(0, replicas),
+            min_success=replicas - 1 if tender else _least(dice, replicas),
             max_restarts=dice.choice((0, 1, 2)) if dice.random() < 0.25 else None,
-            retries=dice.choice((1, 2)) if dice.random() < 0.3 else 0,
+            retries=dice.choice((1, 2)) if tender or dice.random() < 0.3 else 0,
             timeout=dice.choice((12.0, 30.0, 80.0)) if dice.random() < 0.15 else None,
-            ready_timeout=dice.choice((1.5, 4.0, 12.0)) if dice.random() < 0.2 else None,
+            ready_timeout=dice.choice((1.5, 4.0, 12.0)) if tender or dice.random() < 0.2 else None,
         )
         made.append(group)
         rank += group.size
     return tuple(made)
+
+
+def _least(dice: Random, replicas: int) -> int:
+    return replicas if dice.random() < 0.6 else dice.randint(0, replicas)
 
 
 def _dependent(dice: Random, groups: tuple[GroupPolicy, ...], index: int) -> GroupPolicy:

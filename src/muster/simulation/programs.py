@@ -49,7 +49,7 @@ class Programs:
         start = 0.1 if kept else habit.start * (0.5 + dice.random())
         run = None if habit.server else habit.pace * (0.5 + dice.random())
         if now >= self._settled:
-            return Life(start=start, run=run, stop=0.2)
+            return Life(start=min(start, 0.2), run=run, stop=0.2)
         return _life(dice, habit, start, run)
 
 
