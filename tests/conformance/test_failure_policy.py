@@ -1,0 +1,223 @@
+"""JobSet's unit tables of its failure policy: which Job failed first, which rule applies to which,
+and what an action does to the counters. Restart counts: JobSet's maxRestarts is one budget for all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from muster.lifecycle import cause
+from muster.lifecycle.failure import choose, fits
+from muster.lifecycle.policy import Action, Policy, Rule
+from muster.lifecycle.status import Failure, Reason, Spent
+from support.jobset import Jobs, jobset, plan_of, rules
+
+
+def failure(
+    rank: int = 0,
+    reason: Reason = Reason.EXIT,
+    at: float = 0.0,
+    message: str = "",
+    group: str = "a",
+) -> Failure:
+    return Failure(rank, group, reason, 1, 0, message, at)
+
+
+# --- the first failed Job
+
+
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [
+        pytest.param([5.0], 0, id="one"),
+        pytest.param([3.0, 5.0], 0, id="in order"),
+        pytest.param([5.0, 3.0], 1, id="out of order"),
+        pytest.param([5.0, 5.0], 0, id="at once"),
+    ],
+)
+def test_the_first_failure(times: list[float], first: int) -> None:
+    """None failed is no failure to look for: nobody asks then."""
+    failures = [failure(rank, at=at) for rank, at in enumerate(times)]
+    assert cause.first(failures) is failures[first]
+
+
+# --- rules that apply
+
+DEADLINE = ["DeadlineExceeded"]
+LIMIT = ["BackoffLimitExceeded"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "group", "reason", "message", "applies"),
+    [
+        pytest.param({}, "a", LIMIT, "", True, id="any target, any reason"),
+        pytest.param({"onJobFailureReasons": LIMIT}, "a", LIMIT, "", True, id="any target, reason"),
+        pytest.param(
+            {"onJobFailureReasons": LIMIT}, "a", DEADLINE, "", False, id="any target, other reason"
+        ),
+        pytest.param({"targetReplicatedJobs": ["a"]}, "a", LIMIT, "", True, id="target"),
+        pytest.param(
+            {"targetReplicatedJobs": ["a"], "onJobFailureReasons": LIMIT},
+            "a",
+            LIMIT,
+            "",
+            True,
+            id="target, reason",
+        ),
+        pytest.param(
+            {"targetReplicatedJobs": ["a"], "onJobFailureReasons": LIMIT},
+            "a",
+            DEADLINE,
+            "",
+            False,
+            id="target, other reason",
+        ),
+        pytest.param({"targetReplicatedJobs": ["a"]}, "b", LIMIT, "", False, id="other target"),
+        pytest.param(
+            {"targetReplicatedJobs": ["a"], "onJobFailureReasons": LIMIT},
+            "b",
+            LIMIT,
+            "",
+            False,
+            id="other target, reason",
+        ),
+        pytest.param(
+            {"targetReplicatedJobs": ["a"], "onJobFailureReasons": LIMIT},
+            "b",
+            DEADLINE,
+            "",
+            False,
+            id="other target, other reason",
+        ),
+        pytest.param(
+            {"onJobFailureMessagePatterns": ["bad batch.*"]},
+            "a",
+            LIMIT,
+            "bad batch in step 7",
+            True,
+            id="message",
+        ),
+        pytest.param(
+            {"onJobFailureMessagePatterns": ["bad batch.*"]},
+            "a",
+            LIMIT,
+            "out of space",
+            False,
+            id="other message",
+        ),
+        pytest.param(
+            {"onJobFailureReasons": LIMIT, "onJobFailureMessagePatterns": [".*batch.*"]},
+            "a",
+            LIMIT,
+            "bad batch",
+            True,
+            id="reason, message",
+        ),
+        pytest.param(
+            {"onJobFailureReasons": LIMIT, "onJobFailureMessagePatterns": [".*batch.*"]},
+            "a",
+            LIMIT,
+            "out of space",
+            False,
+            id="reason, other message",
+        ),
+    ],
+)
+def test_a_rule_applies(
+    rule: dict[str, Any], group: str, reason: list[str], message: str, applies: bool
+) -> None:
+    policy = plan_of(jobset(**rules({"action": "FailJobSet", **rule}))).policy
+    why = Reason.DEADLINE if reason is DEADLINE else Reason.EXIT
+    failed = failure(reason=why, message=message, group=group)
+    assert any(fits(made, failed) for made in policy.rules) is applies
+
+
+# --- the rule and the Job it is about
+
+ON_EXIT = Rule("exit", Action.RESTART_RUN, reasons=(Reason.EXIT,))
+ON_DEADLINE = Rule("deadline", Action.RESTART_RUN, reasons=(Reason.DEADLINE,))
+ON_LOST = Rule("lost", Action.RESTART_RUN, reasons=(Reason.NODE_LOST,))
+EACH = [ON_EXIT, ON_DEADLINE, ON_LOST]
+ELSEWHERE = Rule("elsewhere", Action.RESTART_RUN, groups=("nowhere",))
+EXIT, LATE, LOST = (
+    failure(0, at=6.0),
+    failure(1, Reason.DEADLINE, at=3.0),
+    failure(2, Reason.NODE_LOST, at=1.0),
+)
+EARLIER = failure(3, at=0.5)
+
+
+@pytest.mark.parametrize(
+    ("made", "failures", "rule", "about"),
+    [
+        pytest.param([], [EXIT], None, EXIT, id="no rules"),
+        pytest.param([ON_DEADLINE], [EXIT], None, EXIT, id="one that does not match"),
+        pytest.param(
+            [ON_EXIT, ON_DEADLINE, ON_LOST], [EXIT], ON_EXIT, EXIT, id="the first of three"
+        ),
+        pytest.param([ON_EXIT, ON_DEADLINE, ON_LOST], [LATE], ON_DEADLINE, LATE, id="the second"),
+        pytest.param([ON_EXIT, ON_DEADLINE, ON_LOST], [LOST], ON_LOST, LOST, id="the third"),
+        pytest.param([], [EXIT, LATE], None, LATE, id="no rules, two Jobs"),
+        pytest.param([ON_DEADLINE], [EXIT, EARLIER], None, EARLIER, id="no match, two Jobs"),
+        pytest.param([ON_EXIT], [EXIT, EARLIER], ON_EXIT, EARLIER, id="the earlier of two"),
+        pytest.param(
+            [ELSEWHERE, ON_EXIT], [EXIT, EARLIER], ON_EXIT, EARLIER, id="the earlier, second rule"
+        ),
+        pytest.param([ON_EXIT, ON_LOST], [LOST, EXIT], ON_EXIT, EXIT, id="rules before Jobs"),
+    ],
+)
+def test_the_rule_and_the_job(
+    made: list[Rule], failures: list[Failure], rule: Rule | None, about: Failure
+) -> None:
+    """Of none failed nobody asks."""
+    policy = Policy(groups=(), success=plan_of(jobset()).policy.success, rules=tuple(made))
+    assert choose(policy, sorted(failures, key=cause.order)) == (rule, about)
+
+
+# --- what actions do to the counters
+
+ONE = {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("action", "most", "before", "restarts", "counted", "name"),
+    [
+        pytest.param("RestartJobSet", 5, 1, 2, 2, "", id="counts"),
+        pytest.param("RestartJobSet", 5, 1, 2, 2, "Rule1", id="counts, by name"),
+        pytest.param("RestartJobSet", 2, 2, 2, 2, "", id="none left"),
+        pytest.param("RestartJobSetAndIgnoreMaxRestarts", 1, 1, 2, 1, "", id="counts for nothing"),
+        pytest.param("RestartJob", 5, 0, 1, 1, "", id="one Job counts"),
+        pytest.param("RestartJob", 2, 2, 2, 2, "", id="one Job, none left"),
+        pytest.param("RestartJobAndIgnoreMaxRestarts", 1, 0, 1, 0, "", id="one Job, for nothing"),
+        pytest.param("FailJobSet", 5, 0, 0, 0, "", id="fails"),
+    ],
+)
+def test_actions(
+    action: str, most: int, before: int, restarts: int, counted: int, name: str
+) -> None:
+    """before: counted restarts that there were."""
+    named = {"name": name} if name else {}
+    jobs = Jobs(jobset(ONE, **rules({"action": action, **named}, most=most))).all_ready()
+    spent = Spent(run=before, groups={"a": before})
+    jobs.status = replace(jobs.status, restarts=before, spent=spent)
+    jobs.fail("a-0")
+    ends = restarts == before
+    assert jobs.state == ("FAILED" if ends else "IN_PROGRESS")
+    assert (jobs.status.restarts, jobs.status.spent.run) == (restarts, counted)
+    if name:
+        assert jobs.notes("restart")[0]["why"].endswith(f"; rule {name}")
+
+
+def test_one_budget_for_all_kinds_of_restarts() -> None:
+    """JobSet: restarts of the whole and of single Jobs are added up."""
+    of_a = {"action": "RestartJobSet", "targetReplicatedJobs": ["a"]}
+    of_b = {"action": "RestartJob", "targetReplicatedJobs": ["b"]}
+    jobs = Jobs(jobset(**rules(of_a, of_b, most=2))).all_ready()
+    jobs.fail("a-0").gone("b-0", "b-1", "b-2").all_ready().fail("b-1").all_ready()
+    assert (jobs.status.attempt, jobs.status.restarts, jobs.status.spent.run) == (1, 2, 2)
+    jobs.fail("a-0")
+    assert jobs.status.stopping is not None
+    assert jobs.status.stopping.note == "all 2 restarts are used up (failure.max_restarts)"

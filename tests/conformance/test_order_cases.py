@@ -1,0 +1,255 @@
+"""JobSet's integration tests of its controller, C31 to C54: suspension, order, what has no
+counterpart. docs/conformance.md has all cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.lifecycle.events import CancelRequested, ResumeRequested, SuspendRequested
+from muster.spec.models import RunOverrides
+from muster.spec.resolve import resolve
+from support.jobset import Jobs, jobset, plan_of, read, replicated, rules
+
+ALL = ["a-0", "b-0", "b-1", "b-2"]
+B = ALL[1:]
+RESUME = ResumeRequested("go on")
+SUSPEND = SuspendRequested("wait")
+IN_ORDER = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+ANY_ORDER = {"startupPolicy": {"startupPolicyOrder": "AnyOrder"}}
+
+
+def begun(**spec: Any) -> Jobs:
+    return Jobs(jobset(**spec)).all_ready()
+
+
+def depends(*items: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "status": status} for name, status in items]
+
+
+# --- suspension
+
+
+def test_C31_created_suspended_it_has_nothing() -> None:
+    """JobSet creates its Jobs suspended; here nobody is asked for anything before it resumes."""
+    jobs = Jobs(jobset(suspend=True))
+    assert (jobs.state, jobs.effects) == ("SUSPENDED", ())
+    assert jobs.missing() == ALL
+    assert jobs.tell(RESUME).current() == ALL
+    assert jobs.status.attempt == 0
+
+
+def test_C33_suspended_while_it_runs() -> None:
+    jobs = begun().complete("b-0").tell(SUSPEND)
+    assert jobs.leaving() == ["a-0", "b-1", "b-2"]
+    jobs.gone(*ALL)
+    assert (jobs.state, jobs.succeeded(), jobs.missing()) == (
+        "SUSPENDED",
+        ["b-0"],
+        ["a-0", "b-1", "b-2"],
+    )
+    jobs.tell(RESUME)
+    assert jobs.current() == ["a-0", "b-1", "b-2"], "what has succeeded is kept"
+    assert jobs.all_ready().complete("a-0", "b-1", "b-2").state == "SUCCEEDED"
+
+
+def test_a_restart_that_is_suspended_goes_on_as_a_resume() -> None:
+    jobs = begun(failurePolicy={"maxRestarts": 1}).fail("a-0").tell(SUSPEND).gone(*ALL)
+    assert jobs.state == "SUSPENDED"
+    assert (jobs.tell(RESUME).current(), jobs.status.spent.run) == (ALL, 1)
+
+
+def test_nothing_is_decided_while_it_is_suspended() -> None:
+    """JobSet's policies run even then, over what its Jobs left behind; here nothing is left."""
+    jobs = begun().tell(SUSPEND).gone(*ALL)
+    before = jobs.status
+    assert jobs.tick(after=1e6).status is before
+    assert jobs.tell(CancelRequested("enough")).state == "CANCELED"
+
+
+def test_C37_how_many_jobs_are_in_what_state() -> None:
+    jobs = Jobs(jobset())
+    assert (jobs.current(), jobs.succeeded()) == (ALL, [])
+    jobs.jobs_ready("a-0", "b-0").complete("b-0")
+    assert jobs.status.census is not None
+    a, b = jobs.status.census.groups
+    assert ((a.ready, a.succeeded), (b.ready, b.succeeded, b.ended)) == ((1, 0), (0, 1, 1))
+    jobs.fail("b-1").gone(*ALL)
+    assert jobs.status.census.groups[1].failed == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "state"),
+    [
+        pytest.param({"operator": "Any"}, "SUCCEEDED", id="C38 after success"),
+        pytest.param({"operator": "All"}, "FAILED", id="C38 after failure"),
+    ],
+)
+def test_active_jobs_end_with_it(end: dict[str, str], state: str) -> None:
+    jobs = begun(successPolicy={**end, "targetReplicatedJobs": []})
+    if state == "SUCCEEDED":
+        jobs.complete("b-0")
+    else:
+        jobs.fail("b-0")
+    assert jobs.leaving() == ["a-0", "b-1", "b-2"]
+    jobs.gone(*ALL)
+    assert jobs.state == state
+    assert [str(node.state) for node in jobs.status.nodes] == [
+        "STOPPED",
+        "SUCCEEDED" if state == "SUCCEEDED" else "FAILED",
+        "STOPPED",
+        "STOPPED",
+    ]
+
+
+def test_C39_a_generated_name() -> None:
+    """Every run has a number of its own; the nodes are called by what the JobSet is called."""
+    manifest = jobset()
+    manifest["metadata"] = {"generateName": "demo-"}
+    plan = plan_of(manifest)
+    assert [node.fqdn for node in plan.nodes] == [f"demo-{job}-0.demo" for job in ALL]
+
+
+# --- order
+
+
+@pytest.mark.parametrize("policy", [IN_ORDER, ANY_ORDER], ids=["in order", "any order"])
+def test_C40_suspended_it_has_nothing_whatever_the_order(policy: dict[str, Any]) -> None:
+    jobs = Jobs(jobset(suspend=True, **policy))
+    assert (jobs.effects, jobs.missing()) == ((), ALL)
+
+
+def test_C41_any_order_resumes_all_at_once() -> None:
+    assert Jobs(jobset(suspend=True, **ANY_ORDER)).tell(RESUME).current() == ALL
+
+
+def test_C42_in_order_resumes_one_after_the_other() -> None:
+    jobs = Jobs(jobset(suspend=True, **IN_ORDER)).tell(RESUME)
+    assert jobs.current() == ["a-0"]
+    assert jobs.jobs_ready("a-0").current() == ALL
+    again = jobs.all_ready().tell(SUSPEND).gone(*ALL).tell(RESUME)
+    assert again.current() == ["a-0"]
+    assert again.jobs_ready("a-0").current() == ALL
+
+
+def test_C43_in_order_waits_for_the_first() -> None:
+    jobs = Jobs(jobset(**IN_ORDER))
+    assert jobs.tick(after=1000).current() == ["a-0"]
+    assert jobs.jobs_ready("a-0").current() == ALL
+
+
+@pytest.mark.parametrize("strategy", ["Recreate", "BlockingRecreate"])
+def test_C44_in_order_again_after_a_restart(strategy: str) -> None:
+    policy = {"maxRestarts": 1, "restartStrategy": strategy}
+    jobs = begun(failurePolicy=policy, **IN_ORDER).all_ready().fail("b-0").gone(*ALL)
+    assert jobs.current() == ["a-0"]
+    assert jobs.jobs_ready("a-0").current() == ALL
+
+
+def test_C46_ready_comes_before() -> None:
+    manifest = jobset([replicated("a"), replicated("b", 3, dependsOn=depends(("a", "Ready")))])
+    jobs = Jobs(manifest)
+    assert jobs.current() == ["a-0"]
+    assert jobs.jobs_ready("a-0").current() == ALL
+
+
+def test_C47_complete_and_then_ready() -> None:
+    manifest = jobset(
+        [
+            replicated("a"),
+            replicated("b", dependsOn=depends(("a", "Complete"))),
+            replicated("c", 3, dependsOn=depends(("b", "Ready"))),
+        ]
+    )
+    jobs = Jobs(manifest)
+    assert len(jobs.missing()) == 4
+    assert len(jobs.jobs_ready("a-0").missing()) == 4
+    assert len(jobs.complete("a-0").missing()) == 3
+    assert jobs.jobs_ready("b-0").missing() == []
+
+
+def test_C48_both_have_to_be_complete() -> None:
+    both = depends(("a", "Complete"), ("b", "Complete"))
+    jobs = Jobs(jobset([replicated("a"), replicated("b"), replicated("c", dependsOn=both)]))
+    jobs.all_ready().complete("a-0")
+    assert jobs.missing() == ["c-0"]
+    assert jobs.complete("b-0").current() == ["c-0"]
+
+
+def test_C49_each_has_to_be_what_it_says() -> None:
+    mixed = depends(("a", "Ready"), ("b", "Complete"))
+    jobs = Jobs(jobset([replicated("a"), replicated("b", 2), replicated("c", dependsOn=mixed)]))
+    assert jobs.jobs_ready("b-0", "b-1").complete("b-0", "b-1").missing() == ["c-0"]
+    assert "c-0" in jobs.jobs_ready("a-0").current()
+
+
+def test_C50_order_again_after_a_resume() -> None:
+    """JobSet resumes all that was created; here the order is walked as it was at first."""
+    manifest = jobset([replicated("a"), replicated("b", 3, dependsOn=depends(("a", "Ready")))])
+    jobs = Jobs(manifest).jobs_ready("a-0").all_ready().tell(SUSPEND).gone(*ALL).tell(RESUME)
+    assert jobs.current() == ["a-0"]
+    assert jobs.jobs_ready("a-0").current() == ALL
+
+
+def test_what_has_completed_is_complete_after_a_resume() -> None:
+    manifest = jobset([replicated("a"), replicated("b", 3, dependsOn=depends(("a", "Complete")))])
+    jobs = Jobs(manifest).all_ready().complete("a-0").all_ready().tell(SUSPEND).gone(*ALL)
+    assert jobs.tell(RESUME).current() == B
+
+
+def test_what_depends_is_walked_again_after_a_restart() -> None:
+    """JobSet counts Jobs of the present attempt only."""
+    manifest = jobset(
+        [replicated("a"), replicated("b", dependsOn=depends(("a", "Complete")))],
+        **rules({"action": "RestartJobSet"}, most=1),
+    )
+    jobs = Jobs(manifest).all_ready().complete("a-0").all_ready().fail("b-0")
+    assert jobs.current() == ["a-0"]
+    assert jobs.all_ready().complete("a-0").current() == ["b-0"]
+
+
+def test_restarting_one_job_makes_nobody_wait_who_has_started() -> None:
+    manifest = jobset(
+        [replicated("a"), replicated("b", dependsOn=depends(("a", "Ready")))],
+        **rules({"action": "RestartJob"}, most=1),
+    )
+    jobs = Jobs(manifest).all_ready().all_ready().fail("a-0")
+    assert jobs.current() == ["a-0", "b-0"]
+    assert jobs.attempts() == [1, 0]
+
+
+# --- what has no counterpart
+
+
+def test_C45_a_coordinator_is_told_to_those_who_ask() -> None:
+    ask = {"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": LABEL}}}
+    manifest = jobset(
+        [replicated("a"), replicated("b", 3, container={"env": [ask]})],
+        coordinator={"replicatedJob": "b", "jobIndex": 1},
+    )
+    group = plan_of(manifest).group("b")
+    assert group.env["WHO"] == "demo-b-1-0.demo"
+
+
+LABEL = "metadata.labels['jobset.sigs.k8s.io/coordinator']"
+
+
+def test_C51_somebody_else_s_is_refused() -> None:
+    """JobSet leaves it alone. Somebody who runs it with Muster would wait for nothing."""
+    with pytest.raises(InvalidInput, match=r"left to example\.com/other"):
+        read(jobset(managedBy="example.com/other"))
+    assert read(jobset(managedBy="jobset.sigs.k8s.io/jobset-controller")).spec.name == "demo"
+
+
+def test_C53_a_template_that_cannot_be_is_refused_before_anything_starts() -> None:
+    manifest = jobset([replicated("a", job={"parallelism": -1, "completions": -1})])
+    with pytest.raises(InvalidInput, match="must be at least 0, not -1"):
+        read(manifest)
+
+
+def test_C54_a_run_keeps_the_size_it_has() -> None:
+    """JobSet may change a running Job's parallelism; here that is another run of the Job."""
+    bigger = resolve(read(jobset({"a": 2})).spec, RunOverrides(nodes=4)).spec
+    assert [(group.replicas, group.nodes) for group in bigger.node_groups] == [(2, 4)]
