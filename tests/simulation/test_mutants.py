@@ -18,6 +18,7 @@ from muster.lifecycle import (
     budget,
     census,
     deadline,
+    failure,
     observe,
     outstanding,
     requests,
@@ -317,7 +318,7 @@ def session_left_open(patch: Patch) -> None:
 def failed_replicas_start(patch: Patch) -> None:
     real = stopping.stop_nodes
 
-    def stop_nodes(turn: Turn, ranks: Any, why: str) -> None:
+    def stop_nodes(turn: Turn, ranks: Any, why: str = "") -> None:
         ranks = list(ranks)
         again = {rank: turn.nodes[rank].again for rank in ranks}
         real(turn, ranks, why)
@@ -347,6 +348,24 @@ def paused_unasked(patch: Patch) -> None:
         real(turn, [*events, SuspendRequested("no reason")] if turn.run.restarts else events)
 
     patch.setattr(requests, "apply", apply)
+
+
+def last_rule_first(patch: Patch) -> None:
+    real = failure.choose
+
+    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+        return real(replace(policy, rules=policy.rules[::-1]), failures)
+
+    patch.setattr(failure, "choose", choose)
+
+
+def too_much_starts_again(patch: Patch) -> None:
+    real = restart._again
+
+    def again(turn: Turn, ranks: range, number: int, not_before: float | None) -> None:
+        real(turn, range(ranks.start, min(ranks.stop + 1, turn.policy.size)), number, not_before)
+
+    patch.setattr(restart, "_again", again)
 
 
 def paused_by_half(patch: Patch) -> None:
@@ -399,6 +418,8 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (failed_replicas_start, "a failed replica stays down"),
     (told_over_and_over, "each is told once"),
     (paused_unasked, "each pause is asked for"),
+    (last_rule_first, "restarts follow the rules"),
+    (too_much_starts_again, "nothing else starts again"),
     (paused_by_half, "the suspended have nothing"),
 ]
 

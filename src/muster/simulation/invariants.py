@@ -38,6 +38,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     lived.each_is_told_once,
     lived.grace_is_given,
     lived.saving_has_its_time,
+    owed.restarts_follow_the_rules,
+    owed.nothing_else_starts_again,
     owed.budgets_hold,
     owed.only_what_counts_is_counted,
     owed.waits_are_kept,

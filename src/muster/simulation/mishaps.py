@@ -37,7 +37,7 @@ _OUT_OF_MEMORY = End(137, int(signal.SIGKILL), Reason.OUT_OF_MEMORY)
 
 def draw_plan(dice: Random, nodes: int, *, suspended: bool) -> Plan:
     """Between nothing and a lot that goes wrong. suspended: the run begins so."""
-    plan = [dice.choice(_KINDS)(dice, nodes) for _ in range(dice.choice((0, 1, 2, 3, 5, 8)))]
+    plan = [dice.choice(_KINDS)(dice, nodes) for _ in range(dice.choice((0, 1, 2, 3, 5, 8, 14)))]
     if dice.random() < 0.02:  # over and over, before anything could begin
         moment = dice.choice((Moment.BEFORE_RECORD, Moment.AFTER_RECORD))
         plan += [ControllerDies(0, moment, "die", 0.0)] * 5

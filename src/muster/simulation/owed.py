@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from muster.lifecycle.policy import GroupPolicy, Policy
+from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason, RunStatus
 from muster.simulation.story import Step
 from muster.simulation.view import Restart, View
 
 _SOON = 0.002  # seconds; clocks wake a little late, and the log rounds
+
+
+def restarts_follow_the_rules(view: View) -> Iterator[str]:
+    """A restart is by a retry, by the first rule that fits its failure, or, where none fits, by
+    failure.action; it starts again what that says, or more if more has failed."""
+    for restart in view.restarts:
+        failure = _failure_of(restart)
+        if restart.retry or failure is None:
+            continue
+        first = next((rule for rule in view.policy.rules if _fits(rule, failure)), None)
+        if first is not restart.rule:
+            yield f"restart {restart.number} by {restart.rule}, not {first}"
+        action = view.policy.action if first is None else first.action
+        if not set(_scope(view.policy, restart, action)) <= set(restart.ranks):
+            yield f"restart {restart.number}: {restart.ranks}, not what {action} says"
+
+
+def _failure_of(restart: Restart) -> Mapping[str, Any] | None:
+    told = (entry.data for entry in restart.step.entries if entry.kind == "failure")
+    return next((data for data in told if data["rank"] == restart.rank), None)
+
+
+def _fits(rule: Rule, data: Mapping[str, Any]) -> bool:
+    pairs: tuple[tuple[Sequence[Any], Any], ...] = (
+        (rule.groups, data["group"]),
+        (rule.exit_codes, data["exit_code"]),
+        (rule.signals, data["signal"]),
+        (rule.reasons, data["reason"]),
+    )
+    if any(wanted and value not in wanted for wanted, value in pairs):
+        return False
+    text = data["message"] + (" was lost" if data["reason"] == Reason.NODE_LOST else "")
+    return not rule.messages or any(re.search(pattern, text) for pattern in rule.messages)
+
+
+def _scope(policy: Policy, restart: Restart, action: Action) -> range:
+    group = restart.group
+    return {
+        Action.RESTART_NODE: range(restart.rank, restart.rank + 1),
+        Action.RESTART_REPLICA: group.replica_ranks(group.replica_of(restart.rank)),
+        Action.RESTART_GROUP: group.ranks,
+    }.get(action, range(policy.size))
+
+
+def nothing_else_starts_again(view: View) -> Iterator[str]:
+    """Only what a restart names starts again; suspending takes its nodes from the whole run."""
+    named: dict[int, set[int]] = {}
+    for restart in view.restarts:
+        named.setdefault(restart.step.number, set()).update(restart.ranks)
+    for step in view.steps:
+        if step.before.nodes is step.after.nodes or step.after.state is RunState.SUSPENDED:
+            continue
+        for rank, (old, new) in enumerate(zip(step.before.nodes, step.after.nodes, strict=True)):
+            meant = new.incarnation in (old.incarnation, old.again)
+            meant = meant and new.again in (None, old.again)
+            if not meant and rank not in named.get(step.number, ()):
+                yield f"step {step.number}: node-{rank}"
 
 
 def budgets_hold(view: View) -> Iterator[str]:
