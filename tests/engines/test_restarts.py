@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -244,6 +245,25 @@ def test_a_kept_node_that_is_killed_is_made_anew(session: MakeSession, when: str
     assert one.output() == "".join(f"life {life}\n" for life in range(count))
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_kept_node_that_dies_before_it_hears(session: MakeSession, stopped: bool) -> None:
+    """Nothing of the life has begun, so it begins elsewhere, unless it is not wanted any more."""
+    one = session("echo life $MUSTER_RESTART", nodes=2, keep=True)
+    one.start(0)
+    one.ended(0)
+    (agent,) = one.agents()
+    os.kill(agent, signal.SIGSTOP)
+    one.start(0, life=1)
+    if stopped:
+        one.stop(0, life=1)
+    one.start(1)
+    one.ended(1)  # so the calls before it were carried out
+    os.kill(agent, signal.SIGKILL)
+    assert one.ended(0, life=1)[0]["exit_code"] == (143 if stopped else 0)
+    assert one.close() == 0
+    assert one.output() == ("life 0\n" if stopped else "life 0\nlife 1\n")
+
+
 def test_what_does_not_hear_is_killed_in_place(session: MakeSession) -> None:
     one = session(
         "trap '' TERM; echo life $MUSTER_RESTART up; while :; do sleep 1; done", keep=True
@@ -298,6 +318,17 @@ def test_a_program_can_note_its_error(session: MakeSession) -> None:
     assert told == [("a\nb", 1610000000.0), ("words", None), ("a\nb", 1610000000.0)]
 
 
+def test_each_process_has_its_own_environment_in_every_life(session: MakeSession) -> None:
+    one = session("echo $MUSTER_RESTART $RANK", nodes=2, processes_per_node=2, keep=True)
+    for life in (0, 1):
+        one.start(0, 1, life=life)
+        one.ended(0, 1, life=life)
+    assert one.close() == 0
+    for rank, process in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        said = (one.folder / f"logs/0/workers-{rank}.{process}.out").read_text()
+        assert said == f"0 {2 * rank + process}\n1 {2 * rank + process}\n"
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_last_words_are_those_of_this_life(session: MakeSession, keep: bool) -> None:
     one = session("echo life $MUSTER_RESTART >&2; exit 1", keep=keep)
@@ -325,6 +356,26 @@ def test_memory_runs_out_once(session: MakeSession, keep: bool) -> None:
 
 
 # --- what is left behind
+
+
+def taken(one: Session) -> bool:
+    """Whether an agent has the node's place."""
+    with (one.folder / "nodes/0/place").open() as place:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_place_is_taken_as_long_as_there_is_an_agent(session: MakeSession) -> None:
+    one = session("exit $MUSTER_RESTART", keep=True)
+    for life in (0, 1):
+        one.start(0, life=life)
+        one.ended(0, life=life)
+        assert taken(one)
+    assert one.close() == 0
+    assert not taken(one)
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -35,7 +35,7 @@ LISTEN = """
 
 
 def test_lives_follow_each_other_in_one_agent(kept: Any) -> None:
-    node = kept("echo life $LIFE; exit $LIFE")
+    node = kept("echo life $LIFE $COMMON; exit $LIFE")
     for life in range(3):
         if life:
             node.begin(life)
@@ -44,7 +44,7 @@ def test_lives_follow_each_other_in_one_agent(kept: Any) -> None:
         ended = node.expect("ended", life)
         assert (ended["exit_code"], ended["kept"]) == (life, True)
         assert node.process.poll() is None
-    assert node.output() == "life 0\nlife 1\nlife 2\n"
+    assert node.output() == "life 0\nlife 1 1\nlife 2 2\n"
 
 
 def test_what_means_another_life_is_not_heard(kept: Any) -> None:

@@ -75,7 +75,8 @@ class Node:
 
     def begin(self, life: int, *behind: str, **changes: Any) -> None:
         """Have it begin a life. behind: what it is told in the same breath."""
-        messages = [{"op": "begin", "incarnation": life, "launch": self.launch(life, **changes)}]
+        launch = self.launch(life, **changes) | {"env": {"COMMON": str(life)}}
+        messages = [{"op": "begin", "incarnation": life, "launch": launch}]
         messages += [{"op": op, "incarnation": life} for op in behind]
         self._socket.sendall(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
 

@@ -22,7 +22,8 @@ class Agent:
     launch: `processes` (each `argv`, `env`, `stdout`, `stderr`, and `error_file` if it is told to
     note its errors there), `cwd`, `folder` (the node's own), `address`, `incarnation`,
     `grace_period` and `hang_timeout` (seconds, the latter or None), `probe` (or None), `contained`
-    (we are PID 1 of the node's own namespace), `keep`.
+    (we are PID 1 of the node's own namespace), `keep`. That of a later life comes with `begin`;
+    `env` is what its processes have in common, and `argv` stays.
     """
 
     def __init__(self, channel: Channel, launch: Mapping[str, Any]) -> None:
@@ -60,6 +61,7 @@ class Agent:
         self._launch = message["launch"]
         for process in self._launch["processes"]:
             process.setdefault("argv", argv)
+            process["env"] = {**self._launch["env"], **process["env"]}
         return True
 
     def _call_off(self) -> None:

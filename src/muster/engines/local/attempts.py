@@ -37,10 +37,11 @@ class Attempts:
         self._nodes[self.newest] += 1
         return self._open[self.newest].of(rank)
 
-    def leave(self, attempt: int, rank: int) -> None:
-        """A node has ended."""
+    def leave(self, attempt: int, rank: int) -> bool:
+        """A node has ended. Whether that leaves an old attempt without nodes."""
         self._nodes[attempt] -= 1
         self._open[attempt].note_node(rank)
+        return attempt < self.newest and not self._nodes[attempt]
 
     def retire(self) -> None:
         """Say of old attempts without nodes that nothing follows; remove what is too old to keep.

@@ -110,9 +110,9 @@ def _let_go_of_the_rest(keep: int) -> None:
 
 def _settle(setup: NodeSetup) -> None:
     """Everything that can be done before the others are known."""
-    clear(
-        setup.folder, Path(setup.launch["cwd"])
-    )  # before anything is mounted: what others see there is not ours to remove
+    take_place(setup.folder)
+    # before anything is mounted: what others see there is not ours to remove
+    clear(setup.folder, Path(setup.launch["cwd"]))
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:

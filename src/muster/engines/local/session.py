@@ -252,8 +252,7 @@ class LocalSession:
         self._tell(node, event)
 
     def _tell(self, node: LocalNode, event: NodeEnded) -> None:
-        self._attempts.leave(node.attempt, node.ref.rank)
-        if node.attempt < self._attempts.newest:
+        if self._attempts.leave(node.attempt, node.ref.rank):
             self._attempts.retire()
         if self._crew.busy or not self._synced.hold_end(event):
             self._events.append(event)

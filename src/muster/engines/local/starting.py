@@ -103,7 +103,7 @@ class Starter:
         node.ref, node.attempt, node.said, node.leaving = ref, attempt, None, False
         node.begun = node.again = True
         node.out_of_memory = _out_of_memory(node.limits)
-        node.tell("begin", launch=self._launch(ref, attempt, outputs, node.gpus))
+        node.tell("begin", launch=_packed(self._launch(ref, attempt, outputs, node.gpus)))
 
     def _limits(self, node: NodePlan) -> NodeLimits | None:
         asked = self._context.plan.group(node.group).resources
@@ -170,6 +170,18 @@ class Starter:
                 for path in (self._context.home.root, *self._placed.values())
             ),
         )
+
+
+def _packed(launch: dict[str, Any]) -> dict[str, Any]:
+    """With what the processes' environments have in common said once: to say it for each of many
+    takes more room than a socket has, and whoever sends it would have to wait for the agent."""
+    every = [process["env"] for process in launch["processes"]]
+    common = {k: v for k, v in every[0].items() if all(env.get(k) == v for env in every)}
+    packed = [
+        process | {"env": {k: v for k, v in process["env"].items() if k not in common}}
+        for process in launch["processes"]
+    ]
+    return launch | {"env": common, "processes": packed}
 
 
 def _out_of_memory(limits: NodeLimits | None) -> int:
