@@ -89,7 +89,8 @@ class World:
         """A signal that is not SIGTERM."""
         for process in self._among(refs):
             if process.phase is not Phase.STARTING and process.life.save is not None:
-                self._later(process.life.save, process.life.saved, [process])
+                moment = self._moment(process.life.save)
+                self._agenda.at(moment, self._end, [process], process.life.saved)
 
     def stop(self, refs: Iterable[NodeRef]) -> None:
         """SIGTERM. What has not begun needs no time to tidy up."""
@@ -159,6 +160,7 @@ class World:
     def _begin(self, processes: list[Process]) -> None:
         events: list[NodeEvent] = []
         later: dict[float, list[Process]] = {}
+        ends: dict[tuple[float, End], list[Process]] = {}
         for process in processes:
             life = process.life
             if process.phase is not Phase.STARTING:
@@ -177,7 +179,9 @@ class World:
             elif life.ready is not None:
                 later.setdefault(self._moment(life.ready), []).append(process)
             if life.run is not None:
-                self._later(life.run, life.end, [process])
+                ends.setdefault((self._moment(life.run), life.end), []).append(process)
+        for (moment, end), running in ends.items():
+            self._agenda.at(moment, self._end, running, end)
         for moment, waiting in later.items():
             self._agenda.at(moment, self._ready, waiting)
         self._say(events)
@@ -190,9 +194,6 @@ class World:
                 self._saw("ready", process)
                 events.append(NodeReady(process.rank, process.incarnation))
         self._say(events)
-
-    def _later(self, seconds: float, end: End, processes: list[Process]) -> None:
-        self._agenda.at(self._moment(seconds), self._end, processes, end)
 
     def _end(self, processes: list[Process], end: End) -> None:
         """The first end is the only one."""
