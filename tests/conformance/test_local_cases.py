@@ -1,0 +1,347 @@
+"""JobSet's end-to-end tests, E01 to E16, and those of its controller that are about more than
+decisions: manifests, run with real processes. docs/conformance.md has all cases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import muster
+from muster.client.client import Client
+from muster.client.run import JobRun
+from muster.engines.local.isolation import impossible
+from muster.store import runs
+from support.jobset import MAX_INT32, jobset, replicated, rules, write
+
+isolated = pytest.mark.skipif(bool(impossible()), reason="names resolve in namespaces of their own")
+FOREVER = "while :; do sleep 0.01; done"
+
+
+def sh(text: str) -> list[str]:
+    return ["sh", "-c", text]
+
+
+def start(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
+    job, new = client.job(write(manifest, folder))
+    return client.start(client.draft(job, new_job=new))
+
+
+def succeed(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
+    run = start(client, manifest, folder).wait(60)
+    assert run.state == "SUCCEEDED", (run.details, [r.message for r in run.logs()])
+    return run
+
+
+def said(run: JobRun, attempt: str | int = "all") -> list[tuple[int, str]]:
+    return sorted((record.rank, record.message) for record in run.logs(attempt=attempt))
+
+
+def nodes(run: JobRun) -> list[tuple[str, str]]:
+    return [(node.group, node.state) for node in run.nodes]
+
+
+# --- names
+
+
+@isolated
+@pytest.mark.parametrize(
+    ("network", "domain"),
+    [
+        pytest.param({}, "demo", id="E01"),
+        pytest.param({"subdomain": "example"}, "example", id="E02"),
+    ],
+)
+def test_pods_find_each_other(
+    network: dict[str, Any], domain: str, client: Client, tmp_path: Path
+) -> None:
+    names = [f"demo-{job}-0.{domain}" for job in ("a-0", "b-0", "b-1")]
+    look = sh(
+        f"hostname; for n in {' '.join(names)}; do getent hosts $n >/dev/null || exit 1; done"
+    )
+    jobs = [replicated("a", command=look), replicated("b", 2, command=look)]
+    run = succeed(client, jobset(jobs, network=network), tmp_path)
+    assert said(run) == [(rank, name.partition(".")[0]) for rank, name in enumerate(names)]
+
+
+# --- what is left, and what is not
+
+
+def test_E03_time_to_live(client: Client, tmp_path: Path) -> None:
+    """Also C52: only that one. Nobody waits for its time to come: the next command looks."""
+    kept = succeed(client, jobset({"a": 1}, name="kept"), tmp_path)
+    gone = succeed(client, jobset({"a": 1}, name="gone", ttlSecondsAfterFinished=0), tmp_path)
+    later = succeed(client, jobset({"a": 1}, name="later", ttlSecondsAfterFinished=60), tmp_path)
+    folders = [client.service.home.run_dir(run.id).path for run in (kept, gone, later)]
+    client.service.close()
+    again = Client(client.service.home.root)
+    assert sorted(run.name for run in again.runs()) == ["kept-1", "later-1"]
+    assert [folder.exists() for folder in folders] == [True, False, True]
+    again.service.close()
+
+
+def test_time_to_live_begins_with_the_end(client: Client, tmp_path: Path) -> None:
+    """JobSet's rows: none, expired, not yet, and still running."""
+    without = succeed(client, jobset({"a": 1}, name="without"), tmp_path)
+    timed = succeed(client, jobset({"a": 1}, name="timed", ttlSecondsAfterFinished=60), tmp_path)
+    paused = jobset({"a": 1}, name="paused", ttlSecondsAfterFinished=0, suspend=True)
+    waiting = start(client, paused, tmp_path)
+    db = client.service.db
+    assert runs.get(db, without.id).expires_at is None
+    record = runs.get(db, timed.id)
+    assert record.finished_at is not None
+    assert record.expires_at == record.finished_at + 60
+    assert runs.expired(db, record.expires_at - 0.1) == []
+    assert runs.expired(db, record.expires_at + 0.1) == [timed.id]
+    assert runs.get(db, waiting.id).expires_at is None
+    waiting.cancel().wait(60)
+
+
+def test_E04_deleting_it_leaves_nothing(
+    client: Client, tmp_path: Path, alive: Callable[[str], list[str]]
+) -> None:
+    """A run has to have ended; a cancel ends it, and every process of it."""
+    jobs = [replicated(n, 2, command=sh(f"echo up; {FOREVER}"), env={"E04": "1"}) for n in "ab"]
+    run = start(client, jobset(jobs), tmp_path)
+    for rank in range(4):
+        assert next(run.logs(follow=True, ranks=[rank])).message == "up"
+    with pytest.raises(muster.InvalidInput, match="muster runs cancel"):
+        run.delete()
+    run.cancel().wait(60)
+    assert alive("E04=1") == []
+    folder = client.service.home.run_dir(run.id).path
+    run.delete()
+    assert (client.runs(), folder.exists()) == ([], False)
+
+
+@isolated
+def test_E11_claims(client: Client, tmp_path: Path) -> None:
+    """Also C35 and C36: folders are made with the first node; one goes with the run."""
+    claims = [
+        {"templates": [{"metadata": {"name": "gone"}, "spec": {}}]},
+        {
+            "templates": [{"metadata": {"name": "kept"}, "spec": {}}],
+            "retentionPolicy": {"whenDeleted": "Retain"},
+        },
+    ]
+    mounts = [{"name": "gone", "mountPath": "/gone"}, {"name": "kept", "mountPath": "/kept"}]
+    command = sh("echo $NODE_RANK > /gone/$NODE_RANK; cp /gone/$NODE_RANK /kept/")
+    mounted = replicated("a", 2, command=command, container={"volumeMounts": mounts})
+    manifest = jobset([mounted, replicated("b")], volumeClaimPolicies=claims, suspend=True)
+    run = start(client, manifest, tmp_path)
+    home = client.service.home.root
+    assert not (home / "volumes").exists()
+    assert run.resume().wait(60).state == "SUCCEEDED", run.details
+    (kept,) = (home / "volumes").iterdir()
+    assert kept.name == "kept-demo"
+    assert sorted(file.name for file in kept.iterdir()) == ["0", "1"]
+    run.delete()
+    assert sorted(file.name for file in kept.iterdir()) == ["0", "1"]
+    assert list((home / "runs").iterdir()) == []
+
+
+# --- suspension
+
+
+def test_E05_resumed_with_other_means(client: Client, tmp_path: Path) -> None:
+    """Also C32, W04, W09 and W12: what may change is what a run may be told, but for its nodes
+    (C55). Where its nodes are (node selectors, gates, E06) is for the engine to say."""
+    command = sh("echo $SIZE $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1 || sleep 1000")
+    job = replicated("a", 2, command=command, env={"SIZE": "small"})
+    run = start(client, jobset([job]), tmp_path)
+    for rank in (0, 1):
+        assert next(run.logs(follow=True, ranks=[rank])).message == "small 0"
+    with pytest.raises(muster.InvalidInput, match="not SUSPENDED"):
+        run.resume(env={"SIZE": "large"})
+    assert run.suspend().wait(60).state == "SUSPENDED"
+    with pytest.raises(muster.InvalidInput, match="nodes of a run cannot change"):
+        run.resume(nodes=2)
+    run.resume(env={"SIZE": "large"}).wait(60)
+    assert (run.state, run.attempt) == ("SUCCEEDED", 1)
+    assert said(run, 1) == [(0, "large 1"), (1, "large 1")]
+
+
+# --- order
+
+
+def test_E07_initializers_and_then_the_trainer(client: Client, tmp_path: Path) -> None:
+    both = [{"name": n, "status": "Complete"} for n in ("dataset", "model")]
+    place = {"WHERE": str(tmp_path)}
+    jobs = [
+        replicated("dataset", command=sh("echo data > $WHERE/dataset"), env=place),
+        replicated("model", command=sh("echo weights > $WHERE/model"), env=place),
+        replicated(
+            "trainer",
+            1,
+            2,
+            command=sh("cat $WHERE/dataset $WHERE/model"),
+            env=place,
+            dependsOn=both,
+        ),
+    ]
+    run = succeed(client, jobset(jobs), tmp_path)
+    assert said(run) == [(rank, text) for rank in (2, 3) for text in ("data", "weights")]
+
+
+def test_E08_workers_wait_for_a_ready_coordinator(client: Client, tmp_path: Path) -> None:
+    up, done = tmp_path / "up", tmp_path / "done"
+    serve = sh(f"sleep 0.2; touch {up}; while [ ! -e {done} ]; do sleep 0.01; done")
+    probe = {"exec": {"command": ["test", "-e", str(up)]}, "periodSeconds": 1}
+    jobs = [
+        replicated("coordinator", command=serve, probe=probe),
+        replicated(
+            "workers",
+            2,
+            command=sh(f"test -e {up} && touch {done}"),
+            dependsOn=[{"name": "coordinator", "status": "Ready"}],
+        ),
+    ]
+    run = succeed(client, jobset(jobs), tmp_path)
+    started = [node.started_at or 0 for node in run.nodes]
+    assert min(started[1:]) > started[0]
+
+
+@isolated
+def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
+    """1 + 5 Jobs: the launcher comes first, and hears of all workers by their names."""
+    hear = (
+        "import socket\n"
+        "server = socket.create_server((socket.gethostname(), 29500))\n"
+        "print(sorted(server.accept()[0].recv(9).decode() for _ in range(5)))\n"
+    )
+    call = (
+        "import os, socket, time\n"
+        "while True:\n"
+        "    try:\n"
+        "        peer = socket.create_connection(('demo-launcher-0-0.demo', 29500))\n"
+        "        break\n"
+        "    except OSError:\n"
+        "        time.sleep(0.01)\n"
+        "peer.send(os.environ['NODE_RANK'].encode())\n"
+    )
+    jobs = [
+        replicated("launcher", command=["python3", "-c", hear]),
+        replicated("workers", 5, command=["python3", "-c", call]),
+    ]
+    order = {"startupPolicyOrder": "InOrder"}
+    target = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
+    run = succeed(client, jobset(jobs, startupPolicy=order, successPolicy=target), tmp_path)
+    assert (0, "['1', '2', '3', '4', '5']") in said(run)
+
+
+# --- what is the same
+
+
+def test_E10_the_same_manifest_is_the_same_job(client: Client, tmp_path: Path) -> None:
+    first = succeed(client, jobset(), tmp_path)
+    again = succeed(client, jobset(), tmp_path)
+    assert (first.job_id, first.name, again.name) == (again.job_id, "demo-1", "demo-2")
+    assert succeed(client, jobset({"a": 2}), tmp_path).job_id != first.job_id
+
+
+# --- restarts
+
+
+def test_E12_it_restarts_and_recovers(client: Client, tmp_path: Path) -> None:
+    """All of it, what had succeeded as well."""
+    fails = sh("echo $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1")
+    label = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
+    env = [{"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": label}}}]
+    waits = f"echo $LABEL; test $LABEL = 1 || {FOREVER}"
+    jobs = [
+        replicated("a", command=fails),
+        replicated("b", 2, command=sh(waits), container={"env": env}),
+    ]
+    run = succeed(client, jobset(jobs, **rules({"action": "RestartJobSet"}, most=1)), tmp_path)
+    assert run.attempt == 1
+    assert run.to_dict()["restarts"] == 1
+    assert [message for rank, message in said(run) if rank == 0] == ["0", "1"]
+    assert said(run, 1) == [(0, "1"), (1, "1"), (2, "1")]
+
+
+def test_E13_one_job_restarts(client: Client, tmp_path: Path) -> None:
+    """The others are left alone: same processes, same attempt."""
+    mark = tmp_path / "failed"
+    once = sh(f"echo up; test -e {mark} && exit 0; touch {mark}; exit 1")
+    stays = sh(f"echo up; while [ ! -e {mark} ]; do sleep 0.01; done")
+    jobs = [replicated("a", command=stays), replicated("b", command=once)]
+    run = succeed(client, jobset(jobs, **rules({"action": "RestartJob"}, most=1)), tmp_path)
+    assert said(run) == [(0, "up"), (1, "up"), (1, "up")]
+    assert (run.attempt, run.to_dict()["restarts"]) == (0, 1)
+
+
+def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
+    """JobSet's own test checks that it is accepted; here what a node had on its disk stays."""
+    text = (
+        "echo $(cat kept 2>/dev/null); echo $MUSTER_ATTEMPT >> kept; "
+        f"touch {tmp_path}/$MUSTER_ATTEMPT.$NODE_RANK; "
+        f"while [ $(ls {tmp_path} | grep -c ^$MUSTER_ATTEMPT.) -lt 2 ]; do sleep 0.01; done; "
+        "test $MUSTER_ATTEMPT = 2"
+    )
+    job = {"backoffLimit": MAX_INT32, "podReplacementPolicy": "Failed"}
+    policy = {"maxRestarts": 2, "restartStrategy": "InPlaceRestart"}
+    manifest = jobset([replicated("a", 1, 2, command=sh(text), job=job)], failurePolicy=policy)
+    run = succeed(client, manifest, tmp_path)
+    assert said(run, 2) == [(0, "0 1"), (1, "0 1")]
+
+
+# --- all at once
+
+
+def test_E15_a_simple_run(client: Client, tmp_path: Path) -> None:
+    run = succeed(client, jobset([replicated("a", 2, 2, command=sh("echo hello"))]), tmp_path)
+    assert said(run) == [(rank, "hello") for rank in range(4)]
+
+
+def test_E16_all_of_a_gang_are_there_together(client: Client, tmp_path: Path) -> None:
+    """Nodes start in one step, and none goes on before it has seen the other three."""
+    meet = sh(
+        f"touch {tmp_path}/$NODE_RANK; "
+        f"while [ $(ls {tmp_path} | grep -c '^[0-3]$') -lt 4 ]; do sleep 0.01; done"
+    )
+    run = succeed(client, jobset([replicated("a", 1, 4, command=meet)]), tmp_path)
+    told = [e for e in run.events() if e.data.get("state") == "STARTING"]
+    assert [entry.data["ranks"] for entry in told] == ["0-3"]
+
+
+# --- failures, with real exit codes and signals
+
+
+@pytest.mark.parametrize(
+    ("text", "details"),
+    [
+        pytest.param("exit 7", "failed with exit code 7", id="a code"),
+        pytest.param("kill -9 $$$$", "failed with exit code 137 (signal 9)", id="a signal"),
+        pytest.param("echo boom >&2; exit 1", "failed with exit code 1:\nboom", id="last words"),
+    ],
+)
+def test_the_first_failure_is_final(
+    text: str, details: str, client: Client, tmp_path: Path
+) -> None:
+    """C09, with what has to end told so by SIGTERM, and reaped. ($$ is $ in a manifest.)"""
+    jobs = [replicated("a", command=sh(text)), replicated("b", 3, command=sh(FOREVER))]
+    run = start(client, jobset(jobs), tmp_path).wait(60)
+    assert (run.state, run.details) == ("FAILED", f"node-0 (group a, rank 0) {details}")
+    assert nodes(run) == [("a", "FAILED")] + [("b", "STOPPED")] * 3
+
+
+def test_a_job_has_its_own_time(client: Client, tmp_path: Path) -> None:
+    """C14's reason, for real: activeDeadlineSeconds of a Job is a rule's DeadlineExceeded."""
+    slow = f"test $MUSTER_ATTEMPT = 1 || {FOREVER}"
+    jobs = [replicated("a", command=sh(slow), job={"activeDeadlineSeconds": 1}), replicated("b")]
+    rule = {"action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    fatal = {"action": "FailJobSet"}
+    run = succeed(client, jobset(jobs, **rules(rule, fatal, most=1)), tmp_path)
+    assert run.cause is not None and run.cause["reason"] == "deadline"
+
+
+def test_retries_come_before_the_policy(client: Client, tmp_path: Path) -> None:
+    """Kubernetes: backoffLimit replaces pods of a Job before JobSet hears of it."""
+    count = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 3"
+    jobs = [replicated("a", command=sh(count), job={"backoffLimit": 2})]
+    run = succeed(client, jobset(jobs, **rules({"action": "FailJobSet"})), tmp_path)
+    assert run.to_dict()["restarts"] == 2
+    assert os.path.getsize(tmp_path / "tries") == 6
