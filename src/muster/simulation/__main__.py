@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 import click
+from msgspec import DecodeError
 
 from muster.simulation import faults as fault_plans
 from muster.simulation.batch import Finding, explain, run_seeds, total
@@ -24,29 +26,34 @@ from muster.simulation.trace import trace
 @click.option("--plan", help="Faults instead of its own, as JSON, as a trace shows them.")
 @click.option("--seeds", help="Try these: 0:10000.")
 @click.option("--report", type=int, help="Try so many, and say what they went through.")
-@click.option("--invariants", is_flag=True, help="List what holds in every run.")
+@click.option("--list", "listed", is_flag=True, help="List faults and invariants.")
 def main(
     seed: int | None,
     traced: bool,
     plan: str | None,
     seeds: str | None,
     report: int | None,
-    invariants: bool,
+    listed: bool,
 ) -> None:
     """Simulate runs of Muster, each of which follows from its seed."""
-    if invariants:
-        _say(invariant_lines())
+    if listed:
+        _say([*fault_lines(), "", *invariant_lines()])
     elif seed is not None:
         _replay(seed, plan, traced=traced)
     elif seeds is not None or report is not None:
         first, _, last = (seeds or f"0:{report}").partition(":")
+        if not (first.isdigit() and last.isdigit()):
+            raise click.BadParameter(f"{seeds!r} is no range; write 0:10000", param_hint="--seeds")
         _try(range(int(first), int(last)), told=report is not None)
     else:
-        raise click.UsageError("say --seed, --seeds, --report or --invariants")
+        raise click.UsageError("say --seed, --seeds, --report or --list")
 
 
 def _replay(seed: int, plan: str | None, *, traced: bool) -> None:
-    case = case_of(seed, None if plan is None else fault_plans.from_json(plan))
+    try:
+        case = case_of(seed, None if plan is None else fault_plans.from_json(plan))
+    except DecodeError as error:
+        raise click.BadParameter(str(error), param_hint="--plan") from None
     with TemporaryDirectory() as folder:
         story = play(case, Path(folder))
     breaches = check(story)
@@ -80,6 +87,12 @@ def report_lines(seeds: range, seen: dict[str, int], took: float, found: int) ->
     for what in sorted(seen, key=lambda what: (what in EXPECTED, what)):
         yield f"{seen[what]:9,}  {what}"
     yield from (f"{0:9}  {what}" for what in EXPECTED if not seen.get(what))
+
+
+def fault_lines() -> Iterator[str]:
+    """What may go wrong, in Markdown."""
+    for kind in get_args(fault_plans.AnyFault):
+        yield f"* `{kind.__name__}`: {' '.join(kind.__doc__.split())}"
 
 
 def invariant_lines() -> Iterator[str]:

@@ -113,8 +113,8 @@ class Asked(Fault, frozen=True):
 
 
 class AskedMeanwhile(Fault, frozen=True):
-    """The same, by one who looks at the run just before a step is recorded. late: and whose wish
-    is recorded just after it. pausing: the step is one with which the run is suspended."""
+    """Somebody cancels or suspends the run who looks at it just before a step is recorded. late:
+    and whose wish is recorded just after it. pausing: it is a step that suspends the run."""
 
     step: int
     what: Literal["cancel", "suspend"]
