@@ -162,3 +162,32 @@ def test_claims(policies: list[dict[str, Any]], said: str) -> None:
 def test_sizes(job: dict[str, Any], said: str) -> None:
     """JobSet refuses such a change; Muster such a manifest."""
     assert said in refused(jobset([replicated("a", 1, 2, job=job)]))
+
+
+# --- where pods run is nothing a machine has to be told
+
+
+@pytest.mark.parametrize(
+    ("pod", "metadata", "note"),
+    [
+        pytest.param(
+            {"schedulingGates": [{"name": "wait"}], "nodeSelector": {"pool": "b"}},
+            {},
+            ["nodeSelector", "schedulingGates"],
+            id="E06",
+        ),
+        pytest.param(
+            {},
+            {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}},
+            ["annotation alpha.jobset.sigs.k8s.io/exclusive-topology"],
+            id="E17",
+        ),
+    ],
+)
+def test_where_pods_run_is_noted(
+    pod: dict[str, Any], metadata: dict[str, Any], note: list[str]
+) -> None:
+    manifest = jobset([replicated("a", pod=pod)])
+    manifest["metadata"] |= metadata
+    notes = read(manifest).notes
+    assert sorted(line.partition(" is not used")[0] for line in notes) == note

@@ -1,0 +1,53 @@
+"""docs/conformance.md names every case of JobSet's once, and a test that is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+TEXT = PAGE.read_text()
+CASES = [
+    *(f"C{number:02}" for number in range(1, 56)),
+    *(f"W{number:02}" for number in range(1, 20)),
+    *(f"E{number:02}" for number in range(1, 18)),
+]
+ROW = re.compile(r"^\| (?P<case>[CWE]\d\d) \|.*\| \[(?P<file>\w+)\] `(?P<test>\w+)` \|$", re.M)
+VERDICT = re.compile(
+    r"^\| [CWE]\d\d \| [^|]+ \| (same|otherwise: |not here: )[^|]*\| [^|]+ \|$", re.M
+)
+LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", TEXT, re.M))
+
+
+def names(path: Path) -> set[str]:
+    """What the tests of a file are called, with their rows and tables."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            found |= {node.name, *re.findall(r"_([CWE]\d\d)_", node.name)}
+        elif isinstance(node, ast.keyword) and node.arg == "id":
+            found |= set(re.findall(r"^[CWE]\d\d", ast.literal_eval(node.value)))
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_every_case_is_there_once_and_has_a_verdict() -> None:
+    assert [row["case"] for row in ROW.finditer(TEXT)] == CASES
+    assert len(VERDICT.findall(TEXT)) == len(CASES)
+
+
+@pytest.mark.parametrize("link", sorted({row["file"] for row in ROW.finditer(TEXT)}))
+def test_every_test_is_there(link: str) -> None:
+    known = names((PAGE.parent / LINKS[link]).resolve())
+    named = {row["test"] for row in ROW.finditer(TEXT) if row["file"] == link}
+    assert named <= known
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = [*LINKS.values(), *re.findall(r"\]\(([^)#]+)", TEXT)]
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
