@@ -154,3 +154,31 @@ def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
 )
 def test_what_it_complains_of(message: str, line: str) -> None:
     assert complaint(message) == line
+
+
+TRACEBACK = "Traceback (most recent call last):"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        pytest.param("", "", id="nothing"),
+        pytest.param("one\ntwo\n\n", "two", id="the last line"),
+        pytest.param(f"{TRACEBACK}\n  x\nValueError: a\nbye", "ValueError: a", id="the exception"),
+        pytest.param(
+            f"{TRACEBACK}\n  x\nOSError: a\n\n{TRACEBACK}\n  y\nValueError: b\nbye",
+            "ValueError: b",
+            id="of the last one",
+        ),
+        pytest.param(f"before\n{TRACEBACK}\n  x\n  y", "  y", id="one that was cut off"),
+        pytest.param(f"[rank0]: {TRACEBACK}\n[rank0]:   x\n[rank0]: E: a", "E: a", id="prefixed"),
+    ],
+)
+def test_what_it_failed_of(message: str, line: str) -> None:
+    assert complaint(message) == line
+
+
+def test_who_ended_of_an_exception_was_not_ended_by_others() -> None:
+    told = f"{TRACEBACK}\n  x\nValueError: a"
+    assert not echo(failed(message=told, signal=15))
+    assert echo(failed(message="ValueError: a", signal=15))
