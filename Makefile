@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # pip must not run twice in one environment, whatever -j says
 .NOTPARALLEL:
-.PHONY: demo test test-all lint bench docs clean
+.PHONY: demo test test-all lint bench docs mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
@@ -28,6 +28,11 @@ lint: $(VENV)/.dev $(VENV)/.pytorch
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
+
+# what of the heart could be changed without a test noticing; see docs/mutation.md
+mutation: $(VENV)/.mutation
+	nice -n 10 $(BIN)/mutmut run --max-children 1
+	@$(BIN)/mutmut results
 
 # the pages that are made from the code
 docs: $(VENV)/.dev
@@ -51,5 +56,9 @@ $(VENV)/.pytorch: $(VENV)/.base pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[pytorch]'
 	@touch $@
 
+$(VENV)/.mutation: $(VENV)/.dev
+	$(BIN)/pip install --quiet 'mutmut>=3.8,<4'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
