@@ -105,7 +105,8 @@ def show(run_name: str, as_json: bool) -> None:
 
 def _show(run: JobRun) -> None:
     took = f" after {span(run.seconds)}" if run.seconds is not None else ""
-    click.echo(f"{run.name}  {state(run.state)}{took}")
+    attempt = f", attempt {run.attempt}" if run.attempt else ""
+    click.echo(f"{run.name}  {state(run.state)}{took}{attempt}")
     for reason in run.why():
         for line in reason.splitlines():
             click.echo(f"  {line}")

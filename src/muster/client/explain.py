@@ -83,8 +83,7 @@ def _restarts(status: RunStatus) -> Iterator[str]:
     if not status.restarts:
         return
     times = "once" if status.restarts == 1 else f"{status.restarts} times"
-    text = f"something of it was started again {times}; `muster events` tells why"
-    yield text
+    yield f"nodes of it were started again {times}; `muster events` tells why"
     first = status.cause
     if first is not None and status.state is not RunState.FAILED:
         yield f"the last cause: {_head(first)}"
