@@ -121,6 +121,10 @@ class Stories(RuleBasedStateMachine):
         begun = data.draw(st.none() | st.just(frozenset(self.alive(NodeState.READY))))
         self.tell(SupervisorLost("killed", begun))
 
+    @rule()
+    def somebody_takes_it_up(self) -> None:
+        self.tell(RunBegan())
+
     @precondition(lambda self: self.now > 1100)
     @rule(event=st.sampled_from([CancelRequested("enough"), RunBroken("gone")]))
     def end_it(self, event: Event) -> None:
