@@ -232,3 +232,17 @@ def test_of_thousands_of_failures_some_are_remembered() -> None:
     assert [failure.rank for failure in life.status.failures] == list(range(32))
     assert len(life.notes("failure")) == 32
     assert life.status.state is RunState.FAILED
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_the_cause_is_remembered_however_late_it_is_told(at_once: bool) -> None:
+    life = running(policy((1, 50, None)))
+    events = [life.ended(rank, 1, message="Connection reset by peer") for rank in range(40)]
+    cause = life.ended(45, 7, message="ValueError: boom")
+    later = life.ended(46, 8, message="ValueError: bang")
+    for told in [[*events, cause, later]] if at_once else [events, [cause], [later]]:
+        life.tell(*told)
+    assert [failure.rank for failure in life.status.failures] == [*range(31), 45]
+    life.obey()
+    assert (life.status.state, life.status.exit_code) == (RunState.FAILED, 7)
+    assert life.status.details.endswith("ValueError: boom")

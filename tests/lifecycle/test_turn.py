@@ -6,7 +6,7 @@ from muster.lifecycle.decide import decide, wake_at
 from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import NodeEnded, NodeReady, NodeStarted, Tick
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import NodeStatus, Reason, RunStatus, new_status
+from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, new_status
 from muster.lifecycle.turn import Turn
 from support.life import begun, policy, running
 
@@ -152,3 +152,18 @@ def test_states_say_whether_they_are_final() -> None:
     assert final == {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, RunState.DELETED}
     ended = {state for state in NodeState if state.ended}
     assert ended == {NodeState.SUCCEEDED, NodeState.FAILED, NodeState.STOPPED}
+
+
+def test_too_many_failures_of_each_incident_are_too_many_of_it_alone() -> None:
+    turn = Turn(PLAIN, new_status(3), 10.0)
+
+    def told(ats: range, first: float) -> list[float]:
+        for at in (*ats, first):
+            turn.remember(Failure(0, "g0", Reason.EXIT, 1, 0, "", at))
+        return [failure.at for failure in turn.run.failures]
+
+    assert told(range(100, 140), 50) == [*range(100, 131), 50]
+    turn.update(failures=())
+    assert told(range(200, 240), 150) == [*range(200, 231), 150]
+    assert told(range(240, 250), 120)[-1] == 120
+    assert told(range(250, 260), 130)[-1] == 120

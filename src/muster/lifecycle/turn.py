@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from muster.lifecycle import census
+from muster.lifecycle import cause, census
 from muster.lifecycle.effects import Effect, Entry
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
@@ -41,6 +41,7 @@ class Turn:
         self.effects: list[Effect] = []
         self.entries: list[Entry] = []
         self._changed: dict[int, str] = {}
+        self._foremost: tuple[bool, float] | None = None  # place of the first of too many failures
 
     # --- what rules do
 
@@ -79,10 +80,19 @@ class Turn:
         self.remember(failure)
 
     def remember(self, failure: Failure) -> None:
-        """Keep a failure with the present incident."""
-        if len(self.run.failures) < _REMEMBERED:
-            self.update(failures=(*self.run.failures, failure))
-            self.note("failure", **_told(failure))
+        """Keep a failure with the present incident. Of too many, whatever comes before all others
+        is kept still: thousands may complain before the one is heard that they complain of."""
+        known = self.run.failures
+        if len(known) < _REMEMBERED:
+            self._foremost = None
+        else:
+            order = cause.order(failure)
+            self._foremost = self._foremost or cause.order(cause.first(known))
+            if order >= self._foremost:
+                return
+            known, self._foremost = known[:-1], order
+        self.update(failures=(*known, failure))
+        self.note("failure", **_told(failure))
 
     def become(self, state: RunState, details: str = "", **changes: Any) -> None:
         """The run takes another state."""
