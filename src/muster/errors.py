@@ -67,7 +67,7 @@ class StoreError(MusterError):
     exit_code = EXIT_BAD_INPUT
 
 
-class StoreBusy(StoreError):
+class StoreBusy(StoreError):  # noqa: N818
     """The database cannot be written right now, but may be later: another process holds it, or
     the disk is full."""
 

@@ -69,6 +69,8 @@ def test_everybody_who_waits_for_a_killed_run_sees_its_end(
     client: Client, alive: Callable[[str], list[str]]
 ) -> None:
     run = start(client, "sleep", "1000")
+    while run.nodes[0].state != "READY":  # what never began would be begun anew
+        pass
     argv = [sys.executable, "-m", "muster", "runs", "wait", run.id]
     waiting = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(5)]
     os.kill(supervisor_of(client, run), signal.SIGKILL)

@@ -38,7 +38,7 @@ def run(
     target: a spec file, a script, a folder or an archive; or give a `command`. name, entrypoint,
     framework (default `generic`), processes_per_node (default 1) and network describe the Job and
     belong in the spec file where there is one. overrides: env, args, nodes, resources, shape,
-    image, max_runtime, mounts, logging, node_groups (see docs/spec.md).
+    image, max_runtime, max_restarts, suspend, mounts, logging, node_groups (see docs/spec.md).
 
     Raises InvalidInput with every problem found, before anything starts.
     """
