@@ -156,9 +156,9 @@ def a_cancel_is_final(view: View) -> Iterator[str]:
         yield "nodes are started"
     if view.story.final.state is not RunState.CANCELED and after:
         ending = after[0].after.stopping
-        if not after[0].after.state.terminal and (
-            ending is None or ending.outcome is not view.story.final.state
-        ):
+        # also one that was to succeed fails, if what it was to leave behind is lost
+        ended = (RunState.SUCCEEDED, RunState.FAILED)
+        if not after[0].after.state.terminal and (ending is None or ending.outcome not in ended):
             yield f"the run is {view.story.final.state}"
 
 

@@ -74,7 +74,8 @@ class Wire:
             key = (ref.rank, self._asked[ref.rank])
             if key in self._late_commands:
                 self._note("late command", f"{self._late_commands[key]:g} s, to {_named(ref)}")
-                self._held[ref.rank] = self.agenda.now + self._late_commands[key]
+                held = self.agenda.now + self._late_commands[key]
+                self._held[ref.rank] = max(self._held[ref.rank], held)
             if self._held[ref.rank] > self.agenda.now:
                 self.agenda.at(self._held[ref.rank], self._reach, self._epoch, order, [ref])
             else:

@@ -65,6 +65,7 @@ class World:
         self._keep = keep
         self._grain = grain
         self._witness = witness
+        self._era = 0
 
     # --- what is asked of nodes, as it reaches them
 
@@ -124,9 +125,10 @@ class World:
             self._close(process, End(None, 0, Reason.NODE_LOST))
 
     def forget(self) -> None:
-        """Everything ends, and nothing is left that tells of it."""
+        """Everything ends, and nothing is left that tells of it, nor is on its way to."""
         self.perish()
         self.processes.clear()
+        self._era += 1
 
     def present(self) -> list[NodeEvent]:
         """What one who sees the nodes for the first time is told of them."""
@@ -204,7 +206,7 @@ class World:
             slow.setdefault(process.life.tell, []).append(_ended(process))
         for delay, events in slow.items():
             if delay:
-                self._agenda.after(delay, self._say, events)
+                self._agenda.after(delay, self._say_late, self._era, events)
             else:
                 self._say(events)
 
@@ -231,6 +233,10 @@ class World:
     def _saw(self, what: str, process: Process) -> None:
         if self._witness is not None:
             self._witness(what, process)
+
+    def _say_late(self, era: int, events: Sequence[NodeEvent]) -> None:
+        if era == self._era:
+            self._say(events)
 
     def _say(self, events: Sequence[NodeEvent]) -> None:
         if events and self.tell is not None:
