@@ -91,6 +91,10 @@ TWO = ((1, 2, None), (4, 1, None))
             "  1. x: on anything, restart replica",
         ),
         (
+            policy(*TWO, rules=(Rule("x", Action.FAIL, exit_codes=(2,), before_retries=True),)),
+            "  1. x: before any retry, on exit code 2, fail",
+        ),
+        (
             policy((1, 2, None, {"retries": 2})),
             "group g0: up to 2 times a failed node starts again alone",
         ),

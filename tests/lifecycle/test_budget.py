@@ -130,6 +130,24 @@ def test_retries_are_used_up(nodes: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(({"timeout": 5.0}, {}), id="of a replica"),
+        pytest.param(({}, {"attempt_timeout": 5.0}), id="of an attempt"),
+    ],
+)
+def test_a_deadline_is_not_tried_again(limits: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    """Kubernetes: when activeDeadlineSeconds are over, the Job has failed, whatever its
+    backoffLimit."""
+    group, more = limits
+    life = running(policy((1, 2, None, {"retries": 3, **group}), **more)).tick(after=10)
+    assert life.stops() == [0, 1]
+    life.obey()
+    assert (life.status.state, life.status.restarts) == (RunState.FAILED, 0)
+    assert life.status.spent == Spent()
+
+
+@pytest.mark.parametrize(
     ("action", "left"),
     [
         pytest.param(Action.RESTART_NODE, {"g0/0": 1, "g0/1": 1, "g1/0": 1}, id="node"),

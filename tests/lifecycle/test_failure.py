@@ -54,6 +54,7 @@ def test_what_has_no_exit_code_fits_no_exit_code() -> None:
 
 
 ONE = Rule("one", FAIL, exit_codes=(1,))
+EARLY = replace(ONE, name="early", before_retries=True)
 TWO = Rule("two", FAIL, exit_codes=(2, 1))
 FIRST = replace(KILLED, exit_code=2)
 SECOND = replace(KILLED, rank=4, exit_code=1)
@@ -67,6 +68,8 @@ SECOND = replace(KILLED, rank=4, exit_code=1)
         pytest.param((ONE,), [FIRST, SECOND], (ONE, SECOND), id="the failure that fits"),
         pytest.param((ONE, TWO), [FIRST, SECOND], (ONE, SECOND), id="rules before failures"),
         pytest.param((TWO, ONE), [FIRST, SECOND], (TWO, FIRST), id="then the first failure"),
+        pytest.param((TWO, EARLY), [FIRST, SECOND], (EARLY, SECOND), id="before retries first"),
+        pytest.param((EARLY, TWO), [FIRST], (TWO, FIRST), id="where it fits"),
     ],
 )
 def test_the_order_of_rules_beats_the_order_of_failures(
@@ -122,6 +125,34 @@ def test_retries_come_before_rules() -> None:
     life = running(policy((1, 1, None, {"retries": 1}), rules=rules)).end(0, 1)
     assert life.starts() == [0]
     assert life.up(0).end(0, 1).status.state is RunState.FAILED
+
+
+def test_some_rules_come_before_retries() -> None:
+    """Kubernetes: podFailurePolicy. What they do not fit is retried, and then for the others."""
+    rules = (
+        Rule("otherwise", Action.RESTART_RUN, counted=False),
+        Rule("final", FAIL, exit_codes=(64,), before_retries=True),
+        Rule("free", Action.RESTART_NODE, exit_codes=(3,), counted=False, before_retries=True),
+    )
+    life = running(policy((1, 2, None, {"retries": 1}), rules=rules))
+    for _ in range(3):
+        life.end(1, 3).up(1)
+    assert (life.status.spent.retries, life.status.spent.rules) == ({}, {"free": 3})
+    life.end(0, 1).up(0)
+    assert life.status.spent.retries == {"g0/0": 1}
+    life.end(0, 1).obey().up(0, 1)
+    assert life.status.attempt == 1
+    assert life.notes("restart")[-1]["why"].endswith("; rule otherwise")
+    life.end(0, 64).obey()
+    assert life.status.state is RunState.FAILED
+    assert life.status.details.endswith("failed with exit code 64\nrule final")
+
+
+def test_a_rule_before_retries_that_has_no_restart_left_is_final() -> None:
+    rule = Rule("once", Action.RESTART_NODE, counted=False, max_restarts=1, before_retries=True)
+    life = running(policy((1, 1, None, {"retries": 5}), rules=(rule,)))
+    life.end(0, 1).up(0).end(0, 1)
+    assert life.status.details.endswith("the one restart is used up (max_restarts of rule once)")
 
 
 def test_rules_come_before_what_can_be_done_without() -> None:

@@ -89,7 +89,7 @@ BAD = {
     "name of a rule": (
         "command: x\nfailure:\n  rules:\n  - {action: fail, name: 'a b'}\n",
         [
-            "job.yaml:4: failure.rules[0].name: 'a b' is not a name for a rule (use up to 128 "
+            "job.yaml:4: failure.rules[0].name: 'a b' is not a name for a rule (use up to 255 "
             "letters, digits, . _ , : and -, starting with a letter)"
         ],
     ),
@@ -105,6 +105,22 @@ BAD = {
         "command: x\nfailure:\n  rules:\n  - {action: fail, exit_codes: 1-9}\n"
         "  - {action: restart_run, exit_codes: [3, 4], reasons: [exit]}\n"
         "  - {action: restart_run, exit_codes: [9, 10]}\n",
+        [
+            "job.yaml:5: failure.rules[1]: is never reached: all it fits is decided by "
+            "failure.rules[0] (put it before that one, or remove it)"
+        ],
+    ),
+    "a rule after one that comes before retries": (
+        "command: x\nfailure:\n  rules:\n  - {action: restart_run, exit_codes: 3}\n"
+        "  - {action: fail, before_retries: true}\n",
+        [
+            "job.yaml:4: failure.rules[0]: is never reached: all it fits is decided by "
+            "failure.rules[1] (give it before_retries and put it before that one, or remove it)"
+        ],
+    ),
+    "a rule before retries after another": (
+        "command: x\nfailure:\n  rules:\n  - {action: fail, before_retries: true}\n"
+        "  - {action: fail, before_retries: true, exit_codes: 3}\n",
         [
             "job.yaml:5: failure.rules[1]: is never reached: all it fits is decided by "
             "failure.rules[0] (put it before that one, or remove it)"
@@ -289,6 +305,15 @@ def test_what_cannot_be_is_named_with_its_place(tmp_path: Path, case: str) -> No
         {"node_groups": [{"name": "a", "max_restarts": 5}]},
         {"failure": {"rules": [{"action": "fail", "signals": ["SIGSEGV"], "reasons": ["exit"]}]}},
         {"failure": {"rules": [{"action": "fail", "exit_codes": 1}, {"action": "fail"}]}},
+        {
+            "failure": {
+                "rules": [
+                    {"action": "fail"},
+                    {"action": "fail", "exit_codes": 1, "before_retries": True},
+                ]
+            }
+        },
+        {"failure": {"rules": [{"action": "fail", "name": "n" * 255}]}},
         {"failure": {"backoff": {"initial": 0, "max": 0}}},
         {
             "success": {"when": "any", "groups": ["a"]},

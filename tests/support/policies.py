@@ -58,6 +58,7 @@ def rules(draw: st.DrawFn, number: int) -> Rule:
         reasons=draw(some([(), (), (Reason.NODE_LOST,), (Reason.DEADLINE, Reason.HANG)])),
         counted=draw(st.booleans()),
         max_restarts=draw(some([None, 0, 1, 2])),
+        before_retries=draw(some([False, False, True])),
     )
 
 

@@ -65,9 +65,11 @@ def _rule(rule: Rule) -> str:
         _one_of("message", rule.messages),
     ]
     told = " and ".join(filter(None, conditions)) or "anything"
-    if rule.action is Action.FAIL:
-        return f"on {told}, fail"
     text = f"on {told}, {rule.action.replace('_', ' ')}"
+    if rule.before_retries:
+        text = f"before any retry, {text}"
+    if rule.action is Action.FAIL:
+        return text
     if rule.max_restarts is not None:
         text += f", {_times(rule.max_restarts)}"
     return text if rule.counted else f"{text}, which does not count"

@@ -24,7 +24,9 @@ def apply(turn: Turn) -> None:
     turn.fresh.sort(key=cause.order)
     while turn.fresh and not turn.stopping:
         rule, failure = choose(turn.policy, turn.fresh)
-        if retry := _retry(turn, failure):
+        if rule is not None and rule.before_retries:
+            _follow(turn, rule, failure)
+        elif retry := _retry(turn, failure):
             restart.begin(turn, Action.RESTART_NODE, failure, retry)
             _handled(turn)
         elif rule is not None:
@@ -39,11 +41,12 @@ def apply(turn: Turn) -> None:
 
 
 def choose(policy: Policy, failures: Sequence[Failure]) -> tuple[Rule | None, Failure]:
-    """The rule that decides, None if none fits, and the failure it decides on.
+    """The rule that decides, None if none fits, and the failure it decides on. Those that come
+    before retries come before the others.
 
     failures: the cause first.
     """
-    for rule in policy.rules:
+    for rule in sorted(policy.rules, key=lambda rule: not rule.before_retries):
         for failure in failures:
             if fits(rule, failure):
                 return rule, failure

@@ -76,6 +76,7 @@ class Rule(Struct, frozen=True):
     """What to do about some failures; empty = any (JobSet: failurePolicy.rules).
 
     counted: its restarts use up the run's and the group's budget. max_restarts: its own.
+    before_retries: it is asked before the group's retries are used (Kubernetes: podFailurePolicy).
     """
 
     name: str
@@ -87,6 +88,7 @@ class Rule(Struct, frozen=True):
     messages: tuple[str, ...] = ()
     counted: bool = True
     max_restarts: int | None = None
+    before_retries: bool = False
 
 
 class Backoff(Struct, frozen=True):

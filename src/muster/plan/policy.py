@@ -96,6 +96,7 @@ def _rule(rule: policies.FailureRule, name: str) -> Rule:
         messages=rule.messages,
         counted=rule.count,
         max_restarts=rule.max_restarts,
+        before_retries=rule.before_retries,
     )
 
 

@@ -17,6 +17,8 @@ from muster.spec.wording import Refused, short
 
 #: JobSet: failurePolicy.rules.name, and what runs and groups may be called besides.
 _RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._,:-]*")
+#: JobSet's 128, and room for what tells apart the rules that one of them becomes.
+_LONGEST_RULE_NAME = 255
 
 
 def _exit_codes(value: Any) -> Any:
@@ -59,9 +61,13 @@ def _pattern(value: Any) -> Any:
     return value
 
 
+def _is_rule_name(name: str) -> bool:
+    return len(name) <= _LONGEST_RULE_NAME and _RULE_NAME.fullmatch(name) is not None
+
+
 def _rule_name(name: Any) -> Any:
-    if isinstance(name, str) and not (_RULE_NAME.fullmatch(name) and len(name) <= 128):
-        hint = "use up to 128 letters, digits, . _ , : and -, starting with a letter"
+    if isinstance(name, str) and not _is_rule_name(name):
+        hint = "use up to 255 letters, digits, . _ , : and -, starting with a letter"
         raise Refused(f"{short(name)} is not a name for a rule", hint)
     return name
 
@@ -153,6 +159,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
         Muster's sentence on its end.
     count: Whether its restarts count towards the run's and the group's max_restarts.
     max_restarts: So many restarts by this rule, and the run fails. Default: no limit of its own.
+    before_retries: Look at it, and others like it, before a group's retries are used.
     """
 
     action: ActionName
@@ -164,6 +171,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     messages: tuple[Pattern, ...] = ()
     count: bool = True
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
+    before_retries: bool = False
 
 
 def named_rules(rules: Iterable[FailureRule]) -> Iterator[tuple[FailureRule, str]]:
@@ -177,7 +185,7 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
     max_restarts: So many restarts, of whatever, that count; then the run fails.
     action: What to do where no rule fits and restarts are left.
-    rules: Looked at in order.
+    rules: Looked at in order, those that say before_retries first.
     strategy: in_place: nodes stay, with their addresses and what they have in memory and on disk;
         only their processes start again, when the old ones of all are gone. recreate: each
         replica gets new nodes as soon as its old ones are gone. blocking_recreate: as soon as all

@@ -40,13 +40,9 @@ def policy_gaps(spec: JobSpec) -> Iterator[Problem]:
     if spec.success.when == "any" and not spec.success.groups and not any(n != 0 for n in least):
         text = "any of none: every group has min_success 0"
         yield Problem("success.when", text, "name the groups it is about in success.groups")
-    rules = spec.failure.rules
-    for number, rule in enumerate(rules):
+    for number, rule in enumerate(spec.failure.rules):
         yield from _groups(f"failure.rules[{number}].groups", rule.groups, known)
-        before = next((n for n in range(number) if _covers(rules[n], rule)), None)
-        if before is not None:
-            text = f"is never reached: all it fits is decided by failure.rules[{before}]"
-            yield Problem(f"failure.rules[{number}]", text, "put it before that one, or remove it")
+    yield from _unreachable(spec.failure.rules)
     wait = spec.failure.backoff
     if wait.initial > wait.max:
         text = f"{_time(wait.initial)} is longer than max, {_time(wait.max)}"
@@ -89,6 +85,21 @@ def _rule(path: str, rule: FailureRule) -> Iterator[Problem]:
         if getattr(rule, name) and never:
             text = f"{never[0]} says nothing of {name}: both together never fit"
             yield Problem(f"{path}.reasons", text, f"make {never[0]} a rule of its own")
+
+
+def _unreachable(rules: Sequence[FailureRule]) -> Iterator[Problem]:
+    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
+    for place, number in sorted(enumerate(asked), key=lambda item: item[1]):
+        rule = rules[number]
+        before = next((n for n in asked[:place] if _covers(rules[n], rule)), None)
+        if before is None:
+            continue
+        text = f"is never reached: all it fits is decided by failure.rules[{before}]"
+        early = rules[before].before_retries and not rule.before_retries
+        how = "give it before_retries and " if early else ""
+        yield Problem(
+            f"failure.rules[{number}]", text, f"{how}put it before that one, or remove it"
+        )
 
 
 def _covers(before: FailureRule, rule: FailureRule) -> bool:
