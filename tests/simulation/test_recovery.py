@@ -76,3 +76,16 @@ def test_the_log_goes_on_where_it_was(run: tuple[Database, Home, RunPlan]) -> No
     times = [entry.time for entry in events.since(db, plan.run_id)]
     assert all(before <= after for before, after in pairwise(times))
     assert runs.get(db, plan.run_id).state == RunState.FAILED
+
+
+def test_a_wish_to_pause_that_came_too_late_is_fulfilled_too(
+    run: tuple[Database, Home, RunPlan],
+) -> None:
+    db, home, plan = run
+    folder = home.run_dir(plan.run_id)
+    request.tell(db, folder, plan.run_id, [SuspendRequested("later")])
+    recover.lose(db, folder, plan.run_id, "killed")
+    assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
+    runs.request(db, plan.run_id, "suspend", "by one who had seen it going")
+    request.tell(db, folder, plan.run_id, [ResumeRequested("now")])
+    assert StoreLedger(db, plan).requests() == []

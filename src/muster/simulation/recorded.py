@@ -163,8 +163,10 @@ def a_cancel_is_final(view: View) -> Iterator[str]:
 
 
 def _steps_after(view: View, note: Note) -> list[Step]:
+    """Those of who looks at what is asked, as one who resumes the run does not."""
     place = next(i for i, line in enumerate(view.story.lines) if line is note)
-    return [line for line in view.story.lines[place:] if isinstance(line, Step)]
+    steps = (line for line in view.story.lines[place:] if isinstance(line, Step))
+    return [step for step in steps if step.by != "a person" or step.after.state.terminal]
 
 
 def each_pause_is_asked_for(view: View) -> Iterator[str]:
