@@ -359,6 +359,16 @@ def last_rule_first(patch: Patch) -> None:
     patch.setattr(failure, "choose", choose)
 
 
+def retries_before_all_rules(patch: Patch) -> None:
+    real = failure.choose
+
+    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+        rule, chosen = real(policy, failures)
+        return rule and replace(rule, before_retries=False), chosen
+
+    patch.setattr(failure, "choose", choose)
+
+
 def too_much_starts_again(patch: Patch) -> None:
     real = restart._again
 
@@ -419,6 +429,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (told_over_and_over, "each is told once"),
     (paused_unasked, "each pause is asked for"),
     (last_rule_first, "restarts follow the rules"),
+    (retries_before_all_rules, "restarts follow the rules"),
     (too_much_starts_again, "nothing else starts again"),
     (paused_by_half, "the suspended have nothing"),
 ]

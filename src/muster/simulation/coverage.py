@@ -26,6 +26,7 @@ EXPECTED: tuple[str, ...] = (
     *(f"controller dies {moment}, nodes {after}" for moment in Moment for after in _AFTERMATHS),
     *(f"node {state}" for state in NodeState),
     "restart by a rule",
+    "restart by a rule before retries",
     "restart that does not count",
     "restart that waits",
     "retry",
@@ -91,6 +92,8 @@ def _of_restart(view: View, restart: Restart) -> Iterator[str]:
         yield "retry"
     if restart.rule is not None:
         yield "restart by a rule"
+        if restart.rule.before_retries:
+            yield "restart by a rule before retries"
         if not restart.rule.counted:
             yield "restart that does not count"
 

@@ -19,13 +19,19 @@ _SOON = 0.002  # seconds; clocks wake a little late, and the log rounds
 
 
 def restarts_follow_the_rules(view: View) -> Iterator[str]:
-    """A restart is by a retry, by the first rule that fits its failure, or, where none fits, by
-    failure.action; it starts again what that says, or more if more has failed."""
+    """A restart is by the first rule before retries that fits its failure, by a retry, by the
+    first rule that fits, or, where none does, by failure.action; it starts again what that says,
+    or more if more has failed."""
+    rules = sorted(view.policy.rules, key=lambda rule: not rule.before_retries)
     for restart in view.restarts:
         failure = _failure_of(restart)
-        if restart.retry or failure is None:
+        if failure is None:
             continue
-        first = next((rule for rule in view.policy.rules if _fits(rule, failure)), None)
+        first = next((rule for rule in rules if _fits(rule, failure)), None)
+        if restart.retry:
+            if first is not None and first.before_retries:
+                yield f"restart {restart.number} is a retry, not by {first}"
+            continue
         if first is not restart.rule:
             yield f"restart {restart.number} by {restart.rule}, not {first}"
         action = view.policy.action if first is None else first.action

@@ -122,6 +122,7 @@ def _rule(dice: Random, number: int, groups: tuple[GroupPolicy, ...]) -> Rule:
         messages=messages,
         counted=dice.random() < 0.65,
         max_restarts=dice.choice((0, 1, 2, 4)) if dice.random() < 0.4 else None,
+        before_retries=dice.random() < 0.25,
     )
 
 
