@@ -47,6 +47,14 @@ def test_lives_follow_each_other_in_one_agent(kept: Any) -> None:
     assert node.output() == "life 0\nlife 1 1\nlife 2 2\n"
 
 
+def test_each_life_has_arguments_of_its_own(kept: Any) -> None:
+    node = kept('echo "$@"', node_args=["sh", "0"])
+    node.ended()
+    node.begin(1, node_args=["sh", "one", "two"])
+    node.ended(1)
+    assert node.output() == "0\none two\n"
+
+
 def test_what_means_another_life_is_not_heard(kept: Any) -> None:
     node = kept(LISTEN)
     node.says("life 0 up")

@@ -29,6 +29,15 @@ def two(**group: Any) -> dict[str, Any]:
             "w0-1.lab",
             ("w0-1.lab", "node-1"),
         ),
+        (
+            {
+                "command": "x",
+                "node_groups": [{"name": "a"}, {"name": "b", "hostname": "r${run.replica}"}],
+            },
+            "r1",
+            "r1",
+            ("node-1",),
+        ),
         (two(hostname="${run.name}-${rank}"), "demo-1-1", "demo-1-1", ("node-1",)),
     ],
 )
@@ -46,9 +55,14 @@ def test_a_run_that_gets_its_name_later(plan_of: PlanOf) -> None:
 
 
 def test_what_a_plan_keeps_of_a_group(plan_of: PlanOf) -> None:
-    data = two(node_env={"SHARD": "${rank}"}, hostname="w-${rank}", hang_timeout="1m")
+    data = two(
+        node_env={"SHARD": "${rank}"},
+        node_args="--i ${index}",
+        hostname="w-${rank}",
+        hang_timeout="1m",
+    )
     plan = plan_of(data | {"keep_attempts": 2, "ttl_after_finished": "1d"})
     (group,) = plan.groups
     assert (group.node_env, group.hostname) == ({"SHARD": "${rank}"}, "w-${rank}")
-    assert group.hang_timeout == 60
+    assert (group.node_args, group.hang_timeout) == (("--i", "${index}"), 60)
     assert (plan.keep_attempts, plan.ttl_after_finished) == (2, 86400)

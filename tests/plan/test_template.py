@@ -42,7 +42,8 @@ def plan() -> RunPlan:
         ("${run.id}.${run.attempt}", "abc.2"),
         ("${rank} ${group} ${replica} ${index} ${attempt}", "1 workers 1 0 2"),
         ("${run.name} ${address} ${hostname}", "demo-1 127.1.0.2 w1"),
-        ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} $1"),
+        ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} ${node.rank}"),
+        ("${run.replica}", "1"),
     ],
 )
 def test_fill(template: str, value: str) -> None:

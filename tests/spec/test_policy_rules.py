@@ -226,16 +226,20 @@ BAD = {
     ),
     "placeholders": (
         GROUPS + "- name: a\n  hostname: w-${indx}-${attempt}\n"
-        "  node_env: {A: '${rnk} ${HOME}', B: '${zzz}'}\n",
+        "  node_env: {A: '${rnk} ${HOME}', B: '${zzz}'}\n"
+        "  node_args: ['$${indx} $$${rank}', '--i=${indx}']\n",
         [
             "job.yaml:4: node_groups[0].hostname: no placeholder named ${indx} "
             '(did you mean "index"?)',
             "job.yaml:4: node_groups[0].hostname: ${attempt} is not known yet when nodes get their "
-            "names (there are: rank, group, replica, index, run.name)",
+            "names (there are: rank, group, replica, index, run.name, run.replica)",
             "job.yaml:5: node_groups[0].node_env.A: no placeholder named ${rnk} "
             '(did you mean "rank"?)',
             "job.yaml:5: node_groups[0].node_env.B: no placeholder named ${zzz} (there are: rank, "
-            "group, replica, index, run.name, attempt, run.id, address, hostname)",
+            "group, replica, index, run.name, run.replica, attempt, run.id, address, hostname; "
+            "$${zzz} is the text itself)",
+            "job.yaml:6: node_groups[0].node_args[1]: no placeholder named ${indx} "
+            '(did you mean "index"?)',
         ],
     ),
     "a variable with two values": (

@@ -56,6 +56,7 @@ class Node:
             processes.append({"env": env, **paths})
         return {
             "processes": processes,
+            "node_args": [],
             "cwd": str(self.folder),
             "folder": str(self.folder),
             "address": "127.0.0.1",

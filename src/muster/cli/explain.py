@@ -61,11 +61,14 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     click.echo(f"\ngroup {group.name}: {_count(group.size, 'node')}, {least}")
     code = plan.artifact
     command = group.command or ((code.entrypoint or code.file_name,) if code else ())
-    click.echo(f"  runs {shlex.join([*command, *group.args])}")
-    for mount in group.mounts:
-        click.echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
     ports = {port.name: _port(plan, port) for port in plan.ports}
     first = Facts(plan, plan.nodes[group.first_rank], local_rank=0, attempt=0, ports=ports)
+    own = [first.fill(word) for word in group.node_args]
+    click.echo(f"  runs {shlex.join([*command, *group.args, *own])}")
+    if own:
+        click.echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
+    for mount in group.mounts:
+        click.echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
     click.echo("  its first process gets, beside what every node does (docs/concepts.md):")
     for name, value in group.env.items():
         click.echo(f"    {name}={hide(name, value)}")

@@ -94,10 +94,11 @@ class Life:
 
     def _start_processes(self) -> bool:
         self._written = [size_of(process["stderr"]) for process in self._launch["processes"]]
+        own = self._launch["node_args"]
         for local_rank, process in enumerate(self._launch["processes"]):
             out, err = process["stdout"], process["stderr"]
             try:
-                pid = processes.spawn(process["argv"], process["env"], out, err)
+                pid = processes.spawn([*process["argv"], *own], process["env"], out, err)
             except processes.CannotStart as error:
                 with open(err, "a") as file:
                     file.write("muster: %s\n" % error)

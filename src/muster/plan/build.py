@@ -118,6 +118,7 @@ def _groups(
             image=group.image,
             hang_timeout=group.hang_timeout,
             node_env=dict(group.node_env),
+            node_args=group.node_args or (),
             hostname=group.hostname or DEFAULT_HOSTNAME,
         )
         plans.append(plan)

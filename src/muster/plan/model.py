@@ -76,8 +76,8 @@ class ArtifactPlan(Struct, frozen=True):
 
 
 class GroupPlan(Struct, frozen=True):
-    """One node group. env is literal; framework_env, node_env and hostname hold placeholders
-    (`frameworks.base`, `spec.placeholders`).
+    """One node group. env is literal; framework_env, node_env, node_args and hostname hold
+    placeholders (`frameworks.base`, `spec.placeholders`).
 
     command: None = run the artifact's entry point. hang_timeout: seconds without output after
     which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
@@ -97,6 +97,7 @@ class GroupPlan(Struct, frozen=True):
     image: str | None = None
     hang_timeout: float | None = None
     node_env: Mapping[str, str] = field(default_factory=dict)
+    node_args: tuple[str, ...] = ()
     hostname: str = DEFAULT_HOSTNAME
 
     @property
@@ -157,6 +158,12 @@ class RunPlan(Struct, frozen=True):
 
     def group(self, name: str) -> GroupPlan:
         return next(group for group in self.groups if group.name == name)
+
+    def replica_number(self, node: NodePlan) -> int:
+        """Of the node's replica, among those of all groups."""
+        names = [group.name for group in self.groups]
+        before = self.groups[: names.index(node.group)]
+        return sum(group.replicas for group in before) + node.replica
 
     def group_of(self, rank: int) -> GroupPlan:
         return self.group(self.nodes[rank].group)

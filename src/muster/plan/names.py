@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
-from muster.plan.model import NodePlan, RunPlan
+from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.spec.placeholders import as_label, expand_hostname
 
 
 def named(plan: RunPlan, run_name: str) -> RunPlan:
     """The plan with the run's name, and nodes whose names tell of it."""
-    templates = {group.name: group.hostname for group in plan.groups}
     label = as_label(run_name)
-    nodes = tuple(_named(node, templates[node.group], label, plan.subdomain) for node in plan.nodes)
+    nodes = tuple(
+        _named(node, group.hostname, (label, number), plan.subdomain)
+        for group, number, node in _grouped(plan)
+    )
     return replace(plan, run_name=run_name, nodes=nodes)
 
 
-def _named(node: NodePlan, template: str, run: str, subdomain: str | None) -> NodePlan:
+def _grouped(plan: RunPlan) -> Iterator[tuple[GroupPlan, int, NodePlan]]:
+    """Each node with its group, and the number of its replica among those of all groups."""
+    before = 0
+    for group in plan.groups:
+        for node in plan.nodes[group.first_rank : group.first_rank + group.size]:
+            yield group, before + node.replica, node
+        before += group.replicas
+
+
+def _named(node: NodePlan, template: str, run: tuple[str, int], subdomain: str | None) -> NodePlan:
     facts = {
         "rank": node.rank,
         "group": node.group,
         "replica": node.replica,
         "index": node.index,
-        "run.name": run,
+        "run.name": run[0],
+        "run.replica": run[1],
     }
     hostname = expand_hostname(template, facts)
     fqdn = f"{hostname}.{subdomain}" if subdomain else hostname

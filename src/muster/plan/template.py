@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from muster.plan.model import NodePlan, RunPlan
-from muster.spec.placeholders import PLACEHOLDER
+from muster.spec.placeholders import fill
 
 
 class Facts(Struct, frozen=True):
@@ -22,7 +22,7 @@ class Facts(Struct, frozen=True):
 
     def fill(self, template: str) -> str:
         """`template` with every placeholder replaced. Raises LookupError on an unknown one."""
-        return PLACEHOLDER.sub(lambda match: str(self._value(match[1])), template)
+        return fill(template, self._value)
 
     def _value(self, name: str) -> str | int:
         match name.split("."):
@@ -32,6 +32,8 @@ class Facts(Struct, frozen=True):
                 return self.attempt
             case ["run", "name"]:
                 return self.plan.run_name
+            case ["run", "replica"]:
+                return self.plan.replica_number(self.node)
             case ["run", "id"]:
                 return self.plan.run_id
             case ["run", "attempt"]:

@@ -121,6 +121,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     replicas: Units that succeed and fail as one.
     command: What to run, instead of the artifact.
     args: Arguments of the program.
+    node_args: More of them, with values of their own on each node as in node_env.
     env: Environment variables, on top of the job's.
     resources: What each node may use.
     shape: Or the name of a shape that says so.
@@ -135,10 +136,11 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     timeout: A replica that has not ended after so long has failed.
     ready_timeout: A replica that is not ready after so long has failed.
     hang_timeout: A node that has written nothing for so long has failed.
-    hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index} and
-        ${run.name}. Default: node-${rank}.
+    hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index},
+        ${run.replica} and ${run.name}. Default: node-${rank}.
     node_env: Environment variables with a value of their own on each node: ${rank}, ${group},
-        ${replica}, ${index}, ${attempt}, ${run.name}, ${run.id}, ${address}, ${hostname}.
+        ${replica}, ${index}, ${attempt}, ${run.replica} (its replica's number over all groups),
+        ${run.name}, ${run.id}, ${address}, ${hostname}. $${rank} is the text ${rank}.
     """
 
     name: GroupName
@@ -146,6 +148,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     replicas: Count = 1
     command: Words | None = None
     args: Words | None = None
+    node_args: Words | None = None
     env: Env = field(default_factory=dict)
     resources: Resources | None = None
     shape: Text | None = None

@@ -14,7 +14,7 @@ from muster.spec.placeholders import (
     unknown_placeholders,
 )
 from muster.spec.values import LABEL_HINT, MAX_NODES, is_label
-from muster.spec.wording import short, suggestion
+from muster.spec.wording import close_to, short, suggestion
 
 
 def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
@@ -29,10 +29,19 @@ def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
         for variable, value in group.node_env.items():
             place = f"{path}.node_env.{variable}"
             for name in unknown_placeholders(value, IN_ENV):
-                text = f"no placeholder named ${{{name}}}"
-                yield Problem(place, text, suggestion(name, IN_ENV))
+                yield _unknown(place, name)
             if variable in spec.env or variable in group.env:
                 yield Problem(place, f"{variable} is in env, too", "keep the one you mean")
+        for position, word in enumerate(group.node_args or ()):
+            for name in unknown_placeholders(word, IN_ENV):
+                yield _unknown(f"{path}.node_args[{position}]", name)
+
+
+def _unknown(path: str, name: str) -> Problem:
+    hint = suggestion(name, IN_ENV)
+    if not close_to(name, IN_ENV):
+        hint += f"; $${{{name}}} is the text itself"
+    return Problem(path, f"no placeholder named ${{{name}}}", hint)
 
 
 def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
@@ -42,19 +51,20 @@ def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
         return  # told elsewhere, and not to be tried
     run = f"{as_label(spec.name or 'job')}-{'0' * 6}"  # as long as a run's name will ever be
     taken: dict[str, int] = {}
-    rank = 0
+    rank = before = 0
     for number, group in enumerate(spec.node_groups):
         if group.hostname and not any(unknown_placeholders(group.hostname, IN_HOSTNAME)):
-            for problem in _of_group(group, rank, run, total, taken):
+            for problem in _of_group(group, rank, before, run, total, taken):
                 yield problem._replace(path=f"node_groups[{number}].hostname")
                 break
         rank += group.nodes * group.replicas
+        before += group.replicas
 
 
 def _of_group(
-    group: NodeGroup, first: int, run: str, total: int, taken: dict[str, int]
+    group: NodeGroup, first: int, before: int, run: str, total: int, taken: dict[str, int]
 ) -> Iterator[Problem]:
-    for rank, facts in _nodes(group, first, run):
+    for rank, facts in _nodes(group, (first, before), run):
         name = expand_hostname(group.hostname or "", facts)
         if not is_label(name):
             yield Problem("", f"{short(name)}, of rank {rank}, is no host name", LABEL_HINT)
@@ -69,11 +79,15 @@ def _of_group(
         taken[name] = rank
 
 
-def _nodes(group: NodeGroup, rank: int, run: str) -> Iterator[tuple[int, Mapping[str, object]]]:
+def _nodes(
+    group: NodeGroup, first: tuple[int, int], run: str
+) -> Iterator[tuple[int, Mapping[str, object]]]:
+    """first: its first rank, and the number of its first replica among all."""
+    rank, before = first
     for replica in range(group.replicas):
         for index in range(group.nodes):
             facts = {"rank": rank, "group": group.name, "replica": replica, "index": index}
-            yield rank, {**facts, "run.name": run}
+            yield rank, {**facts, "run.name": run, "run.replica": before + replica}
             rank += 1
 
 

@@ -1,31 +1,80 @@
-"""The `${...}` that owners may write into what differs from node to node."""
+"""The `${...}` that owners may write into what differs from node to node.
+
+Dollar signs right before a `{` count in pairs: two of them are one, so `$${rank}` is the text
+`${rank}`, and `$$${rank}` a dollar sign before the rank. Everywhere else they are what they are.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: `${HOME}` and the like are no placeholders: they are left to whoever reads the text.
-PLACEHOLDER = re.compile(r"\$\{([a-z0-9_.-]+)\}")
+_TOKEN = re.compile(r"\$\$(?=\$*\{)|\$\{([a-z0-9_.-]+)\}")
+#: Dollar signs that would not stay what they are.
+_MISTAKEN = re.compile(r"\$\$+(?=\{)|\$(?=\{[a-z0-9_.-]+\})")
 
 #: What a host name may hold: known before there is a node, and the same in every attempt.
-IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name")
-#: What a variable of `node_env` may hold.
+IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name", "run.replica")
+#: What a variable of `node_env`, or a word of `node_args`, may hold.
 IN_ENV = (*IN_HOSTNAME, "attempt", "run.id", "address", "hostname")
 
 DEFAULT_HOSTNAME = "node-${rank}"
 
 
+def fill(template: str, value: Callable[[str], object]) -> str:
+    """`template` with each placeholder replaced by the value of its name."""
+    return "".join(text if name is None else str(value(name)) for text, name in pieces(template))
+
+
+def pieces(template: str) -> Iterator[tuple[str, str | None]]:
+    """A template in parts: (a text as it will be, None), or (a placeholder, its name)."""
+    text, end = "", 0
+    for match in _TOKEN.finditer(template):
+        text += template[end : match.start()]
+        end = match.end()
+        if match[1] is None:
+            text += "$"
+            continue
+        if text:
+            yield text, None
+        yield match[0], match[1]
+        text = ""
+    if text or end < len(template):
+        yield text + template[end:], None
+
+
+def placeholders(template: str) -> list[str]:
+    """The names of its placeholders, each once."""
+    return list(dict.fromkeys(name for _, name in pieces(template) if name is not None))
+
+
+def literal(text: str) -> str:
+    """The template for a text that may look like one."""
+    return _MISTAKEN.sub(lambda match: match[0] * 2, text)
+
+
+def joined(parts: Iterable[tuple[str, str | None]]) -> str:
+    """The template of such parts; what `pieces` takes apart."""
+    made = text = ""
+    for part, name in parts:
+        if name is None:
+            text += part
+            continue
+        dollars = len(text) - len(text.rstrip("$"))
+        made += literal(text) + "$" * dollars + part
+        text = ""
+    return made + literal(text)
+
+
 def unknown_placeholders(text: str, known: tuple[str, ...]) -> Iterator[str]:
     """Names in `text` that are not among those known."""
-    for name in dict.fromkeys(PLACEHOLDER.findall(text)):
-        if name not in known:
-            yield name
+    return (name for name in placeholders(text) if name not in known)
 
 
 def expand_hostname(template: str, facts: Mapping[str, object]) -> str:
     """The host name of a node. facts: a value for each of `IN_HOSTNAME`."""
-    return PLACEHOLDER.sub(lambda match: str(facts[match[1]]), template)
+    return fill(template, facts.__getitem__)
 
 
 def as_label(name: str) -> str:

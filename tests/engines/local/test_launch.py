@@ -85,6 +85,14 @@ def test_commands_are_literal(plan_of: PlanOf) -> None:
     assert prepare_code(context(plan), plan.groups[0], Path()) == ["echo", "${rank}", "${rank}"]
 
 
+def test_node_args(plan_of: PlanOf) -> None:
+    own = ["--job=${run.replica}", "--at=${attempt}", "$${rank}"]
+    groups = [{"name": "a"}, {"name": "b", "replicas": 2, "node_args": own}]
+    plan = plan_of(node_groups=groups)
+    assert message(plan, 2, attempt=3)["node_args"] == ["--job=2", "--at=3", "${rank}"]
+    assert message(plan, 0)["node_args"] == []
+
+
 def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
     plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
     processes = message(plan, 1)["processes"]

@@ -114,15 +114,38 @@ def test_the_first_jobs_are_counted_from_0(make: Make, read: Read) -> None:
     assert read(make(changes)).spec.node_groups[0].node_env["X"] == "${replica}"
 
 
+@pytest.mark.parametrize(
+    ("fact", "group", "told"),
+    [
+        ("job-global-index", "default", "${run.replica}"),
+        ("job-group-index", "default", "${run.replica}"),
+        ("job-group-index", "own", "${replica}"),
+    ],
+)
+def test_later_jobs_are_counted_on(
+    fact: str, group: str, told: str, make: Make, read: Read
+) -> None:
+    changes = {"spec.replicatedJobs[1].replicas": 2, "spec.replicatedJobs[1].groupName": group}
+    data = make({**AROUND, f"{MAIN}.env": [label(fact)], **changes})
+    assert read(data).spec.node_groups[1].node_env["X"] == told
+
+
+def test_a_number_that_nothing_tells(make: Make, problems: Problems) -> None:
+    """Neither counting from 0 nor over all."""
+    data = make({f"{MAIN}.env": [label("job-group-index")]})
+    driver, workers = data["spec"]["replicatedJobs"]
+    workers |= {"replicas": 2, "groupName": "g"}
+    data["spec"]["replicatedJobs"] = [driver, {**driver, "name": "x", "groupName": "g"}, workers]
+    path = MAIN.replace("[1]", "[2]")
+    assert problems(data) == [
+        f"{path}.env[0]: job-group-index differs from Job to Job here, and starts at 1, which "
+        "Muster cannot count (write the number for each replicated Job by hand, or give this one a "
+        "single replica)"
+    ]
+
+
 #: What is asked -> why there is no answer.
 NO_ANSWER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "a later number": (
-        label("job-global-index"),
-        {"spec.replicatedJobs[1].replicas": 2},
-        "job-global-index differs from Job to Job here, and starts at 3, which Muster cannot "
-        "count (write the number for each replicated Job by hand, or give this one a single "
-        "replica)",
-    ),
     "a key of each": (
         label("job-key"),
         {"spec.replicatedJobs[1].replicas": 2},
@@ -229,21 +252,44 @@ def test_words_are_filled_in_where_all_nodes_have_the_same(make: Make, read: Rea
     assert read(make(changes)).spec.node_groups[1].args == ("--a=1", "--job=0", "$(A)", "$(date)")
 
 
-def test_words_that_differ_from_node_to_node_are_refused(make: Make, problems: Problems) -> None:
-    data = make({f"{MAIN}.args": ["--rank=$(JOB_COMPLETION_INDEX)"]})
+def test_words_that_differ_from_node_to_node_come_last(make: Make, read: Read) -> None:
+    changes = {
+        f"{MAIN}.command": ["python", "train.py"],
+        f"{MAIN}.args": ["--fast", "--rank=$(JOB_COMPLETION_INDEX)", "${rank}", "$$${rank}"],
+    }
+    group = read(make(changes)).spec.node_groups[1]
+    assert (group.command, group.args) == (("python", "train.py"), ("--fast",))
+    assert group.node_args == ("--rank=${index}", "$${rank}", "$$$${rank}")
+
+
+def test_a_command_that_differs_from_node_to_node(make: Make, read: Read) -> None:
+    changes = {
+        f"{MAIN}.command": ["sh", "-c", "echo $(JOB_COMPLETION_INDEX) $0"],
+        f"{MAIN}.args": ["x"],
+    }
+    group = read(make(changes)).spec.node_groups[1]
+    assert (group.command, group.args) == (("sh", "-c"), None)
+    assert group.node_args == ("echo ${index} $0", "x")
+
+
+def test_a_program_that_differs_from_node_to_node_is_refused(
+    make: Make, problems: Problems
+) -> None:
+    data = make({f"{MAIN}.command": ["/bin/tool-$(JOB_COMPLETION_INDEX)", "x"]})
     assert problems(data) == [
-        f"{MAIN}.args[0]: '--rank=$(JOB_COMPLETION_INDEX)': $(JOB_COMPLETION_INDEX) differs from "
-        "pod to pod, and Muster's words do not (let a shell fill it in: sh -c 'exec PROGRAM ... "
-        "$JOB_COMPLETION_INDEX')"
+        f"{MAIN}.command[0]: '/bin/tool-$(JOB_COMPLETION_INDEX)' differs from pod to pod, and a "
+        "group has one program (let a shell find it: sh -c 'exec ...')"
     ]
 
 
-def test_placeholders_of_muster_s_own_are_not_mixed_in(make: Make, problems: Problems) -> None:
-    env = [label("job-index") | {"name": "J"}, {"name": "X", "value": "${rank}-$(J)"}]
-    assert problems(make({f"{MAIN}.env": env})) == [
-        f"{MAIN}.env[1]: '${{rank}}-$(J)' differs from pod to pod, and holds a ${{...}} Muster "
-        "would fill in (write the variable in capitals, or put the two into variables of their own)"
+def test_placeholders_of_muster_s_own_are_text(make: Make, read: Read) -> None:
+    env = [
+        label("job-index") | {"name": "J"},
+        {"name": "X", "value": "${rank}-$(J)"},
+        {"name": "Y", "value": "${rank}"},
     ]
+    group = read(make({f"{MAIN}.env": env})).spec.node_groups[1]
+    assert (group.node_env["X"], group.env) == ("$${rank}-${replica}", {"Y": "${rank}"})
 
 
 def test_what_muster_gives_anyway_is_not_repeated(make: Make, read: Read) -> None:

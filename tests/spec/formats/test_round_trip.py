@@ -57,6 +57,11 @@ templates = st.sampled_from(
         "${HOME}/${address}",
     )
 )
+#: What no pod of a group has alike, alone or behind others, comes back as it was.
+differing = st.sampled_from(("--at=${address}", "${attempt}", "$(A)$$${address}$${rank}$"))
+node_args = st.none() | st.tuples(differing, st.lists(texts | differing, max_size=2)).map(
+    lambda drawn: (drawn[0], *drawn[1])
+)
 node_env = st.dictionaries(st.sampled_from(("R", "S", "T")), templates, max_size=2)
 probes = st.builds(
     StartupProbe,
@@ -148,6 +153,7 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 replicas=draw(st.integers(1, 3)),
                 command=draw(commands),
                 args=draw(words) or None,
+                node_args=draw(node_args),
                 env=draw(env),
                 node_env=own | INDEX,
                 image=draw(st.none() | st.just("registry/image:1")),
@@ -218,6 +224,9 @@ def test_manifests_survive_being_read_and_written(spec: JobSpec) -> None:
     assert write_jobset(again(data)).data == data
 
 
+NAMED = ("${rank}", "${run.name}")
+
+
 @st.composite
 def unsayable(draw: st.DrawFn) -> JobSpec:
     """Jobs with things that no JobSet can say."""
@@ -227,6 +236,7 @@ def unsayable(draw: st.DrawFn) -> JobSpec:
         group,
         hostname=draw(st.sampled_from((None, group.hostname, "n${rank}"))),
         node_env=draw(st.sampled_from(({}, {"R": "${rank}"}, {"R": "x${run.name}"}))),
+        node_args=draw(st.sampled_from((None, *((f"{n}${{address}}",) for n in NAMED)))),
         min_success=draw(st.sampled_from((None, 0))),
         max_restarts=draw(st.sampled_from((None, 1))),
         ready_timeout=draw(st.sampled_from((None, 0.5))),
@@ -289,6 +299,8 @@ def _differences(before: JobSpec, after: JobSpec) -> Iterator[str]:
         for group in (before_it, theirs[name]):
             group["node_env"].pop("JOB_COMPLETION_INDEX", None)  # Jobs add it
             if len(ours) == group["replicas"] == 1:  # a rank is an index, then
+                words = group["node_args"] or ()
+                group["node_args"] = [word.replace("${rank}", "${index}") for word in words]
                 for variable, value in group["node_env"].items():
                     group["node_env"][variable] = value.replace("${rank}", "${index}")
         for field, value in before_it.items():

@@ -80,6 +80,7 @@ def launch_message(
     return {
         "processes": processes,
         "cwd": str(paths.work),
+        "node_args": [facts.fill(word) for word in group.node_args],
         "address": node.address,
         "grace_period": plan.policy.grace_period,
         "hang_timeout": group.hang_timeout,

@@ -113,8 +113,9 @@ class Pod(Struct, frozen=True):
             return Value(str(first))
         if first == 0:
             return Value("${replica}", per_node=True)
-        name = "job-group-index" if in_group else "job-global-index"
-        text = f"{name} differs from Job to Job here, and starts at {first}"
+        if first == self.before(in_group=False):
+            return Value("${run.replica}", per_node=True)
+        text = f"job-group-index differs from Job to Job here, and starts at {first}"
         raise Refused(f"{text}, which Muster cannot count", _NUMBERED)
 
     def key(self) -> Value:

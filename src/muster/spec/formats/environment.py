@@ -11,12 +11,13 @@ from muster.spec.formats.downward import Pod, resource_field
 from muster.spec.formats.kubernetes import Container, EnvVar
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.value import Value, expand, references
+from muster.spec.placeholders import literal
 from muster.spec.wording import Refused, short
 
 #: Kubernetes: put behind all others on the pods of Indexed Jobs.
 INDEX = "JOB_COMPLETION_INDEX"
-#: Placeholder -> the variable that tells a node. All but the host name's Muster gives every node
-#: anyway: a manifest that gives pods the same under the same name says nothing new.
+#: Placeholder -> the variable that tells a node. All but two Muster gives every node anyway: a
+#: manifest that gives pods the same under the same name says nothing new.
 GIVEN = {
     "index": "MUSTER_INDEX",
     "replica": "MUSTER_REPLICA",
@@ -25,8 +26,10 @@ GIVEN = {
     "address": "MUSTER_NODE_ADDRESS",
     "hostname": "MUSTER_HOSTNAME",
     "run.id": "MUSTER_RUN_ID",
+    "run.replica": "MUSTER_RUN_REPLICA",
 }
-_GIVEN = {(name, f"${{{fact}}}") for fact, name in GIVEN.items() if fact != "hostname"}
+_NOT_GIVEN = ("hostname", "run.replica")
+_GIVEN = {(name, f"${{{fact}}}") for fact, name in GIVEN.items() if fact not in _NOT_GIVEN}
 
 
 class Environment(Struct, frozen=True):
@@ -45,25 +48,29 @@ class Environment(Struct, frozen=True):
         told = {name: v.text for name, v in self.values.items() if v.per_node}
         return {name: text for name, text in told.items() if (name, text) not in _GIVEN}
 
-    def words(self, words: Sequence[str], path: str, problems: list[Problem]) -> tuple[str, ...]:
-        """A command or arguments with their references filled in."""
-        made = []
-        for number, word in enumerate(words):
-            try:
-                text = expand(word, self.values.get).fixed(self.facts)
-            except Refused as error:
-                problems.append(Problem(f"{path}[{number}]", error.message, error.hint))
-                continue
-            if text is None:
-                problems.append(Problem(f"{path}[{number}]", *self._differs(word)))
-            else:
-                made.append(text)
-        return tuple(made)
+    def words(self, command: Sequence[str], args: Sequence[str]) -> Program:
+        """A command and its arguments with their references filled in. Raises Refused if the
+        program itself differs from node to node."""
+        values = [expand(word, self.values.get) for word in (*command, *args)]
+        fixed = [value.fixed(self.facts) for value in values]
+        same = next((n for n, text in enumerate(fixed) if text is None), len(fixed))
+        if command and same == 0:
+            text = f"{short(command[0])} differs from pod to pod, and a group has one program"
+            raise Refused(text, "let a shell find it: sh -c 'exec ...'")
+        words = [text for text in fixed[:same] if text is not None]
+        own = [
+            value.template if text is None else literal(text)
+            for value, text in zip(values[same:], fixed[same:], strict=True)
+        ]
+        return Program(tuple(words[: len(command)]), tuple(words[len(command) :]), tuple(own))
 
-    def _differs(self, word: str) -> tuple[str, str]:
-        name = next(n for n in references(word) if n in self.values and self.values[n].per_node)
-        text = f"{short(word)}: $({name}) differs from pod to pod, and Muster's words do not"
-        return text, f"let a shell fill it in: sh -c 'exec PROGRAM ... ${name}'"
+
+class Program(Struct, frozen=True):
+    """What runs: args as they are, then node_args, which hold placeholders."""
+
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    node_args: tuple[str, ...]
 
 
 def environment(

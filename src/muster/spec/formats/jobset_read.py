@@ -40,6 +40,7 @@ _FROM = {
     "timeout": "template.spec.activeDeadlineSeconds",
     "hostname": "name",
     **dict.fromkeys(("command", "args", "env", "resources", "image"), ""),
+    "node_args": "args",
     "node_env": "env",
     "mounts": "volumeMounts",
     "startup_probe": "startupProbe",
@@ -191,7 +192,7 @@ def _in_manifest(path: str, places: Mapping[int, str]) -> str:
     base, name, rest = places[int(match[1])], match[2], match[3]
     if name not in _FROM:
         return base
-    if name in ("command", "args", "image", "resources", "mounts", "startup_probe"):
+    if name in ("command", "args", "node_args", "image", "resources", "mounts", "startup_probe"):
         return f"{base}.{_CONTAINER}.{_FROM[name] or name}"
     if name in ("env", "node_env"):
         return f"{base}.{_CONTAINER}.env{rest}"

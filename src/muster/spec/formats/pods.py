@@ -8,7 +8,7 @@ from decimal import Decimal
 from muster.errors import Problem
 from muster.spec.formats.agent import Main, main_container
 from muster.spec.formats.downward import Pod
-from muster.spec.formats.environment import environment
+from muster.spec.formats.environment import Program, environment
 from muster.spec.formats.jobset_model import DependsOnItem, JobSet, ReplicatedJob
 from muster.spec.formats.kubernetes import MAX_INT32, Job, ResourceRequirements
 from muster.spec.formats.notes import Notes
@@ -74,11 +74,17 @@ def _with_program(
         text = "is missing: what the image would run is not known here"
         problems.append(Problem(f"{path}.command", text, "write what is to run"))
     env = environment(Pod(jobset, rj), container, path, problems, notes)
+    program = Program((), (), ())
+    try:
+        program = env.words(container.command, container.args)
+    except Refused as error:
+        problems.append(Problem(f"{path}.command[0]", error.message, error.hint))
     claimed = pod[1]
     return replace(
         group,
-        command=env.words(container.command, f"{path}.command", problems),
-        args=env.words(container.args, f"{path}.args", problems) or None,
+        command=program.command,
+        args=program.args or None,
+        node_args=program.node_args or None,
         env=env.env,
         node_env=env.node_env,
         image=container.image or None,

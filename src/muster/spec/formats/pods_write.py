@@ -64,7 +64,8 @@ def replicated_job(
 
 def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], list[Loss]]:
     only_one = len(whole.spec.node_groups) == 1 and group.replicas == 1
-    env, losses = variables(group, path, jobset=whole.name, only_one=only_one)
+    own = variables(group, path, jobset=whole.name, only_one=only_one)
+    env, losses = own.env, list(own.losses)
     names = {*group.env, *group.node_env, INDEX}
     container: dict[str, Any] = {"name": group.name}
     if group.image is not None:
@@ -76,8 +77,9 @@ def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], lis
     else:
         why = "there is none: the image has to hold the code, and know what to run"
         losses.append(Loss(f"{path}.command", why))
-    if group.args:
-        container["args"] = [escaped(word, names) for word in group.args]
+    args = [*(escaped(word, names) for word in group.args or ()), *own.args]
+    if args:
+        container["args"] = args
     if env:
         container["env"] = env
     limits = _limits(group.resources)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from muster.spec.placeholders import PLACEHOLDER
-from muster.spec.wording import Refused, short
+from muster.spec.placeholders import fill, joined, literal, pieces, placeholders
 
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 
@@ -23,36 +22,33 @@ class Value(Struct, frozen=True):
     text: str
     per_node: bool = False
 
+    @property
+    def template(self) -> str:
+        """The text with placeholders, if it has any, told from what only looks like one."""
+        return self.text if self.per_node else literal(self.text)
+
     def fixed(self, facts: Mapping[str, str]) -> str | None:
         """The text, if it is the same on all nodes. facts: placeholders that are."""
         if not self.per_node:
             return self.text
-        made = PLACEHOLDER.sub(lambda match: facts.get(match[1], match[0]), self.text)
-        return None if PLACEHOLDER.search(made) else made
+        if any(name not in facts for name in placeholders(self.text)):
+            return None
+        return fill(self.text, facts.__getitem__)
 
 
 def expand(text: str, lookup: Callable[[str], Value | None]) -> Value:
-    """`text` with its references filled in. Raises Refused where that would mix up the two kinds
-    of placeholders.
-    """
-    pieces: list[Value] = []
+    """`text` with its references filled in."""
+    parts: list[tuple[str, str | None]] = []
     end = 0
     for match in _REFERENCE.finditer(text):
-        pieces.append(Value(text[end : match.start()]))
+        parts.append((text[end : match.start()], None))
         found = Value("$") if match[1] else lookup(match[2])
-        pieces.append(Value(match[0]) if found is None else found)
+        parts += pieces((found or Value(match[0])).template)
         end = match.end()
-    pieces.append(Value(text[end:]))
-    if not any(piece.per_node for piece in pieces):
-        return Value("".join(piece.text for piece in pieces))
-    made = "".join(piece.text for piece in pieces)
-    meant = sum(len(PLACEHOLDER.findall(p.text)) for p in pieces if p.per_node)
-    if len(PLACEHOLDER.findall(made)) > meant:
-        raise Refused(
-            f"{short(text)} differs from pod to pod, and holds a ${{...}} Muster would fill in",
-            "write the variable in capitals, or put the two into variables of their own",
-        )
-    return Value(made, per_node=True)
+    parts.append((text[end:], None))
+    if all(name is None for _, name in parts):
+        return Value("".join(part for part, _ in parts))
+    return Value(joined(parts), per_node=True)
 
 
 def references(text: str) -> list[str]:

@@ -1,0 +1,60 @@
+"""`${...}`, and what only looks like one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.spec.placeholders import fill, joined, literal, pieces, placeholders
+
+#: Template -> what becomes of it.
+FILLED = {
+    "": "",
+    "plain": "plain",
+    "${rank}": "<rank>",
+    "a${rank}-${run.id}z": "a<rank>-<run.id>z",
+    "$HOME ${HOME} ${} $5 $": "$HOME ${HOME} ${} $5 $",
+    "$$ $$HOME a$$": "$$ $$HOME a$$",
+    "$${rank}": "${rank}",
+    "$$${rank}": "$<rank>",
+    "$$$${rank}": "$${rank}",
+    "$$$$${rank}": "$$<rank>",
+    "$${HOME}": "${HOME}",
+    "$$${HOME}": "$${HOME}",
+    "$$${": "$${",
+    "${ra${rank}k}": "${ra<rank>k}",
+}
+
+
+@pytest.mark.parametrize("template", FILLED)
+def test_fill(template: str) -> None:
+    assert fill(template, lambda name: f"<{name}>") == FILLED[template]
+
+
+def test_names_are_told_once() -> None:
+    assert placeholders("${a}${b.c} $${d} ${a} ${E}") == ["a", "b.c"]
+
+
+texts = st.text("${}rank.A", max_size=12)
+
+
+@given(texts)
+def test_any_text_has_a_template(text: str) -> None:
+    assert fill(literal(text), str.upper) == text
+    assert placeholders(literal(text)) == []
+
+
+@given(texts)
+def test_what_is_no_placeholder_stays(text: str) -> None:
+    if not re.search(r"\$\$\{|\$\{[a-z0-9_.-]+\}", text):
+        assert literal(text) == text == fill(text, str.upper)
+
+
+@given(st.lists(texts | st.just(None)))
+def test_parts_can_be_put_together(parts: list[str | None]) -> None:
+    template = joined(("${x}", "x") if part is None else (part, None) for part in parts)
+    assert fill(template, lambda _: "@") == "".join("@" if p is None else p for p in parts)
+    assert joined(pieces(template)) == template
