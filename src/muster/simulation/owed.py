@@ -160,13 +160,14 @@ def waits_grow(view: View) -> Iterator[str]:
     rules, streak, back = view.policy.backoff, 0, None
     for restart in view.restarts:
         stable = back is None or restart.step.now - back >= rules.reset_after - _SOON
-        near = back is not None and abs(restart.step.now - back - rules.reset_after) < 2 * _SOON
+        if back is not None and abs(restart.step.now - back - rules.reset_after) < 2 * _SOON:
+            stable = not restart.wait  # the log rounds, so it may be either
         streak = 0 if stable else streak
         least = 0.0
         if streak and rules.initial:
             least = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
         most = least * (1 + rules.jitter)
-        if not near and not least - _SOON <= restart.wait <= most + _SOON:
+        if not least - _SOON <= restart.wait <= most + _SOON:
             yield f"restart {restart.number} waits {restart.wait} s, not {least} to {most}"
         streak, back = streak + 1, restart.step.now + restart.wait
 
