@@ -79,7 +79,8 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
         why = WHY if pid is not None else NEVER
         if not lose(db, folder, run_id, why):
             return False
-        if not RunState(runs.get(db, run_id).state).terminal and life >= 0:
+        state = RunState(runs.get(db, run_id).state)
+        if not state.terminal and state is not RunState.SUSPENDED and life >= 0:
             launch(run_id, (held, life), _environ(folder.environ))
         return True
     finally:

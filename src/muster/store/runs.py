@@ -52,7 +52,12 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
         )
         connection.execute("INSERT INTO plans VALUES (?, ?)", (run.id, json.dumps(run.plan)))
         _write_nodes(connection, run.id, nodes)
-        _append_events(connection, run.id, [("run", {"state": run.state})], run.created_at)
+        _append_events(
+            connection,
+            run.id,
+            [("run", {"state": run.state, "details": run.details})],
+            run.created_at,
+        )
     return run
 
 
@@ -208,9 +213,9 @@ def _append_events(
     entries: Sequence[tuple[str, Mapping[str, Any]]],
     now: float,
 ) -> None:
-    (last,) = connection.execute(
-        "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
+    last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
+    now = max(now, latest)  # whoever writes here may have another clock than who wrote before
     connection.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
         [
