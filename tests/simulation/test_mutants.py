@@ -26,6 +26,7 @@ from muster.lifecycle import (
     startup,
     stopping,
     success,
+    suspension,
 )
 from muster.lifecycle.decide import decide
 from muster.lifecycle.effects import StopNodes
@@ -170,15 +171,15 @@ def waits_too_short(patch: Patch) -> None:
 
 
 def successes_run_again(patch: Patch) -> None:
-    real = stopping._suspend
+    real = suspension.take
 
-    def suspend(turn: Turn, ending: Any) -> None:
-        real(turn, ending)
+    def suspend(turn: Turn, details: str) -> None:
+        real(turn, details)
         for rank, node in enumerate(turn.nodes):
             if node.state is NodeState.SUCCEEDED:
                 turn.set(rank, NodeStatus(incarnation=turn.run.restarts))
 
-    patch.setattr(stopping, "_suspend", suspend)
+    patch.setattr(suspension, "take", suspend)
 
 
 def too_early(patch: Patch) -> None:
@@ -288,7 +289,7 @@ def resumed_too_far(patch: Patch) -> None:
         if turn.run.state is RunState.SUSPENDED:
             turn.become(RunState.IN_PROGRESS)
 
-    patch.setattr(requests, "_resume", resume)
+    patch.setattr(suspension, "resume", resume)
 
 
 def late_news_believed(patch: Patch) -> None:
@@ -379,15 +380,15 @@ def too_much_starts_again(patch: Patch) -> None:
 
 
 def paused_by_half(patch: Patch) -> None:
-    real = stopping._suspend
+    real = suspension.take
 
-    def suspend(turn: Turn, ending: Any) -> None:
-        real(turn, ending)
+    def suspend(turn: Turn, details: str) -> None:
+        real(turn, details)
         pending = [rank for rank, node in enumerate(turn.nodes) if not node.state.ended]
         for rank in pending[:1]:
             turn.set(rank, replace(turn.nodes[rank], state=NodeState.STOPPED))
 
-    patch.setattr(stopping, "_suspend", suspend)
+    patch.setattr(suspension, "take", suspend)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [

@@ -30,6 +30,5 @@ def delay(rules: Backoff, streak: int, restart: int) -> float:
     wait = rules.initial
     for _ in range(1, streak):  # powers fail where products are just infinite
         wait *= rules.factor
-    wait = min(rules.longest, wait)
     share = crc32(f"{rules.seed}:{restart}".encode()) / 2**32
-    return wait * (1 + rules.jitter * share)
+    return min(rules.longest, min(rules.longest, wait) * (1 + rules.jitter * share))

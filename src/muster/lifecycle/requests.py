@@ -1,8 +1,6 @@
 """What people ask of a run: cancel, suspend, resume; and what is left when its supervisor is lost.
 
-JobSet: suspend. A suspended run keeps the replicas that have succeeded and nothing else: no
-process, no node, no supervisor. Resuming begins another attempt, which counts towards no budget
-(JobSet: executionAttempts).
+What suspending and resuming do to a run is in `suspension`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from muster.lifecycle import observe, stopping
+from muster.lifecycle import observe, stopping, suspension
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
@@ -39,19 +37,11 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                 if turn.run.state is not RunState.SUSPENDED:
                     stopping.begin(turn, RunState.SUSPENDED, event.why)
             case ResumeRequested():
-                _resume(turn, event.why)
+                suspension.resume(turn, event.why)
             case SupervisorLost():
                 _lose(turn, event)
             case RunBroken():
                 _break(turn, event.why)
-
-
-def _resume(turn: Turn, why: str) -> None:
-    if turn.run.state is not RunState.SUSPENDED:
-        return
-    again = turn.run.started_at is not None
-    turn.become(RunState.ACCEPTED, attempt=turn.run.attempt + again)
-    turn.note("resumed", why=why, attempt=turn.run.attempt)
 
 
 def _lose(turn: Turn, event: SupervisorLost) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from muster.lifecycle import cause
+from muster.lifecycle import cause, suspension
 from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import KillNodes, SignalNodes, StopNodes
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Failure, NodeStatus, Reason, Stopping
+from muster.lifecycle.status import Failure, Reason, Stopping
 from muster.lifecycle.turn import Turn
 
 
@@ -109,7 +109,7 @@ def _overdue(turn: Turn) -> None:
 
 def _finish(turn: Turn, ending: Stopping) -> None:
     if ending.outcome is RunState.SUSPENDED:
-        _suspend(turn, ending)
+        suspension.take(turn, ending.details)
         return
     outcome, details = ending.outcome, ending.details
     code = 0 if outcome is RunState.SUCCEEDED else None
@@ -130,27 +130,3 @@ def _blamed(turn: Turn, outcome: RunState) -> Failure | None:
     if outcome is RunState.SUCCEEDED:  # but for what it was to leave behind
         return next((f for f in failures if f.reason is Reason.OUTPUT_LOST), None)
     return cause.first(failures) if outcome is RunState.FAILED and failures else None
-
-
-def _suspend(turn: Turn, ending: Stopping) -> None:
-    """Nothing is left of the run but what has succeeded as a whole; the rest starts anew."""
-    number = turn.run.restarts + 1
-    for group in turn.policy.groups:
-        for replica in range(group.replicas):
-            ranks = group.replica_ranks(replica)
-            if all(turn.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
-                continue
-            for rank in ranks:
-                if turn.nodes[rank] != NodeStatus():
-                    turn.set(rank, NodeStatus(incarnation=number), "suspended")
-    since = turn.run.going_since
-    turn.become(
-        RunState.SUSPENDED,
-        ending.details,
-        restarts=number,
-        stopping=None,
-        failures=(),
-        attempt_at=None,
-        ran=turn.run.ran + (turn.now - since if since is not None else 0.0),
-        going_since=None,
-    )
