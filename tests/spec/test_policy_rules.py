@@ -227,7 +227,7 @@ BAD = {
     "placeholders": (
         GROUPS + "- name: a\n  hostname: w-${indx}-${attempt}\n"
         "  node_env: {A: '${rnk} ${HOME}', B: '${zzz}'}\n"
-        "  node_args: ['$${indx} $$${rank}', '--i=${indx}']\n",
+        "  node_args: ['$${indx} $$${rank}', '--i=${indx}']\n  working_dir: a/../..\n",
         [
             "job.yaml:4: node_groups[0].hostname: no placeholder named ${indx} "
             '(did you mean "index"?)',
@@ -240,6 +240,8 @@ BAD = {
             "$${zzz} is the text itself)",
             "job.yaml:6: node_groups[0].node_args[1]: no placeholder named ${indx} "
             '(did you mean "index"?)',
+            "job.yaml:7: node_groups[0].working_dir: a/../.. leads out of where it begins (write "
+            "it without ..)",
         ],
     ),
     "a variable with two values": (

@@ -57,6 +57,7 @@ class Node:
         return {
             "processes": processes,
             "node_args": [],
+            "fresh": [],
             "cwd": str(self.folder),
             "folder": str(self.folder),
             "address": "127.0.0.1",

@@ -21,9 +21,10 @@ class Agent:
 
     launch: `processes` (each `argv`, `env`, `stdout`, `stderr`, and `error_file` if it is told to
     note its errors there), `node_args` (behind the `argv` of each), `cwd`, `folder` (the node's
-    own), `address`, `incarnation`, `grace_period` and `hang_timeout` (seconds, the latter or None),
-    `probe` (or None), `contained` (we are PID 1 of the node's own namespace), `keep`. That of a
-    later life comes with `begin`; `env` is what its processes have in common, and `argv` stays.
+    own), `fresh` (folders each life finds empty), `address`, `incarnation`, `grace_period` and
+    `hang_timeout` (seconds, the latter or None), `probe` (or None), `contained` (we are PID 1 of
+    the node's own namespace), `keep`. That of a later life comes with `begin`; `env` is what its
+    processes have in common, and `argv` stays.
     """
 
     def __init__(self, channel: Channel, launch: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping
 
 from muster.node import error_file, processes
 from muster.node.channel import Channel, Message
+from muster.node.emptying import empty
 from muster.node.last_words import last_words, size_of
 from muster.node.probe import StartupProbe
 from muster.node.silence import Silence
@@ -59,6 +60,8 @@ class Life:
 
     def _start(self) -> bool:
         try:
+            for folder in self._launch["fresh"]:
+                empty(folder)
             os.chdir(self._launch["cwd"])
             self._forget_former_life()
             self._note_begun()

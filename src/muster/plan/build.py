@@ -119,6 +119,7 @@ def _groups(
             hang_timeout=group.hang_timeout,
             node_env=dict(group.node_env),
             node_args=group.node_args or (),
+            working_dir=group.working_dir,
             hostname=group.hostname or DEFAULT_HOSTNAME,
         )
         plans.append(plan)

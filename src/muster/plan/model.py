@@ -79,7 +79,8 @@ class GroupPlan(Struct, frozen=True):
     """One node group. env is literal; framework_env, node_env, node_args and hostname hold
     placeholders (`frameworks.base`, `spec.placeholders`).
 
-    command: None = run the artifact's entry point. hang_timeout: seconds without output after
+    command: None = run the artifact's entry point. working_dir: from the code's copy on; None =
+    there. hang_timeout: seconds without output after
     which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
     """
 
@@ -98,6 +99,7 @@ class GroupPlan(Struct, frozen=True):
     hang_timeout: float | None = None
     node_env: Mapping[str, str] = field(default_factory=dict)
     node_args: tuple[str, ...] = ()
+    working_dir: str | None = None
     hostname: str = DEFAULT_HOSTNAME
 
     @property

@@ -60,6 +60,7 @@ class Mount(Struct, frozen=True, kw_only=True):
     source: A directory (relative to the spec's file), an NFS export (nfs://server/path), any
         fsspec URL (s3://bucket/prefix), or a name for a directory that Muster finds a place for:
         scratch:node/NAME (each node's own; gone with the run, kept when it starts again in place),
+        scratch:life/NAME (the same, but emptied whenever its programs start again),
         scratch:run/NAME (shared by the run's nodes, gone with it), volume:NAME (kept below
         MUSTER_HOME/volumes, shared by runs).
     path: Where nodes see it; a relative path is below /mnt. Default: the source's last component,
@@ -121,6 +122,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     replicas: Units that succeed and fail as one.
     command: What to run, instead of the artifact.
     args: Arguments of the program.
+    working_dir: Where processes start: a path, from the node's copy of the code on. Default:
+        that. Made if it is missing there, or in a mount.
     node_args: More of them, with values of their own on each node as in node_env.
     env: Environment variables, on top of the job's.
     resources: What each node may use.
@@ -148,6 +151,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     replicas: Count = 1
     command: Words | None = None
     args: Words | None = None
+    working_dir: Text | None = None
     node_args: Words | None = None
     env: Env = field(default_factory=dict)
     resources: Resources | None = None

@@ -106,6 +106,9 @@ def _groups(spec: JobSpec) -> Iterator[Problem]:
         if not too_long:  # a group cannot help what the job gives it
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
+        if ".." in (group.working_dir or "").split("/"):
+            text = f"{group.working_dir} leads out of where it begins"
+            yield Problem(f"{path}.working_dir", text, "write it without ..")
 
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:

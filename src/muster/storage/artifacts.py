@@ -112,14 +112,20 @@ def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
 
 
 def entry_command(
-    ref: ArtifactRef, entrypoint: str | None, python: str, folder: Path
+    ref: ArtifactRef,
+    entrypoint: str | None,
+    python: str,
+    folder: Path,
+    *,
+    from_elsewhere: bool = False,
 ) -> tuple[str, ...]:
-    """What to run in `folder`, where the code was placed. Raises InvalidInput.
+    """What to run in `folder`, where the code was placed; or in any other. Raises InvalidInput.
 
     A program that lost its permission to run on the way (zips often do that) gets it back.
     """
+    base = f"{folder}/" if from_elsewhere else ""
     if ref.kind != "archive":
-        return tuple(command(ref.kind, ref.file_name, entrypoint, python, folder))
+        return tuple(command(ref.kind, base + ref.file_name, entrypoint, python, folder))
     roots = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     name = locate(entrypoint or "", ref.file_name, roots, lambda f: (folder / f).is_file())
     if name is None:
@@ -127,7 +133,7 @@ def entry_command(
     kind = kind_of(name) or "program"
     if kind == "program" and not os.access(folder / name, os.X_OK):
         (folder / name).chmod(0o755)
-    return tuple(command(kind, name, None, python, folder))
+    return tuple(command(kind, base + name, None, python, folder))
 
 
 def _check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:

@@ -42,7 +42,10 @@ def locate(
 
 
 def command(kind: str, name: str, entrypoint: str | None, python: str, folder: Path) -> list[str]:
-    """What to run in `folder` for the file `name` of it. entrypoint: the main class of a JAR."""
+    """What to run in `folder` for the file `name` of it; with its whole path, in any other.
+
+    entrypoint: the main class of a JAR.
+    """
     given = f"./{name}" if name.startswith("-") else name  # no option of python's or bash's
     if kind == "python":
         return [python, given]
@@ -53,7 +56,7 @@ def command(kind: str, name: str, entrypoint: str | None, python: str, folder: P
         return ["java", "-cp", given, entrypoint] if entrypoint else ["java", "-jar", given]
     if kind == "class":
         return ["java", "-cp", *_class_path(name, (folder / name).read_bytes())]
-    return [f"./{name}"]
+    return [name if name.startswith("/") else f"./{name}"]
 
 
 def _shell(line: bytes) -> list[str]:

@@ -13,7 +13,13 @@ from muster.errors import Problem
 
 Kind = Literal["directory", "nfs", "url", "scratch", "volume"]
 
-_NODE_SCRATCH, _RUN_SCRATCH, _VOLUME = "scratch:node/", "scratch:run/", "volume:"
+#: The beginning of a source -> whose it is.
+_OWNERS: dict[str, Literal["node", "life", "run", "home"]] = {
+    "scratch:node/": "node",
+    "scratch:life/": "life",
+    "scratch:run/": "run",
+    "volume:": "home",
+}
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
 
 #: Protocol -> (module, what to install), where fsspec's own list does not say it. The rest come
@@ -38,7 +44,8 @@ _PACKAGES = {
 
 def classify_source(source: str) -> Kind:
     """A directory, an NFS export (`nfs://host/path`, `host:/path`), an fsspec URL, or a name for
-    something Muster finds a place for (`scratch:node/NAME`, `scratch:run/NAME`, `volume:NAME`)."""
+    something Muster finds a place for (`scratch:node/NAME`, `scratch:life/NAME`,
+    `scratch:run/NAME`, `volume:NAME`)."""
     if source.startswith("nfs://"):
         return "nfs"
     if "://" in source:
@@ -52,7 +59,7 @@ def classify_source(source: str) -> Kind:
 class Named(NamedTuple):
     """A directory Muster finds a place for. of: whose it is; a volume is everybody's."""
 
-    of: Literal["node", "run", "home"]
+    of: Literal["node", "life", "run", "home"]
     name: str
 
 
@@ -66,12 +73,9 @@ def named_source(source: str) -> Named:
 
 
 def _named(source: str) -> Named | None:
-    if source.startswith(_NODE_SCRATCH):
-        return Named("node", source.removeprefix(_NODE_SCRATCH))
-    if source.startswith(_RUN_SCRATCH):
-        return Named("run", source.removeprefix(_RUN_SCRATCH))
-    if source.startswith(_VOLUME):
-        return Named("home", source.removeprefix(_VOLUME))
+    for start, owner in _OWNERS.items():
+        if source.startswith(start):
+            return Named(owner, source.removeprefix(start))
     return None
 
 

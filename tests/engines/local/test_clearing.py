@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.local.clearing import clear
+from muster.engines.local.clearing import clear, make_scratch
 
 
 def tree(folder: Path) -> Path:
@@ -37,6 +39,12 @@ def left(folder: Path) -> list[str]:
 def test_all_is_removed_but_what_is_the_node_s(tmp_path: Path) -> None:
     clear(tmp_path, tree(tmp_path))
     assert left(tmp_path) == ["file", "scratch", "scratch/cache"]
+    make_scratch(tmp_path / "life" / "tmp", 0o1777)
+    (tmp_path / "life" / "tmp" / "file").touch()
+    clear(tmp_path, tmp_path / "work")
+    assert left(tmp_path) == ["file", "life", "life/tmp", "scratch", "scratch/cache"]
+    assert stat.S_IMODE((tmp_path / "life" / "tmp").stat().st_mode) == 0o1777
+    shutil.rmtree(tmp_path / "life")
     clear(tmp_path, tmp_path / "work")
     assert left(tmp_path) == ["file", "scratch", "scratch/cache"]
 

@@ -93,6 +93,26 @@ def test_node_args(plan_of: PlanOf) -> None:
     assert message(plan, 0)["node_args"] == []
 
 
+@pytest.mark.parametrize(
+    ("said", "cwd"),
+    [
+        (None, "/n/work"),
+        (".", "/n/work"),
+        ("a/b", "/n/work/a/b"),
+        ("/opt/x", "/opt/x"),
+        ("/mnt/data", "/n/mnt/data"),
+        ("/mnt/data/x", "/n/mnt/data/x"),
+        ("/mnt/data/deep/x", "/n/mnt/deep/x"),
+        ("/mnt/database", "/mnt/database"),
+    ],
+)
+def test_working_dir(plan_of: PlanOf, said: str | None, cwd: str) -> None:
+    """Without namespaces a mount is elsewhere."""
+    plan = plan_of(node_groups=[{"name": "g", **({"working_dir": said} if said else {})}])
+    mounted = {"/mnt/data": "/n/mnt/data", "/mnt/data/deep": "/n/mnt/deep"}
+    assert message(plan, mounted=mounted)["cwd"] == cwd
+
+
 def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
     plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
     processes = message(plan, 1)["processes"]

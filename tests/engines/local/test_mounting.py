@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.local.mounting import link_mounts, place
+from muster.engines.local.mounting import fresh, link_mounts, place
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
@@ -57,14 +57,20 @@ def test_one_place_for_a_source_that_several_use(plan_of: PlanOf, home: Home) ->
 
 @pytest.mark.parametrize(
     ("source", "shared"),
-    [("volume:v", True), ("scratch:run/s", True), ("scratch:node/s", False)],
+    [
+        ("volume:v", True),
+        ("scratch:run/s", True),
+        ("scratch:node/s", False),
+        ("scratch:life/s", False),
+    ],
 )
 def test_who_shares_what(plan_of: PlanOf, home: Home, source: str, shared: bool) -> None:
     plan = plan_of(nodes=2, mounts=[mount(source)])
     first, second = (links(plan, home, rank)["/mnt/x"] for rank in range(2))
     assert (first == second) == shared
     for folder in (first, second):
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        mode = 0o1777 if "life" in source else 0o700
+        assert stat.S_IMODE(folder.stat().st_mode) == mode
         assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
 
 
@@ -83,6 +89,13 @@ def test_a_node_that_is_new_has_nothing_yet(plan_of: PlanOf, home: Home) -> None
     folder = links(plan, home)["/mnt/x"]
     folder.rmdir()
     assert links(plan, home)["/mnt/x"].is_dir()
+
+
+def test_what_each_life_finds_empty(plan_of: PlanOf, tmp_path: Path) -> None:
+    sources = ("scratch:life/a", "scratch:node/b", "scratch:run/c", "volume:d", "scratch:life/e")
+    plan = plan_of(mounts=[mount(source, f"/mnt/{source[-1]}") for source in sources])
+    mounts = plan.groups[0].mounts
+    assert fresh(mounts, tmp_path) == [str(tmp_path / "life" / name) for name in "ae"]
 
 
 def test_two_paths_to_one_directory(plan_of: PlanOf, home: Home) -> None:

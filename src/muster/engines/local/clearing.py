@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from pathlib import Path
+
+from muster.node.emptying import remove
+
+#: Whose a scratch folder is -> where it is in the node's own, and its mode: what is emptied for
+#: each life is used as /tmp is, by whoever a program becomes.
+SCRATCH = {"node": ("scratch", 0o700), "life": ("life", 0o1777)}
 
 
 def take_place(folder: Path) -> None:
@@ -21,24 +26,19 @@ def take_place(folder: Path) -> None:
 def clear(folder: Path, work: Path) -> None:
     """Remove what programs have left in the working directory, TMPDIR and the node's own scratch
     folders (which stay, empty). folder: the node's own."""
-    scratch = folder / "scratch"
-    kept = list(scratch.iterdir()) if scratch.is_dir() else []
-    for old in (work, folder / "tmp", *kept):
+    for old in (work, folder / "tmp"):
         if old.exists():
-            shutil.rmtree(old, onerror=_open_up)
-    for empty in kept:
-        empty.mkdir(mode=0o700)
+            remove(str(old))
+    for name, mode in SCRATCH.values():
+        kept = list((folder / name).iterdir()) if (folder / name).is_dir() else []
+        for old in kept:
+            remove(str(old))
+            make_scratch(old, mode)
 
 
-def _open_up(_call: object, path: str, error: tuple[object, BaseException, object]) -> None:
-    """Remove what is in a folder that was made read-only, as some caches are."""
-    if isinstance(error[1], FileNotFoundError):
-        return  # removed by us, further down
-    if not isinstance(error[1], PermissionError):
-        raise error[1]
-    os.chmod(os.path.dirname(path), 0o700)
-    if os.path.isdir(path) and not os.path.islink(path):
-        os.chmod(path, 0o700)
-        shutil.rmtree(path, onerror=_open_up)
-    else:
-        os.unlink(path)
+def make_scratch(folder: Path, mode: int) -> None:
+    """Have the folder of a mount, in one that is its owner's alone."""
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700)
+        folder.chmod(mode)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
 from muster.engines.local.isolation import Isolation, impossible
 from muster.engines.local.machine import check_fit, shape_notes, this_machine
+from muster.engines.local.mounting import lifelines
 from muster.errors import Problem
 from muster.plan.environment import node_environment
-from muster.plan.model import RunPlan
+from muster.plan.model import MountPlan, RunPlan
+from muster.storage.home import Home
 
 #: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
 _SPARE = 16 << 20
@@ -51,6 +52,7 @@ class LocalEngine:
                 for mount in {m.path: m for g in plan.groups for m in g.mounts}.values()
                 if mount.read_only and mount.kind == "directory"
             ]
+            notes += _unseen(plan)
         limited = [g.resources for g in plan.groups if g.resources.shape is None]
         absent = cgroups.missing(
             any(r.cpus is not None for r in limited), any(r.memory is not None for r in limited)
@@ -116,18 +118,39 @@ def _check_network(plan: RunPlan) -> list[Problem]:
 
 
 #: Shown to every node as they are: a mount over one of them takes away what nodes live on.
-_NEEDED = ("/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev", sys.prefix)
+_NEEDED = ("/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev")
 
 
 def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
     problems = {}
+    own = lifelines(plan, Home(root))
     for mount in (m for g in plan.groups for m in g.mounts):
         target = Path(mount.path)
-        hidden = [p for p in (*_NEEDED, str(root)) if Path(p).is_relative_to(target)]
+        if _is_itself(mount):
+            continue
+        hidden = [path for path in (*map(Path, _NEEDED), *own) if path.is_relative_to(target)]
+        if mount.kind == "scratch":  # what is ours is shown again inside what is ours, too
+            hidden = [path for path in hidden if path == target or path not in own]
         if hidden:
             text = f"{mount.source} cannot be mounted at {target}: it would hide {hidden[0]}"
             problems[mount.path] = Problem("mounts", text, "choose a path under /mnt")
     return list(problems.values())
+
+
+def _unseen(plan: RunPlan) -> list[str]:
+    """Mounts that a program would take something else for, where nothing can be mounted."""
+    every = {m.path: m for g in plan.groups for m in g.mounts}.values()
+    return [
+        f"{m.path} is this machine's: without namespaces nodes find {m.source} at ${m.variable}"
+        for m in every
+        if Path(m.path).is_dir() and not _is_itself(m)
+    ]
+
+
+def _is_itself(mount: MountPlan) -> bool:
+    """Whether nodes see a folder of this machine where it is."""
+    same = os.path.realpath(mount.source) == os.path.realpath(mount.path)
+    return mount.kind == "directory" and same
 
 
 def _overruled(plan: RunPlan) -> list[str]:

@@ -79,7 +79,7 @@ def launch_message(
         processes.append({"env": env, "stdout": stdout, "stderr": stderr})
     return {
         "processes": processes,
-        "cwd": str(paths.work),
+        "cwd": str(_working_dir(group, paths.work, mounted)),
         "node_args": [facts.fill(word) for word in group.node_args],
         "address": node.address,
         "grace_period": plan.policy.grace_period,
@@ -87,6 +87,15 @@ def launch_message(
         "probe": _probe(group),
         "contained": contained,
     }
+
+
+def _working_dir(group: GroupPlan, work: Path, mounted: Mapping[str, str]) -> Path:
+    """Where the processes start: where the mount that it is in really is, if it is in one."""
+    wanted = Path(group.working_dir or "")
+    for path in sorted(mounted, key=len, reverse=True):
+        if wanted.is_relative_to(path):
+            return Path(mounted[path]) / wanted.relative_to(path)
+    return work / wanted
 
 
 def _base_environment(context: RunContext) -> dict[str, str]:
@@ -106,7 +115,13 @@ def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]
     if artifact is not None:
         ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
         place_artifact(context.home, ref, work)
-        command = command or entry_command(ref, artifact.entrypoint, context.python, work)
+        command = command or entry_command(
+            ref,
+            artifact.entrypoint,
+            context.python,
+            work,
+            from_elsewhere=group.working_dir is not None,
+        )
     assert command is not None, "the spec was checked: without an artifact there is a command"
     return [*command, *group.args]
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from muster.engines.local import linux
+from muster.engines.local.clearing import SCRATCH, make_scratch
 from muster.errors import EngineError
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home, RunDir
 from muster.storage.mounts import named_source
+
+_PACKAGE = Path(__file__).parents[2]
 
 
 def place(plan: RunPlan, home: Home) -> dict[str, Path]:
@@ -29,7 +34,7 @@ def _place(mount: MountPlan, home: Home, run: RunDir, number: int) -> Path | Non
     if mount.kind in ("nfs", "url"):
         return run.mounts / str(number)
     named = named_source(mount.source)
-    if named.of == "node":
+    if named.of in SCRATCH:
         return None
     return home.volume(named.name) if named.of == "home" else run.scratch(named.name)
 
@@ -38,10 +43,12 @@ def _shown(mount: MountPlan, placed: dict[str, Path], folder: Path) -> Path:
     """The directory a node sees. folder: the node's own."""
     where = placed.get(mount.source)
     if where is None:
-        where = folder / "scratch" / named_source(mount.source).name
-    if mount.kind in ("scratch", "volume"):
-        where.parent.mkdir(mode=0o700, exist_ok=True)
-        where.mkdir(mode=0o700, exist_ok=True)
+        of, name = named_source(mount.source)
+        place, mode = SCRATCH[of]
+        where = folder / place / name
+        make_scratch(where, mode)
+    elif mount.kind in ("scratch", "volume"):
+        make_scratch(where, 0o700)
     return where
 
 
@@ -68,13 +75,69 @@ def _unique(plan: RunPlan, kind: str) -> list[MountPlan]:
     return list(mounts.values())
 
 
-def bind_mounts(mounts: Sequence[MountPlan], placed: dict[str, Path], folder: Path) -> None:
-    """In the node's own mount namespace: show each mount at its path. folder: the node's own."""
-    for mount in mounts:
-        target = Path(mount.path)
-        _make_mountpoint(target, folder)
-        where = _shown(mount, placed, folder)
-        linux.bind(str(where), str(target), read_only=mount.read_only)
+def fresh(mounts: Iterable[MountPlan], folder: Path) -> list[str]:
+    """Folders that each life of a node is to find empty. folder: the node's own."""
+    named = [named_source(mount.source) for mount in mounts if mount.kind == "scratch"]
+    return [str(folder / SCRATCH["life"][0] / name) for of, name in named if of == "life"]
+
+
+def lifelines(plan: RunPlan, home: Home) -> list[Path]:
+    """What nodes live on and a mount could hide: where they find Muster, and their files."""
+    places = [Path(sys.prefix), Path(sys.base_prefix), _PACKAGE, home.root]
+    if plan.log_directory is not None:
+        places.append(Path(plan.log_directory))
+    return list(dict.fromkeys(places))
+
+
+def bind_mounts(
+    mounts: Sequence[MountPlan],
+    placed: dict[str, Path],
+    folder: Path,
+    needed: Sequence[Path] = (),
+) -> None:
+    """In the node's own mount namespace: show each mount at its path. folder: the node's own.
+
+    A path inside another mount is made there if it is missing (as Kubernetes does). needed: what
+    nodes live on; where a mount hides it, it is shown there again.
+    """
+    ordered = sorted(mounts, key=lambda mount: len(Path(mount.path).parts))
+    outer = [mount for mount in ordered if not _within(mount, ordered)]
+    for mount in outer:
+        _make_mountpoint(Path(mount.path), folder)
+    with ExitStack() as held:
+        # by descriptor: what is to be shown may be hidden by then
+        sources = []
+        for mount in ordered:
+            where = _shown(mount, placed, folder)
+            for path in _hidden(mount, needed):
+                (where / path.relative_to(mount.path)).mkdir(parents=True, exist_ok=True)
+            sources.append(_hold(where, held))
+        for mount, source in zip(ordered, sources, strict=True):
+            again = [(_hold(path, held), path) for path in _hidden(mount, needed)]
+            if mount not in outer:
+                Path(mount.path).mkdir(parents=True, exist_ok=True)
+            linux.bind(source, mount.path, read_only=mount.read_only)
+            for place, path in again:
+                linux.bind(place, str(path))
+
+
+def _hidden(mount: MountPlan, needed: Iterable[Path]) -> list[Path]:
+    """Which folders of those needed a mount hides; none, if it is one of them."""
+    target = Path(mount.path)
+    return [p for p in needed if p != target and p.is_relative_to(target) and p.is_dir()]
+
+
+def _within(mount: MountPlan, mounts: Sequence[MountPlan]) -> bool:
+    return any(
+        mount.path != other.path and Path(mount.path).is_relative_to(other.path) for other in mounts
+    )
+
+
+def _hold(path: Path, held: ExitStack) -> str:
+    """A name for a folder that stays good whatever is mounted over its path."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    held.callback(os.close, descriptor)
+    return f"/proc/self/fd/{descriptor}"
 
 
 def link_mounts(

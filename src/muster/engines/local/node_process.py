@@ -17,7 +17,7 @@ from muster.engines.local import fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.clearing import clear, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
-from muster.errors import MusterError
+from muster.errors import EngineError, MusterError
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.plan.model import MountPlan, NodePlan
@@ -27,7 +27,8 @@ class NodeSetup(Struct, frozen=True):
     """What the child does before it becomes the node's agent.
 
     prepare: puts the code into the working directory and says what to run there. launch: the
-    agent's message, without that. private_shm: whether /dev/shm may be its own.
+    agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
+    may be its own.
     """
 
     node: NodePlan
@@ -35,8 +36,10 @@ class NodeSetup(Struct, frozen=True):
     isolated_network: bool
     hosts: Path
     folder: Path
+    work: Path
     mounts: tuple[MountPlan, ...]
     placed: dict[str, Path]
+    needed: list[Path]
     limits: NodeLimits | None
     prepare: Callable[[Path], list[str]]
     launch: dict[str, Any]
@@ -112,7 +115,7 @@ def _settle(setup: NodeSetup) -> None:
     """Everything that can be done before the others are known."""
     take_place(setup.folder)
     # before anything is mounted: what others see there is not ours to remove
-    clear(setup.folder, Path(setup.launch["cwd"]))
+    clear(setup.folder, setup.work)
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:
@@ -126,8 +129,9 @@ def _settle(setup: NodeSetup) -> None:
         if setup.private_shm:
             flags = linux.MS_NOSUID | linux.MS_NODEV
             linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
-        mounting.bind_mounts(setup.mounts, setup.placed, setup.folder)
+        mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
     _prepare_code(setup)
+    _have_working_dir(setup)
 
 
 def _connect(setup: NodeSetup) -> None:
@@ -140,10 +144,22 @@ def _connect(setup: NodeSetup) -> None:
 
 
 def _prepare_code(setup: NodeSetup) -> None:
-    work = Path(setup.launch["cwd"])
-    for folder in (work, setup.folder / "tmp"):
+    for folder in (setup.work, setup.folder / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
     (setup.folder / "checkpoint").touch()
-    argv = setup.prepare(work)
+    argv = setup.prepare(setup.work)
     for process in setup.launch["processes"]:
         process["argv"] = argv
+
+
+def _have_working_dir(setup: NodeSetup) -> None:
+    cwd = Path(setup.launch["cwd"])
+    if cwd.is_dir():
+        return
+    places = [setup.folder, *(Path(mount.path) for mount in setup.mounts)]
+    if not any(cwd.is_relative_to(place) for place in places):
+        raise EngineError(f"working_dir: there is no folder {cwd} on this machine")
+    try:
+        cwd.mkdir(parents=True)
+    except OSError as error:
+        raise EngineError(f"working_dir: cannot make {cwd}: {error.strerror}") from None

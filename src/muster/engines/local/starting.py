@@ -147,8 +147,12 @@ class Starter:
             contained=self._isolation.namespaces,
         )
         _add_error_files(launch, group, folder)
-        life = {"folder": str(folder), "incarnation": ref.incarnation, "keep": self._context.keep}
-        return launch | life
+        return launch | {
+            "folder": str(folder),
+            "fresh": mounting.fresh(group.mounts, folder),
+            "incarnation": ref.incarnation,
+            "keep": self._context.keep,
+        }
 
     def _setup(
         self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
@@ -160,8 +164,10 @@ class Starter:
             isolated_network=self._context.plan.network == "isolated",
             hosts=self._run_dir.hosts,
             folder=self._run_dir.node(node.rank),
+            work=self._run_dir.work(node.rank),
             mounts=group.mounts,
             placed=self._placed,
+            needed=mounting.lifelines(self._context.plan, self._context.home),
             limits=limits,
             prepare=partial(prepare_code, self._context, group),
             launch=launch,

@@ -1,0 +1,175 @@
+"""Where programs start and what they find there: working directories, a /tmp of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.client import Client
+from muster.client.run import JobRun
+from muster.errors import InvalidInput
+from muster.spec.reader import spec_from_mapping
+
+OWN_TMP = {"source": "scratch:life/tmp", "path": "/tmp"}
+
+
+@pytest.fixture(params=["namespaces", "plain"], autouse=True)
+def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    level: str = request.param
+    if level == "plain":
+        monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    return level
+
+
+def run(client: Client, script: str, **spec: Any) -> JobRun:
+    """One group of nodes that run a script. group: what it says besides."""
+    group = {"name": "g", "command": ["sh", "-c", script], **spec.pop("group", {})}
+    job, new = client.service.draft_job(
+        spec_from_mapping({"name": "demo", "node_groups": [group], **spec})
+    )
+    return client.start(client.draft(job, new_job=new)).wait(60)
+
+
+def said(run: JobRun) -> list[str]:
+    return [record.message for record in run.logs(attempt="all")]
+
+
+def work(client: Client, run: JobRun, rank: int = 0) -> Path:
+    return client.service.home.run_dir(run.id).work(rank)
+
+
+# --- working directories
+
+
+def test_a_folder_of_the_machine(client: Client, tmp_path: Path) -> None:
+    done = run(client, "pwd", group={"working_dir": str(tmp_path)})
+    assert (done.state, said(done)) == ("SUCCEEDED", [str(tmp_path)])
+
+
+def test_a_folder_in_the_code_s_copy_is_made(client: Client) -> None:
+    done = run(client, "pwd", group={"working_dir": "deep/er"})
+    assert said(done) == [str(work(client, done) / "deep" / "er")]
+
+
+@pytest.mark.parametrize("path", ["/mnt/data", "/mnt/data/new/one"])
+def test_a_folder_in_a_mount(client: Client, path: str, tmp_path: Path) -> None:
+    mount = {"source": str(tmp_path), "path": "/mnt/data"}
+    done = run(client, "touch here", mounts=[mount], group={"working_dir": path})
+    assert done.state == "SUCCEEDED", said(done)
+    assert (tmp_path / Path(path).relative_to("/mnt/data") / "here").exists()
+
+
+def test_a_folder_that_is_nowhere(client: Client) -> None:
+    done = run(client, "pwd", group={"working_dir": "/no/such/place"})
+    assert done.state == "FAILED"
+    assert "working_dir: there is no folder /no/such/place on this machine" in done.details
+
+
+def test_a_folder_that_cannot_be_made(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    mount = {"source": str(tmp_path), "path": "/mnt/data"}
+    done = run(client, "pwd", mounts=[mount], group={"working_dir": "/mnt/data/file/x"})
+    assert done.state == "FAILED"
+    assert "working_dir: cannot make " in done.details
+
+
+@pytest.mark.parametrize("name", ["code.py", "code.sh", "code"])
+def test_code_is_found_from_elsewhere(client: Client, name: str, tmp_path: Path) -> None:
+    text = {"code.py": "import os; print(os.getcwd())", "code.sh": "pwd", "code": "#!/bin/sh\npwd"}
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / name).write_text(text[name])
+    code = {"artifact": str(tmp_path / "code" / name), "node_groups": [{"name": "g"}]}
+    code["node_groups"][0]["working_dir"] = "/usr"  # type: ignore[index]
+    job, new = client.service.draft_job(spec_from_mapping({"name": "demo", **code}))
+    done = client.start(client.draft(job, new_job=new)).wait(60)
+    assert (done.state, said(done)) == ("SUCCEEDED", ["/usr"])
+
+
+# --- a /tmp of their own
+
+
+def test_what_is_in_it_is_the_node_s(client: Client, isolation: str) -> None:
+    """MUSTER_HOME is below /tmp, too, and everything works nevertheless."""
+    assert client.service.home.root.is_relative_to("/tmp")
+    meet = "cd $MUSTER_MOUNT_TMP; ls | grep own; echo $NODE_RANK > own-$NODE_RANK; cat own-*"
+    done = run(client, meet, mounts=[OWN_TMP], group={"nodes": 2})
+    assert done.state == "SUCCEEDED", done.details
+    assert sorted(said(done)) == ["0", "1"]
+    where = client.service.home.run_dir(done.id).node(1) / "life" / "tmp"
+    assert (where / "own-1").read_text() == "1\n"
+    if isolation == "namespaces":
+        assert not Path("/tmp/own-1").exists()
+
+
+def test_programs_see_it_at_its_path(client: Client, isolation: str) -> None:
+    if isolation == "plain":
+        pytest.skip("nothing can be mounted")
+    marker = Path(f"/tmp/muster-{os.getpid()}")
+    marker.touch()
+    try:
+        script = f"test ! -e {marker} && echo x > /tmp/new && stat -c %a /tmp && python3 -V"
+        done = run(client, script, mounts=[OWN_TMP])
+    finally:
+        marker.unlink()
+    assert (done.state, said(done)[0]) == ("SUCCEEDED", "1777"), done.details
+
+
+def test_each_life_finds_it_empty(client: Client) -> None:
+    """What is MUSTER_HOME, shown in it again, stays."""
+    script = """
+        cd $MUSTER_MOUNT_TMP; test ! -e flag || exit 9
+        mkdir deep; touch flag deep/file; chmod 500 deep; test $MUSTER_RESTART = 2
+    """
+    done = run(
+        client, script, mounts=[OWN_TMP], failure={"max_restarts": 2, "strategy": "in_place"}
+    )
+    assert done.state == "SUCCEEDED", done.details
+    assert work(client, done).is_dir()
+
+
+def test_mounts_inside_it(client: Client, tmp_path: Path, isolation: str) -> None:
+    """Each where it belongs, in whatever order they are named, with what it held before."""
+    (tmp_path / "old").write_text("old\n")
+    inside = {"source": str(tmp_path), "path": str(tmp_path)}
+    cache = {"source": "scratch:node/cache", "path": "/tmp/cache"}
+    script = f"cat {tmp_path}/old; echo 1 > {tmp_path}/new; cd $MUSTER_MOUNT_CACHE && pwd"
+    done = run(client, script, mounts=[inside, cache, OWN_TMP])
+    assert done.state == "SUCCEEDED", done.details
+    assert (tmp_path / "new").read_text() == "1\n"
+    assert said(done)[0] == "old"
+    if isolation == "namespaces":
+        assert said(done)[1] == "/tmp/cache"
+        assert not Path("/tmp/cache").exists()
+
+
+@pytest.mark.parametrize("kind", ["scratch:life/tmp", "scratch:run/tmp"])
+def test_home_itself_cannot_be_hidden(client: Client, kind: str) -> None:
+    home = client.service.home.root
+    with pytest.raises(InvalidInput, match="it would hide"):
+        run(client, "true", mounts=[{"source": kind, "path": str(home)}])
+
+
+def test_only_what_is_ours_may_hide_home(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="it would hide"):
+        run(client, "true", mounts=[{"source": str(tmp_path), "path": "/tmp"}])
+
+
+def test_tmp_as_it_is(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    script = f"test -e {tmp_path}/there"
+    done = run(client, script, mounts=[{"source": "/tmp", "path": "/tmp"}])
+    assert (done.state, done.notes) == ("SUCCEEDED", [])
+
+
+def test_a_mount_that_nobody_sees_is_noted(client: Client, isolation: str) -> None:
+    done = run(client, "true", mounts=[OWN_TMP])
+    note = "/tmp is this machine's: without namespaces nodes find scratch:life/tmp at "
+    assert list(done.notes) == ([f"{note}$MUSTER_MOUNT_TMP"] if isolation == "plain" else [])
+
+
+def test_logs_below_it(client: Client, tmp_path: Path) -> None:
+    done = run(client, "echo hi", mounts=[OWN_TMP], logging={"directory": str(tmp_path)})
+    assert (done.state, said(done)) == ("SUCCEEDED", ["hi"])
