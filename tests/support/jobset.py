@@ -78,9 +78,16 @@ def plan_of(manifest: dict[str, Any]) -> RunPlan:
 
 
 def write(manifest: dict[str, Any], folder: Path) -> str:
-    """The manifest as a file."""
+    """The manifest as a file, in a folder that its programs can see where it is."""
+    shown = json.loads(json.dumps(manifest))
+    for job in shown["spec"]["replicatedJobs"]:
+        pod = job["template"]["spec"]["template"]["spec"]
+        pod.setdefault("volumes", []).append({"name": "here", "hostPath": {"path": str(folder)}})
+        for container in pod["containers"]:
+            mounts = container.setdefault("volumeMounts", [])
+            mounts.append({"name": "here", "mountPath": str(folder)})
     path = folder / f"{manifest['metadata']['name']}.yaml"
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(shown))
     return str(path)
 
 

@@ -19,6 +19,8 @@ JOB = "spec.replicatedJobs[1].template.spec"
 POD = f"{JOB}.template.spec"
 MAIN = f"{POD}.containers[0]"
 MAX = 2**31 - 1
+#: What a container writes into /tmp is its own, and gone when it starts again.
+OWN_TMP = Mount(source="scratch:life/tmp", path="/tmp")
 
 
 def workers(manifest: Manifest) -> NodeGroup:
@@ -39,6 +41,7 @@ def test_a_plain_manifest(make: Make, read: Read) -> None:
             nodes=1,
             command=("echo", "hello"),
             image="busybox",
+            mounts=(OWN_TMP,),
             hostname="demo-driver-${replica}-${index}",
             node_env={"JOB_COMPLETION_INDEX": "${index}"},
         ),
@@ -47,6 +50,7 @@ def test_a_plain_manifest(make: Make, read: Read) -> None:
             nodes=2,
             command=("echo", "hello"),
             image="busybox",
+            mounts=(OWN_TMP,),
             hostname="demo-workers-${replica}-${index}",
             node_env={"JOB_COMPLETION_INDEX": "${index}"},
         ),
@@ -63,6 +67,18 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one pod": ({f"{JOB}.parallelism": None, f"{JOB}.completions": None}, {"nodes": 1}),
     "no index": ({f"{JOB}.completionMode": "NonIndexed"}, {"node_env": {}}),
     "arguments": ({f"{MAIN}.args": ["a", "b"]}, {"args": ("a", "b")}),
+    "a working directory": ({f"{MAIN}.workingDir": "/opt/x"}, {"working_dir": "/opt/x"}),
+    "a page": (
+        {f"{MAIN}.startupProbe": {"httpGet": {"port": 80, "path": "up"}}},
+        {"startup_probe": StartupProbe(tcp=80, http="/up", period=10, timeout=1, threshold=3)},
+    ),
+    "the machine's own /tmp": (
+        {
+            f"{POD}.volumes": [{"name": "t", "hostPath": {"path": "/tmp"}}],
+            f"{MAIN}.volumeMounts": [{"name": "t", "mountPath": "/tmp"}],
+        },
+        {"mounts": (Mount(source="/tmp", path="/tmp"),)},
+    ),
     "dependencies": (
         {
             "spec.replicatedJobs[1].dependsOn": [
@@ -152,6 +168,7 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "mounts": (
                 Mount(source="scratch:run/gone", path="/gone"),
                 Mount(source="volume:kept-demo", path="/kept"),
+                OWN_TMP,
             )
         },
     ),
@@ -165,7 +182,7 @@ def test_replicated_jobs_are_groups(case: str, make: Make, read: Read) -> None:
     assert {name: getattr(group, name) for name in expected} == expected
 
 
-def test_a_page_is_asked_for_by_a_command(make: Make, read: Read) -> None:
+def test_a_page_that_is_encrypted_is_asked_for_by_a_command(make: Make, read: Read) -> None:
     probe = {"httpGet": {"port": 80, "path": "up", "scheme": "HTTPS"}}
     made = workers(read(make({f"{MAIN}.readinessProbe": probe}))).startup_probe
     assert made is not None
@@ -354,6 +371,7 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
                 reasons=CODES,
                 exit_codes=(3,),
                 count=False,
+                before_retries=True,
             ),
             FailureRule(
                 action="restart_node",
@@ -361,6 +379,7 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
                 groups=("workers",),
                 reasons=("node_lost",),
                 count=False,
+                before_retries=True,
             ),
             FailureRule(action="fail", name="r"),
         ],
@@ -381,6 +400,116 @@ def test_failure_rules(case: str, make: Make, read: Read) -> None:
         strategy="recreate",
         backoff=Backoff(initial=0, jitter=0),
     )
+
+
+FAIL_JOB = [
+    {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [3]}},
+    {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2, 3]}},
+    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+]
+
+
+def at_once(action: str, name: str, **more: Any) -> tuple[FailureRule, FailureRule]:
+    """What ends a Job of the workers, whatever retries are left."""
+    what: dict[str, Any] = {"groups": ("workers",), "before_retries": True, **more}
+    return (
+        FailureRule(action=action, name=name, reasons=CODES, exit_codes=(1, 2), **what),  # type: ignore[arg-type]
+        FailureRule(action=action, name=f"{name}.lost", reasons=("node_lost",), **what),  # type: ignore[arg-type]
+    )
+
+
+#: A failure policy -> Muster's rules, where Jobs are retried; behind the one about what is ignored.
+RETRIED: dict[str, tuple[dict[str, Any] | None, list[FailureRule]]] = {
+    "no policy": (None, [*at_once("fail", "workers.at-once")]),
+    "no restarts": ({"maxRestarts": 0}, [*at_once("fail", "workers.at-once")]),
+    "restarts": ({"maxRestarts": 1}, [*at_once("restart_run", "workers.at-once")]),
+    "a rule about everything": (
+        {"rules": [{"name": "r", "action": "RestartJob"}]},
+        [
+            *at_once("restart_replica", "r.at-once.workers"),
+            FailureRule(action="restart_replica", name="r"),
+        ],
+    ),
+    "a rule about that": (
+        {
+            "maxRestarts": 1,
+            "rules": [
+                {
+                    "name": "r",
+                    "action": "RestartJobAndIgnoreMaxRestarts",
+                    "onJobFailureReasons": ["PodFailurePolicy", "DeadlineExceeded"],
+                }
+            ],
+        },
+        [
+            FailureRule(
+                action="restart_replica", name="r.deadline", reasons=("deadline",), count=False
+            ),
+            *at_once("restart_replica", "r.pods.workers", count=False),
+        ],
+    ),
+    "a rule about both": (
+        {
+            "rules": [
+                {
+                    "name": "r",
+                    "action": "RestartJob",
+                    "onJobFailureReasons": ["PodFailurePolicy", "BackoffLimitExceeded"],
+                }
+            ]
+        },
+        [
+            *at_once("restart_replica", "r.at-once.workers"),
+            FailureRule(action="restart_replica", name="r.pods.limit", reasons=LIMIT),
+        ],
+    ),
+    "a rule about others": (
+        {
+            "maxRestarts": 2,
+            "rules": [
+                {"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["driver"]},
+                {
+                    "name": "s",
+                    "action": "FailJobSet",
+                    "onJobFailureMessagePatterns": ["x"],
+                },
+            ],
+        },
+        [
+            FailureRule(action="fail", name="r", groups=("driver",)),
+            *at_once("fail", "s.at-once.workers", messages=("x",)),
+            FailureRule(action="fail", name="s", messages=("x",)),
+            *at_once("restart_run", "workers.at-once"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RETRIED)
+def test_pod_failure_policies_come_before_retries(case: str, make: Make, read: Read) -> None:
+    policy, expected = RETRIED[case]
+    changes: dict[str, Any] = {
+        f"{JOB}.podFailurePolicy.rules": FAIL_JOB,
+        f"{JOB}.backoffLimit": None,
+    }
+    if policy is not None:
+        changes["spec.failurePolicy"] = policy
+    manifest = read(make(changes))
+    ignored, *rules = manifest.spec.failure.rules
+    assert (ignored.name, ignored.before_retries) == ("workers.ignored", True)
+    assert rules == expected
+    assert manifest.spec.node_groups[1].retries == 6
+
+
+def test_long_names_of_rules_may_become_longer(make: Make, read: Read) -> None:
+    rule = {"name": "n" * 128, "action": "FailJobSet"}
+    changes = {
+        f"{JOB}.podFailurePolicy.rules": FAIL_JOB,
+        f"{JOB}.backoffLimit": 1,
+        "spec.failurePolicy.rules": [rule],
+    }
+    names = [rule.name for rule in read(make(changes)).spec.failure.rules]
+    assert f"{'n' * 128}.at-once.workers.lost" in names
 
 
 def test_rules_that_are_never_reached_are_left_out(make: Make, read: Read) -> None:

@@ -352,8 +352,6 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
         [
             f"{JOB}.podFailurePolicy: needs restartPolicy Never, so that pods fail at all "
             f"(set it in {POD})",
-            f"{JOB}.podFailurePolicy: FailJob stands beside backoffLimit 3 "
-            "(Muster would use up the retries first: set backoffLimit: 0)",
             f"{JOB}.podFailurePolicy.rules[0].action: FailIndex: Muster counts retries for a Job, "
             "not for each index (use replicas of one pod each, and FailJob)",
             f"{JOB}.podFailurePolicy.rules[0].onExitCodes.values: holds 0, which is no failure "
@@ -366,6 +364,10 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"{JOB}.podFailurePolicy.rules[3].onExitCodes.containerName: there is no container "
             "'other' (there are: main)",
         ],
+    ),
+    "a working directory from nowhere": (
+        {f"{POD}.containers[0].workingDir": "code"},
+        [f"{POD}.containers[0].workingDir: 'code' is no absolute path (write /code)"],
     ),
     "always again": (
         {f"{POD}.restartPolicy": "Always"},

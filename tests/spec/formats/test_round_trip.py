@@ -16,6 +16,7 @@ from muster.spec.formats.failures_read import AT_ONCE, LIMIT
 from muster.spec.formats.jobset_read import read_jobset
 from muster.spec.formats.jobset_write import write_jobset
 from muster.spec.formats.muster_write import write_spec
+from muster.spec.formats.volumes import OWN_TMP
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import (
     Checkpoint,
@@ -70,7 +71,13 @@ probes = st.builds(
     timeout=seconds,
     threshold=st.integers(1, 99) | st.just(2**31 - 1),
     initial_delay=seconds | st.just(0.0),
-) | st.builds(StartupProbe, tcp=st.integers(1, 65535), period=seconds, timeout=seconds)
+) | st.builds(
+    StartupProbe,
+    tcp=st.integers(1, 65535),
+    http=st.sampled_from((None, "/", "/up?x=1")),
+    period=seconds,
+    timeout=seconds,
+)
 resources = st.builds(
     Resources,
     cpus=st.integers(1, 64_000).map(lambda milli: milli / 1000),
@@ -158,7 +165,8 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 node_env=own | INDEX,
                 image=draw(st.none() | st.just("registry/image:1")),
                 resources=draw(st.none() | resources),
-                mounts=tuple(theirs),
+                mounts=(*theirs, OWN_TMP),
+                working_dir=draw(st.sampled_from((None, "/opt", "/m/0/new"))),
                 startup_probe=draw(st.none() | probes),
                 depends_on=tuple(
                     DependsOn(group=n, status=draw(st.sampled_from(("ready", "complete"))))
@@ -225,6 +233,7 @@ def test_manifests_survive_being_read_and_written(spec: JobSpec) -> None:
 
 
 NAMED = ("${rank}", "${run.name}")
+LIFE = Mount(source="scratch:life/x", path="/x")
 
 
 @st.composite
@@ -243,12 +252,18 @@ def unsayable(draw: st.DrawFn) -> JobSpec:
         hang_timeout=draw(st.sampled_from((None, 60.0))),
         timeout=draw(st.sampled_from((None, 1.5))),
         shape=draw(st.sampled_from((None, "lab"))) if group.resources is None else None,
-        mounts=(*group.mounts, Mount(source="s3://b/c", path="/s3")),
+        mounts=(
+            *draw(st.sampled_from((group.mounts, group.mounts[:-1], (LIFE,)))),
+            Mount(source="s3://b/c", path="/s3"),
+        ),
+        working_dir=draw(st.sampled_from((None, "/opt", "deep"))),
     )
     odd = (
         FailureRule(action="restart_group", name="a", exit_codes=(9,)),
         FailureRule(action="restart_node", name="a.b", count=False, exit_codes=(7,)),
         FailureRule(action="restart_run", name="c-d", exit_codes=(3,)),
+        FailureRule(action="fail", name="e", exit_codes=(4,), before_retries=True),
+        FailureRule(action="fail", name="driver.at-once.x", groups=("driver",), exit_codes=(5,)),
         FailureRule(action="restart_run", signals=("SIGKILL",)),
         FailureRule(action="restart_run", reasons=("hang",), max_restarts=1),
         FailureRule(action="restart_node", name="x", reasons=("node_lost",), groups=("driver",)),
@@ -296,6 +311,8 @@ def _differences(before: JobSpec, after: JobSpec) -> Iterator[str]:
         needed = [name for name, group in members.items() if group["min_success"] != 0]
         data["success"]["groups"] = list(data["success"]["groups"]) or needed
     for name, before_it in ours.items():
+        theirs[name]["mounts"] = tuple(m for m in theirs[name]["mounts"] if m["path"] != "/tmp")
+        before_it["mounts"] = tuple(m for m in before_it["mounts"] if m["path"] != "/tmp")
         for group in (before_it, theirs[name]):
             group["node_env"].pop("JOB_COMPLETION_INDEX", None)  # Jobs add it
             if len(ours) == group["replicas"] == 1:  # a rank is an index, then
@@ -342,7 +359,7 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
     jobs = []
     for name in names:
         job: dict[str, Any] = {
-            "backoffLimit": 0,
+            "backoffLimit": draw(st.sampled_from((0, 0, 2))),
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
@@ -385,14 +402,19 @@ def test_failure_policies_survive(data: dict[str, Any]) -> None:
 
 
 def _decisions(spec: JobSpec) -> dict[tuple[str, str, int], Any]:
-    """What is done about every failure there can be."""
+    """What is done about every failure there can be, and whether retries come before that."""
     failures = [("exit", code) for code in range(1, 256)]
     failures += [("node_lost", 0), ("deadline", 143), ("startup_timeout", 143)]
     return {
         (group.name, reason, code): next(
             (
-                (rule.action, rule.count, (rule.name or "").partition(".")[0])
-                for rule in spec.failure.rules
+                (
+                    rule.action,
+                    rule.count,
+                    (rule.name or "").partition(".")[0],
+                    group.retries > 0 and not rule.before_retries,
+                )
+                for rule in sorted(spec.failure.rules, key=lambda rule: not rule.before_retries)
                 if (not rule.groups or group.name in rule.groups)
                 and (not rule.reasons or reason in rule.reasons)
                 and (not rule.exit_codes or code in rule.exit_codes)

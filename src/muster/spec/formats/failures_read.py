@@ -4,6 +4,10 @@ JobSet's rules look at failed Jobs and why they failed: a deadline, a pod failur
 too many failed pods. Muster's look at failed nodes: their reason and exit code. One rule there may
 have to be several here; they are called NAME.deadline, NAME.pods, NAME.limit (JobSet's own names
 hold no dot), and `failures_write` puts them together again.
+
+Kubernetes asks a pod failure policy before it retries. Where Jobs are retried, what such a policy
+is about is therefore decided before retries: by NAME.at-once for a rule of JobSet's that is about
+more than that, by GROUP.at-once where no rule fits.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Protocol, get_args
 
 from muster.spec.formats.failure_rules import rule_name
 from muster.spec.formats.jobset_model import JobSet, ReplicatedJob, Rule
-from muster.spec.formats.kubernetes import PodFailureRule
+from muster.spec.formats.kubernetes import Job, PodFailureRule
 from muster.spec.formats.notes import Notes
 from muster.spec.policies import (
     ActionName,
@@ -48,6 +52,7 @@ CODES: tuple[ReasonName, ...] = ("exit", "out_of_memory")
 #: Kubernetes: DisruptionTarget.
 LOST: tuple[ReasonName, ...] = ("node_lost",)
 ALL_CODES = tuple(range(1, 256))
+AT_ONCE_NAME = ".at-once."
 #: The rule that ends a run whose own time is over. JobSet: fails, whatever the rules say.
 WHOLE_DEADLINE = "spec.activeDeadlineSeconds"
 
@@ -61,10 +66,12 @@ class _Make(Protocol):
 class Split:
     """How one group's pod failure policy divides its failures, the first rule that fits deciding.
 
-    failed, ignored: exit codes; failed_lost, ignored_lost: lost nodes.
+    failed, ignored: exit codes; failed_lost, ignored_lost: lost nodes. retried: whether what it
+    says nothing about is retried.
     """
 
-    def __init__(self, rules: Sequence[PodFailureRule]) -> None:
+    def __init__(self, rules: Sequence[PodFailureRule], *, retried: bool) -> None:
+        self.retried = retried
         self.failed: tuple[int, ...] = ()
         self.ignored: tuple[int, ...] = ()
         self.failed_lost = self.ignored_lost = False
@@ -95,27 +102,39 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
     """The policy. jobset: one that `check_jobset` found nothing wrong with."""
     spec = jobset.spec
     running = [rj for rj in spec.replicated_jobs if rj.replicas]
-    splits = {rj.name: _split(rj) for rj in running}
+    splits = {rj.name: _split(jobset, rj) for rj in running}
     rules = list(_ignored(splits))
     said = spec.failure_policy
     if said is None:
-        return FailurePolicy(rules=tuple(rules))
+        return FailurePolicy(rules=(*rules, *_otherwise("fail", splits)))
     may_restart = said.max_restarts > 0 or bool(said.rules)
     if spec.active_deadline_seconds is not None and may_restart:
         _note_deadline(running, notes)
         rules.append(FailureRule(action="fail", name=WHOLE_DEADLINE, reasons=DEADLINE))
     for number, rule in enumerate(said.rules):
-        for made in _rules(rule, rule_name(rule, number), splits, notes):
-            if any(_covers(before, made) for before in rules):
-                notes.add(f"rule {made.name}", "is left out: earlier ones decide all it fits")
-            else:
-                rules.append(made)
+        rules += _rules(rule, rule_name(rule, number), splits, notes)
+    rules += _otherwise("restart_run" if said.max_restarts else "fail", splits)
     return FailurePolicy(
         max_restarts=said.max_restarts,
-        rules=tuple(rules),
+        rules=tuple(_reached(rules, notes)),
         strategy=STRATEGIES[said.restart_strategy],
         backoff=AT_ONCE,
     )
+
+
+def _reached(rules: Sequence[FailureRule], notes: Notes) -> Iterator[FailureRule]:
+    """Less those that are never asked."""
+    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
+    left_out: set[int] = set()
+    for place, number in enumerate(asked):
+        before = (rules[n] for n in asked[:place] if n not in left_out)
+        if any(_covers(other, rules[number]) for other in before):
+            left_out.add(number)
+    for number, rule in enumerate(rules):
+        if number not in left_out:
+            yield rule
+        elif AT_ONCE_NAME not in f"{rule.name}.":
+            notes.add(f"rule {rule.name}", "is left out: earlier ones decide all it fits")
 
 
 def _covers(before: FailureRule, rule: FailureRule) -> bool:
@@ -129,9 +148,20 @@ def _covers(before: FailureRule, rule: FailureRule) -> bool:
     return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 
 
-def _split(rj: ReplicatedJob) -> Split:
+def _split(jobset: JobSet, rj: ReplicatedJob) -> Split:
     policy = rj.template.spec.pod_failure_policy
-    return Split(policy.rules if policy is not None else ())
+    return Split(
+        policy.rules if policy is not None else (),
+        retried=retries(jobset, rj.template.spec) > 0,
+    )
+
+
+def retries(jobset: JobSet, job: Job) -> int:
+    """How many pods of a Job are replaced before it has failed."""
+    policy = jobset.spec.failure_policy
+    if policy is not None and policy.restart_strategy == "InPlaceRestart":
+        return 0  # the limit only keeps Kubernetes from doing what the agents do
+    return job.backoff_limit
 
 
 def _note_deadline(running: Sequence[ReplicatedJob], notes: Notes) -> None:
@@ -152,6 +182,7 @@ def _ignored(splits: dict[str, Split]) -> Iterator[FailureRule]:
                 reasons=CODES,
                 exit_codes=split.ignored,
                 count=False,
+                before_retries=True,
             )
         if split.ignored_lost:
             yield FailureRule(
@@ -160,7 +191,29 @@ def _ignored(splits: dict[str, Split]) -> Iterator[FailureRule]:
                 groups=(group,),
                 reasons=LOST,
                 count=False,
+                before_retries=True,
             )
+
+
+def _otherwise(action: ActionName, splits: dict[str, Split]) -> Iterator[FailureRule]:
+    """What is done at once where no rule fits."""
+
+    def make(suffix: str, groups: Sequence[str], **what: object) -> FailureRule:
+        return FailureRule(action=action, name=suffix, groups=tuple(groups), **what)  # type: ignore[arg-type]
+
+    for group, split in splits.items():
+        if split.retried:
+            yield from _failed(f"{group}{AT_ONCE_NAME[:-1]}", group, split, make)
+
+
+def _failed(suffix: str, group: str, split: Split, make: _Make) -> Iterator[FailureRule]:
+    """What of a group's failures ends its Job, whatever retries are left."""
+    early = split.retried
+    if split.failed:
+        codes = split.failed
+        yield make(suffix, (group,), reasons=CODES, exit_codes=codes, before_retries=early)
+    if split.failed_lost:
+        yield make(f"{suffix}.lost", (group,), reasons=LOST, before_retries=early)
 
 
 def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Iterator[FailureRule]:
@@ -187,6 +240,10 @@ def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Ite
         )
 
     reasons = rule.on_job_failure_reasons
+    if not reasons or {"PodFailurePolicy", "BackoffLimitExceeded"} <= set(reasons):
+        for group in targets or splits:
+            if splits[group].retried:
+                yield from _failed(f"{AT_ONCE_NAME}{group}", group, splits[group], make)
     if not reasons:
         yield make("", targets)
         return
@@ -207,12 +264,7 @@ def _by_reason(
         yield make(".pods.limit", targets, reasons=LIMIT)
     elif "PodFailurePolicy" in reasons:
         for group in divided:
-            split = splits[group]
-            if split.failed:
-                codes = split.failed
-                yield make(f".pods.{group}", (group,), reasons=CODES, exit_codes=codes)
-            if split.failed_lost:
-                yield make(f".pods.{group}.lost", (group,), reasons=LOST)
+            yield from _failed(f".pods.{group}", group, splits[group], make)
     elif "BackoffLimitExceeded" in reasons:
         plain = [g for g in targets or splits if not splits[g].fails]
         if not divided:

@@ -16,6 +16,7 @@ from muster.spec.formats.failures_read import (
     ACTIONS,
     ALL_CODES,
     AT_ONCE,
+    AT_ONCE_NAME,
     CODES,
     DEADLINE,
     LIMIT,
@@ -25,7 +26,7 @@ from muster.spec.formats.failures_read import (
 )
 from muster.spec.formats.losses import Loss
 from muster.spec.models import JobSpec
-from muster.spec.policies import FailureRule
+from muster.spec.policies import FailurePolicy, FailureRule
 
 _ACTION_OF = {said: name for name, said in ACTIONS.items()}
 #: Names as `failures_read` gives them.
@@ -42,7 +43,7 @@ class Written:
         self._groups = [group.name for group in spec.node_groups]
         self._retried = {group.name for group in spec.node_groups if group.retries}
         rules = [r for r in spec.failure.rules if r.name != WHOLE_DEADLINE]
-        own = [rule for rule in rules if not self._ignored(rule)]
+        own = [r for r in rules if not (self._ignored(r) or self._implied(r, spec.failure))]
         policy = replace(spec.failure, rules=())
         self.failure: dict[str, Any] | None = None
         if own or policy != type(policy)():
@@ -55,6 +56,7 @@ class Written:
             if said:
                 self.failure["rules"] = said
             self._unsaid(spec)
+            self._out_of_order(own)
 
     def _unsaid(self, spec: JobSpec) -> None:
         policy = spec.failure
@@ -72,6 +74,13 @@ class Written:
                 )
                 self.losses.append(Loss("failure.rules", why))
 
+    def _out_of_order(self, rules: Sequence[FailureRule]) -> None:
+        """Rules are asked as they stand there, those of pod failure policies among them."""
+        late = [number for number, rule in enumerate(rules) if not rule.before_retries]
+        for rule in rules[min(late, default=len(rules)) :]:
+            if rule.before_retries and ".pods." not in (rule.name or ""):
+                self.losses.append(Loss(_path(rule), "is asked after those before it there"))
+
     def _default(self, action: str) -> list[dict[str, Any]]:
         """What is done where no rule fits. JobSet: restarts everything."""
         if action == "restart_run":
@@ -87,7 +96,7 @@ class Written:
         plain = rule.action == "restart_node" and not rule.count and rule.max_restarts is None
         if not (name and plain and not rule.messages and not rule.signals):
             return False
-        if name in self._retried:
+        if name in self._retried and not rule.before_retries:
             return False
         if rule.exit_codes and rule.reasons == CODES:
             self._pods(name).append({"action": "Ignore", "onExitCodes": _codes(rule.exit_codes)})
@@ -99,6 +108,18 @@ class Written:
         if rule.name != usual:
             self.losses.append(Loss(_path(rule), f"is called {usual} when it is read again"))
         return True
+
+    def _implied(self, rule: FailureRule, policy: FailurePolicy) -> bool:
+        """Whether a rule says what another, or the default, says there of Jobs that a pod failure
+        policy ends: `failures_read` made it, and will again."""
+        base, mark, rest = f"{rule.name}.".partition(AT_ONCE_NAME)
+        if not (mark and rule.before_retries and len(rule.groups) == 1):
+            return False
+        if rule.groups == (base,) and rest in ("", "lost.") and not rule.messages:
+            same = rule.action == ("restart_run" if policy.max_restarts else "fail")
+        else:
+            same = any(_says(other, rule, base) for other in policy.rules)
+        return same and self._by_pods(rule, alone=False)
 
     def _pods(self, group: str) -> list[dict[str, Any]]:
         return self.pods.setdefault(group, [])
@@ -181,8 +202,8 @@ class Written:
         else:
             return False
         groups = rule.groups or self._groups
-        if self._retried & set(groups):
-            return False  # which are used up here before any rule is asked, and there after
+        if self._retried & set(groups) and not rule.before_retries:
+            return False  # which are used up here before the rule is asked, and there after
         others = [p for g in groups for p in self._pods(g) if p["action"] == "FailJob"]
         if any(other != {"action": "FailJob", **what} for other in others) and alone:
             return False  # the JobSet could not tell the two apart
@@ -219,6 +240,16 @@ def _bundles(rules: Sequence[FailureRule]) -> list[list[FailureRule]]:
         else:
             made.append([rule])
     return made
+
+
+def _says(other: FailureRule, rule: FailureRule, base: str) -> bool:
+    """Whether a rule, or one that it was made together with, is about this one's failures too."""
+    return (
+        other.name in (base, f"{base}.pods.limit")
+        and (other.action, other.count) == (rule.action, rule.count)
+        and (other.messages, other.max_restarts) == (rule.messages, rule.max_restarts)
+        and (not other.groups or set(rule.groups) <= set(other.groups))
+    )
 
 
 def _alike(first: FailureRule, rule: FailureRule, base: str) -> bool:

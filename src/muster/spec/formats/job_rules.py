@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from muster.errors import Problem
 from muster.spec.formats.jobset_model import ReplicatedJob
-from muster.spec.formats.kubernetes import MAX_INT32, Job, PodFailureRule
+from muster.spec.formats.kubernetes import Job, PodFailureRule
 from muster.spec.wording import short
 
 _MOST_RULES = 20
@@ -53,12 +53,6 @@ def _pod_failures(job: Job, path: str, job_path: str) -> Iterator[Problem]:
     containers = [container.name for container in job.template.spec.containers]
     for number, rule in enumerate(policy.rules):
         yield from _pod_rule(rule, f"{path}.rules[{number}]", containers)
-    retried = [rule.action for rule in policy.rules if rule.action in ("FailJob", "Ignore")]
-    # as many as can be are no limit, but how pods are kept from being counted
-    if 0 < job.backoff_limit < MAX_INT32 and retried:
-        text = f"{retried[0]} stands beside backoffLimit {job.backoff_limit}"
-        hint = "Muster would use up the retries first: set backoffLimit: 0"
-        yield Problem(path, text, hint)
 
 
 def _pod_rule(rule: PodFailureRule, path: str, containers: list[str]) -> Iterator[Problem]:

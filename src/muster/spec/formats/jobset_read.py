@@ -39,7 +39,10 @@ _FROM = {
     "retries": "template.spec.backoffLimit",
     "timeout": "template.spec.activeDeadlineSeconds",
     "hostname": "name",
-    **dict.fromkeys(("command", "args", "env", "resources", "image"), ""),
+}
+_IN_CONTAINER = {
+    **{name: name for name in ("command", "args", "env", "resources", "image")},
+    "working_dir": "workingDir",
     "node_args": "args",
     "node_env": "env",
     "mounts": "volumeMounts",
@@ -190,10 +193,10 @@ def _in_manifest(path: str, places: Mapping[int, str]) -> str:
     if match is None:
         return _WHOLE.get(re.split(r"[.\[]", path)[0], f"spec ({path})")
     base, name, rest = places[int(match[1])], match[2], match[3]
-    if name not in _FROM:
+    if name not in {**_FROM, **_IN_CONTAINER}:
         return base
-    if name in ("command", "args", "node_args", "image", "resources", "mounts", "startup_probe"):
-        return f"{base}.{_CONTAINER}.{_FROM[name] or name}"
     if name in ("env", "node_env"):
         return f"{base}.{_CONTAINER}.env{rest}"
+    if name in _IN_CONTAINER:
+        return f"{base}.{_CONTAINER}.{_IN_CONTAINER[name]}"
     return f"{base}.{_FROM[name]}"

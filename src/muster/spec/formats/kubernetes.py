@@ -131,6 +131,7 @@ class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
+    working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()

@@ -9,15 +9,16 @@ from muster.errors import Problem
 from muster.spec.formats.agent import Main, main_container
 from muster.spec.formats.downward import Pod
 from muster.spec.formats.environment import Program, environment
+from muster.spec.formats.failures_read import retries
 from muster.spec.formats.jobset_model import DependsOnItem, JobSet, ReplicatedJob
-from muster.spec.formats.kubernetes import MAX_INT32, Job, ResourceRequirements
+from muster.spec.formats.kubernetes import ResourceRequirements
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.probes import startup_probe
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.formats.volumes import mounts
 from muster.spec.models import NodeGroup, Resources
 from muster.spec.policies import DependsOn
-from muster.spec.wording import Refused
+from muster.spec.wording import Refused, short
 
 _GPUS = "nvidia.com/gpu"
 
@@ -44,7 +45,7 @@ def node_group(
         nodes=job.completions or 1,
         replicas=rj.replicas,
         depends_on=_dependencies(jobset, rj.depends_on),
-        retries=_retries(jobset, job),
+        retries=retries(jobset, job),
         timeout=_seconds(job.active_deadline_seconds),
         hostname=hostname_template(jobset.name, rj.name),
     )
@@ -84,6 +85,7 @@ def _with_program(
         group,
         command=program.command,
         args=program.args or None,
+        working_dir=_working_dir(container.working_dir, f"{path}.workingDir", problems),
         node_args=program.node_args or None,
         env=env.env,
         node_env=env.node_env,
@@ -96,6 +98,13 @@ def _with_program(
     )
 
 
+def _working_dir(said: str, path: str, problems: list[Problem]) -> str | None:
+    """Kubernetes: what a container runtime takes."""
+    if said and not said.startswith("/"):
+        problems.append(Problem(path, f"{short(said)} is no absolute path", f"write /{said}"))
+    return said or None
+
+
 def _dependencies(jobset: JobSet, items: Sequence[DependsOnItem]) -> tuple[DependsOn, ...]:
     """JobSet: those without replicas are met at once."""
     absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
@@ -104,13 +113,6 @@ def _dependencies(jobset: JobSet, items: Sequence[DependsOnItem]) -> tuple[Depen
         for item in items
         if item.name not in absent
     )
-
-
-def _retries(jobset: JobSet, job: Job) -> int:
-    policy = jobset.spec.failure_policy
-    if policy is not None and policy.restart_strategy == "InPlaceRestart":
-        return 0  # the limit only keeps Kubernetes from doing what the agents do
-    return min(job.backoff_limit, MAX_INT32)
 
 
 def _seconds(value: int | None) -> float | None:

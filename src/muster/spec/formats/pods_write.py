@@ -80,6 +80,8 @@ def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], lis
     args = [*(escaped(word, names) for word in group.args or ()), *own.args]
     if args:
         container["args"] = args
+    if _from_root(group.working_dir):
+        container["workingDir"] = group.working_dir
     if env:
         container["env"] = env
     limits = _limits(group.resources)
@@ -144,6 +146,10 @@ def _unsaid(whole: Whole, group: NodeGroup, path: str) -> list[Loss]:
             group.hostname != hostname_template(whole.name, group.name),
             f"nodes are called {whole.name}-{group.name}-REPLICA-INDEX there",
         ),
+        "working_dir": (
+            group.working_dir is not None and not _from_root(group.working_dir),
+            "is left out: a pod has no copy of the code to start from",
+        ),
         "shape": (
             group.shape not in (None, "local"),
             "no object knows shapes; say it with resources",
@@ -169,6 +175,10 @@ def _unsaid(whole: Whole, group: NodeGroup, path: str) -> list[Loss]:
                 why = "is rounded up to whole seconds"
                 losses.append(Loss(f"{path}.startup_probe.{name}", why))
     return losses
+
+
+def _from_root(path: str | None) -> bool:
+    return path is not None and path.startswith("/")
 
 
 def _fraction(seconds: float | None) -> bool:

@@ -1,6 +1,6 @@
 """Kubernetes' probes and Muster's: both ways.
 
-Muster has no probe that gets a page; a line of Python, which every node can run, does that.
+Muster's own looks speak HTTP; for HTTPS there is a line of Python, which every node can run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ def _probe(
     elif probe.http_get is not None:
         get = probe.http_get
         port = _port(get.port, container, f"{path}.httpGet.port", problems)
-        what["exec_"] = _http(get.scheme.lower(), port or 0, get.path)
+        page = get.path if get.path.startswith("/") else f"/{get.path}"
+        if get.scheme == "HTTPS":
+            what["exec_"] = (_PYTHON, "-c", _GET, "https", str(port), page)
+        else:
+            what |= {"tcp": port, "http": page}
     else:
         return None
     return StartupProbe(
@@ -88,10 +92,6 @@ def _probe(
         threshold=probe.failure_threshold or 3,
         initial_delay=float(probe.initial_delay),
     )
-
-
-def _http(scheme: str, port: int, path: str) -> tuple[str, ...]:
-    return (_PYTHON, "-c", _GET, scheme, str(port), path if path.startswith("/") else f"/{path}")
 
 
 def _port(port: int | str, container: Container, path: str, problems: list[Problem]) -> int | None:
@@ -108,23 +108,22 @@ def _port(port: int | str, container: Container, path: str, problems: list[Probl
     return port
 
 
-def http_get(command: Sequence[str] | None) -> dict[str, Any] | None:
+def _https_get(command: Sequence[str] | None) -> dict[str, Any] | None:
     """The httpGet that a probe's command stands for, if it is one of ours."""
-    if command is None or tuple(command[:3]) != (_PYTHON, "-c", _GET) or len(command) != 6:
+    if command is None or tuple(command[:4]) != (_PYTHON, "-c", _GET, "https"):
         return None
-    scheme, port, path = command[3:]
-    if not port.isdigit():
-        return None
-    made: dict[str, Any] = {"path": path, "port": int(port)}
-    return made | ({"scheme": "HTTPS"} if scheme == "https" else {})
+    port, path = command[4:]  # as `_probe` made it
+    return {"path": path, "port": int(port), "scheme": "HTTPS"}
 
 
 def written(probe: StartupProbe) -> tuple[str, dict[str, Any]]:
     """A container's probe: which one, and what it says. Whole seconds, rounded up."""
     made: dict[str, Any] = {}
-    if probe.tcp is not None:
+    if probe.http is not None:
+        made["httpGet"] = {"path": probe.http, "port": probe.tcp}
+    elif probe.tcp is not None:
         made["tcpSocket"] = {"port": probe.tcp}
-    elif (get := http_get(probe.exec_)) is not None:
+    elif (get := _https_get(probe.exec_)) is not None:
         made["httpGet"] = get
     else:
         made["exec"] = {"command": list(probe.exec_ or (*_EXISTS, probe.file or ""))}

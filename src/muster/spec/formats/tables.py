@@ -148,10 +148,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
         ),
     },
     k8s.Container: {
-        "workingDir": (
-            "a node's working directory is its own",
-            "change into it in the command: sh -c 'cd DIR && exec ...'",
-        ),
         "envFrom": ("Muster has no ConfigMaps and Secrets", _OWN_ENV),
         "livenessProbe": (
             "Muster does not end nodes that run and do not answer",

@@ -16,8 +16,10 @@ from muster.spec.formats.notes import Notes
 from muster.spec.models import Mount
 from muster.spec.wording import short, suggestion
 
-#: Mount.source: a folder of the node's, one of the run's, one that Muster keeps.
-NODE, RUN, KEPT = "scratch:node/", "scratch:run/", "volume:"
+#: Mount.source: a folder of the node's, of each of its lives, of the run's, one that Muster keeps.
+NODE, LIFE, RUN, KEPT = "scratch:node/", "scratch:life/", "scratch:run/", "volume:"
+#: Kubernetes: what a container writes is its own, and gone when it starts again.
+OWN_TMP = Mount(source=f"{LIFE}tmp", path="/tmp")
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -74,6 +76,8 @@ def mounts(
                     source=source, path=seen, read_only=mount.read_only or mount.name in read_only
                 )
             )
+    if OWN_TMP.path not in [mount.path for mount in made]:
+        made.append(OWN_TMP)
     return tuple(made)
 
 

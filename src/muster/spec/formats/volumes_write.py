@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from muster.spec.formats.losses import Loss
-from muster.spec.formats.volumes import KEPT, NODE, RUN
+from muster.spec.formats.volumes import KEPT, LIFE, NODE, OWN_TMP, RUN
 from muster.spec.models import Mount, NodeGroup
 
 _EXPORT = re.compile(r"nfs://([^/]+)(/.*)|([^/:]+):(/.*)")
@@ -37,6 +37,8 @@ class Volumes:
         mounts: list[dict[str, Any]] = []
         volumes: dict[str, dict[str, Any]] = {}
         for number, mount in enumerate(group.mounts):
+            if mount == OWN_TMP:
+                continue
             name = self._claims.get(mount.source)
             if name is None and mount.source not in volumes:
                 kind = _kind(mount.source)
@@ -49,6 +51,9 @@ class Volumes:
             name = name or volumes[mount.source]["name"]
             if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
                 why = f"is called {name} there"
+                self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
+            if mount.source.startswith(LIFE):
+                why = "is not emptied there when a program starts again"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
             seen: dict[str, Any] = {"name": name, "mountPath": mount.destination}
             mounts.append(seen | ({"readOnly": True} if mount.read_only else {}))
@@ -79,7 +84,7 @@ class Volumes:
 
 def _kind(source: str) -> dict[str, Any] | None:
     """What a volume is; None if there is no such volume."""
-    if source.startswith(NODE):
+    if source.startswith((NODE, LIFE)):
         return {"emptyDir": {}}
     if source.startswith(KEPT):
         return {"persistentVolumeClaim": {"claimName": source.removeprefix(KEPT)}}
@@ -91,7 +96,7 @@ def _kind(source: str) -> dict[str, Any] | None:
 
 
 def _called(mount: Mount) -> str:
-    for start in (NODE, KEPT):
+    for start in (NODE, LIFE, KEPT):
         if mount.source.startswith(start):
             return mount.source.removeprefix(start)
     return mount.source
