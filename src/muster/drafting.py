@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,14 +34,23 @@ class Draft(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def draft_run(home: Home, job: JobRecord, overrides: RunOverrides, *, new_job: bool) -> Draft:
-    """Resolve, check and plan. Raises InvalidInput with every problem found."""
+def draft_run(
+    home: Home,
+    job: JobRecord,
+    overrides: RunOverrides,
+    *,
+    new_job: bool,
+    notes: Sequence[str] = (),
+) -> Draft:
+    """Resolve, check and plan. notes: what there is to say already. Raises InvalidInput with every
+    problem found."""
     from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
 
     resolved = resolve(spec_from_json(job.spec), overrides)
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
     plan = _plan(home, resolved.spec, identity, job.artifact_sha256, job.artifact_name)
+    plan = replace(plan, notes=(*notes, *plan.notes))
     return Draft(job, new_job, resolved.spec, overrides, resolved.origins, plan, plan.notes)
 
 

@@ -18,12 +18,10 @@ from muster.control.expire import expire, forget
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
 from muster.control.recover import keep_environ, record_broken, recover
-from muster.control.request import ask_suspended, hold, tell
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
 from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
-from muster.lifecycle.events import CancelRequested, ResumeRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeStatus
 from muster.plan.model import RunPlan
@@ -80,10 +78,18 @@ class Service:
 
     # --- runs
 
-    def draft_run(self, job: JobRecord, overrides: RunOverrides, *, new_job: bool = False) -> Draft:
-        """Resolve, check and plan a run. Raises InvalidInput with every problem found."""
+    def draft_run(
+        self,
+        job: JobRecord,
+        overrides: RunOverrides,
+        *,
+        new_job: bool = False,
+        notes: Sequence[str] = (),
+    ) -> Draft:
+        """Resolve, check and plan a run. notes: what whoever reads of it should know besides.
+        Raises InvalidInput with every problem found."""
         try:
-            return draft_run(self.home, job, overrides, new_job=new_job)
+            return draft_run(self.home, job, overrides, new_job=new_job, notes=notes)
         except MusterError:
             if new_job:
                 self.discard(job)
@@ -115,7 +121,7 @@ class Service:
         folder = self.home.run_dir(plan.run_id)
         folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         _place_logs(folder.path, plan)
-        held = hold(folder, plan.run_name)
+        held = lease.take(folder, plan.run_name)
         if not folder.bell.exists():
             bell.install(folder.bell)
         if plan.policy.restarts:
@@ -196,6 +202,9 @@ class Service:
             bell.ring(self.home.run_dir(run_id).bell)
         record = runs.get(self.db, run_id)
         if record.state == RunState.SUSPENDED:  # nobody is there to hear
+            from muster.control.request import ask_suspended
+            from muster.lifecycle.events import CancelRequested
+
             folder = self.home.run_dir(run_id)
             ask_suspended(self.db, folder, run_id, record.name, [CancelRequested(why)])
             record = runs.get(self.db, run_id)
@@ -220,6 +229,9 @@ class Service:
 
         Raises InvalidInput if it is not suspended, or if the overrides are no good.
         """
+        from muster.control.request import tell
+        from muster.lifecycle.events import ResumeRequested
+
         record = runs.get(self.db, run_id)
         if record.state != RunState.SUSPENDED:
             hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""

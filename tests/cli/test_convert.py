@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from muster.client import api
 
 MANIFEST = """\
 apiVersion: v1
@@ -64,6 +67,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
                 "name": "workers",
                 "nodes": 2,
                 "command": ["sh", "-c", "echo $JOB_COMPLETION_INDEX of $(hostname)"],
+                "mounts": [{"source": "scratch:life/tmp", "path": "/tmp"}],
                 "hostname": "demo-workers-${replica}-${index}",
                 "node_env": {"JOB_COMPLETION_INDEX": "${index}"},
             }
@@ -121,6 +125,36 @@ def test_a_folder_of_manifests_runs_all_of_them(tmp_path: Path) -> None:
 def test_what_a_run_is_told_is_explained(manifest: Path) -> None:
     said = muster("explain", str(manifest)).stdout
     assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in said
+
+
+@pytest.mark.parametrize("flag", ["--detach", "--suspend"])
+def test_who_does_not_follow_is_told_too(manifest: Path, flag: str) -> None:
+    done = muster("run", str(manifest), flag)
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    assert notes[1] == "note: nodeSelector is not used: Muster chooses where nodes run"
+    assert len(done.stdout.splitlines()) == 1
+    muster("runs", "cancel", "last")
+
+
+def test_programs_are_told_too(manifest: Path, own_home: Path) -> None:
+    run = api.run(manifest, home=own_home)
+    assert "nodeSelector is not used: Muster chooses where nodes run" in run.notes
+    assert run.wait(60).state == "SUCCEEDED"
+
+
+def test_what_waits_and_what_differs_is_explained(tmp_path: Path) -> None:
+    job = yaml.safe_load(MANIFEST.replace("NAME", "demo").partition("---\n")[2])
+    (workers,) = job["spec"]["replicatedJobs"]
+    main = workers["template"]["spec"]["template"]["spec"]["containers"][0]
+    first = copy.deepcopy(workers) | {"name": "data"}
+    workers["dependsOn"] = [{"name": "data", "status": "Complete"}]
+    main["args"] = ["--rank=$(JOB_COMPLETION_INDEX)"]
+    job["spec"]["replicatedJobs"] = [first, workers]
+    path = tmp_path / "jobset.yaml"
+    path.write_text(yaml.dump(job))
+    said = muster("explain", str(path)).stdout
+    assert "startup: workers when data has succeeded\n" in said
+    assert " --rank=0\n  of which each node has its own: '--rank=${index}'\n" in said
 
 
 def test_flags_that_describe_the_job_are_refused(manifest: Path) -> None:

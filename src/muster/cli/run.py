@@ -79,6 +79,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     code = 0
     for started, draft in runs:
         if options["detach"] or started.state == "SUSPENDED":
+            _print_notes(draft)
             _print_detached(started, as_json=options["as_json"])
         else:
             code = _follow(started, draft, as_json=options["as_json"]) or code
@@ -95,8 +96,6 @@ def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) ->
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
-    from msgspec.structs import replace
-
     from muster.client.target import notes_for
     from muster.spec.overrides import overrides_from_flags
 
@@ -121,9 +120,13 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         args=after if target is not None else None,
         environ=os.environ,
     )
-    draft = client.draft(job, overrides, new_job=new)
-    notes = (*notes_for(target, options["entrypoint"]), *draft.notes)
-    return replace(draft, notes=notes, plan=replace(draft.plan, notes=notes))
+    notes = notes_for(target, options["entrypoint"])
+    return client.draft(job, overrides, new_job=new, notes=notes)
+
+
+def _print_notes(draft: Draft) -> None:
+    for note in draft.notes:
+        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
 
 
 def _print_detached(run: JobRun, *, as_json: bool) -> None:
@@ -145,8 +148,7 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     from muster.client.logs import Selection
 
     groups = {group.name: group.size for group in draft.plan.groups}
-    for note in draft.notes:
-        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    _print_notes(draft)
     gc.enable()  # from here on we may live for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

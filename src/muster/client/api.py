@@ -50,8 +50,11 @@ def run(
         "processes_per_node": processes_per_node,
         "network": network,
     }
+    from muster.client.target import notes_for
+
     record, new = client.job(target, command=command, **fields)
-    return client.start(client.draft(record, overrides_from(overrides), new_job=new))
+    notes = notes_for(target, entrypoint)
+    return client.start(client.draft(record, overrides_from(overrides), new_job=new, notes=notes))
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:

@@ -44,10 +44,17 @@ class Client:
         return self.service.draft_job(spec_for(target, command, fields))
 
     def draft(
-        self, job: JobRecord, overrides: RunOverrides | None = None, *, new_job: bool = False
+        self,
+        job: JobRecord,
+        overrides: RunOverrides | None = None,
+        *,
+        new_job: bool = False,
+        notes: Sequence[str] = (),
     ) -> Draft:
-        """A checked and planned run that has not started."""
-        return self.service.draft_run(job, overrides or overrides_from({}), new_job=new_job)
+        """A checked and planned run that has not started. notes: what is to be said of it besides
+        (`client.target.notes_for`)."""
+        overrides = overrides or overrides_from({})
+        return self.service.draft_run(job, overrides, new_job=new_job, notes=notes)
 
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> JobRun:
         """Start a drafted run."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from muster.client.events import entries
 from muster.client.logs import RunChunk, Selection, check_attempt, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
-from muster.control.persist import lifecycle_of
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
-from muster.lifecycle.status import Failure
 from muster.service import Service
 from muster.storage.log_reader import LogRecord, records
 from muster.store.records import EventRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.control.persist import Lifecycle
+    from muster.lifecycle.status import Failure
 
 _STREAMS = ("stdout", "stderr")
 
@@ -91,14 +92,19 @@ class JobRun:
     def cause(self) -> dict[str, Any] | None:
         """What the last failure of the run came from: rank, group, reason, exit_code, signal,
         message, at; None if nothing has failed."""
-        first = lifecycle_of(self._record).failure
+        first = self._lifecycle().failure
         return None if first is None else failure_dict(first)
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
         """The failures that followed from it, as far as they were told."""
-        kept = lifecycle_of(self._record)
+        kept = self._lifecycle()
         return [failure_dict(f) for f in kept.failures if f != kept.failure]
+
+    def _lifecycle(self) -> Lifecycle:
+        from muster.control.persist import lifecycle_of
+
+        return lifecycle_of(self._record)
 
     @property
     def nodes(self) -> list[Node]:
@@ -145,6 +151,8 @@ class JobRun:
 
     def events(self, *, after: int = 0, follow: bool = False) -> Iterator[EventRecord]:
         """What happened to it, after entry number `after`. follow: until it has ended."""
+        from muster.client.events import entries
+
         return entries(self._service, self.id, after=after, follow=follow)
 
     def logs(
@@ -255,7 +263,7 @@ class JobRun:
             "started_at": time_text(record.started_at),
             "finished_at": time_text(record.finished_at),
             "exit_code": record.exit_code,
-            "restarts": lifecycle_of(record).restarts,
+            "restarts": self._lifecycle().restarts,
             "cause": self.cause,
             "consequences": self.consequences,
             "notes": list(record.notes),

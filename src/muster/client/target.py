@@ -71,7 +71,7 @@ def single_targets(target: str | None, entrypoint: str | None = None) -> list[st
     return [target] if len(found) == 1 else [f"{target}#{item.spec.name}" for item in found]
 
 
-def notes_for(target: str | None, entrypoint: str | None = None) -> tuple[str, ...]:
+def notes_for(target: str | Path | None, entrypoint: str | None = None) -> tuple[str, ...]:
     """What is not as a manifest says, one sentence each; nothing for any other target."""
     if target is None or not _may_be_manifests(target, entrypoint):
         return ()
@@ -80,7 +80,7 @@ def notes_for(target: str | None, entrypoint: str | None = None) -> tuple[str, .
     return read_manifest(*split_target(target)).notes
 
 
-def _may_be_manifests(target: str, entrypoint: str | None) -> bool:
+def _may_be_manifests(target: str | Path, entrypoint: str | None) -> bool:
     path, _ = split_target(target)
     if _is_spec(path):
         return path.exists() and is_manifest(read_text(path))
