@@ -39,12 +39,13 @@ class Obedient:
     def __init__(self, size: int) -> None:
         self._size = size
         self._to_tell: list[NodeEvent] = []
-        self._ready = 0
+        self._started = False
         self.failed_at = 0.0
         self.seconds = 0.0
         self.asked: list[CancelRequested] = []
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        self._started = True
         self._to_tell += [NodeStarted(*ref) for ref in nodes]
         self._to_tell += [NodeReady(*ref) for ref in nodes]
 
@@ -56,6 +57,8 @@ class Obedient:
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None: ...
 
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+        if not self._started:
+            return []
         if not self._to_tell and not self.failed_at:
             self.failed_at = time.perf_counter()
             return [NodeEnded(7, 1, message="lost a GPU")]

@@ -10,6 +10,12 @@ import fcntl
 import os
 from pathlib import Path
 
+from muster.control.watch import wait_for_process
+from muster.errors import InvalidInput, Problem
+from muster.storage.home import RunDir
+
+_LAST_MOMENT = 5.0  # seconds
+
 
 def acquire(path: Path) -> int | None:
     """A descriptor that holds the lease; None if somebody else does."""
@@ -19,6 +25,19 @@ def acquire(path: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    return descriptor
+
+
+def take(folder: RunDir, name: str) -> int:
+    """The lease of a run that nobody drives. Raises InvalidInput if somebody does."""
+    folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = acquire(folder.lease)
+    if descriptor is None:
+        # a supervisor lets go of the run's life, for which others wait, a moment before its lease
+        wait_for_process(holder(folder.lease) or 0, _LAST_MOMENT)
+        descriptor = acquire(folder.lease)
+    if descriptor is None:
+        raise InvalidInput(Problem("", f"{name} is being resumed or canceled already"))
     return descriptor
 
 

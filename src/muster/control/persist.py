@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from operator import is_not
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from muster.lifecycle import census
-from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Spent, Stopping
 from muster.plan.model import NodePlan, RunPlan
 from muster.store.records import NodeRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.lifecycle.policy import Policy
 
 
 class Lifecycle(Struct, frozen=True, omit_defaults=True):
@@ -122,6 +123,8 @@ def changed_nodes(plan: RunPlan, before: RunStatus, after: RunStatus) -> list[No
 
 def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> RunStatus:
     """The status a run was left in. nodes: in rank order."""
+    from muster.lifecycle import census
+
     kept = lifecycle_of(run)
     statuses = tuple(node_status(node) for node in nodes)
     return RunStatus(

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from muster.control import lease
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
-from muster.control.watch import wait_for_process
-from muster.errors import InvalidInput, Problem
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import Request
 from muster.lifecycle.states import RunState
@@ -18,21 +16,6 @@ from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store import events, runs
 from muster.store.database import Database
-
-_LAST_MOMENT = 5.0  # seconds
-
-
-def hold(folder: RunDir, name: str) -> int:
-    """Take the lease of a run that nobody drives. Raises InvalidInput if somebody does."""
-    folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = lease.acquire(folder.lease)
-    if held is None:
-        # a supervisor lets go of the run's life, for which others wait, a moment before its lease
-        wait_for_process(lease.holder(folder.lease) or 0, _LAST_MOMENT)
-        held = lease.acquire(folder.lease)
-    if held is None:
-        raise InvalidInput(Problem("", f"{name} is being resumed or canceled already"))
-    return held
 
 
 def tell(db: Database, folder: RunDir, run_id: str, asked: Sequence[Request]) -> RunStatus:
@@ -49,7 +32,7 @@ def ask_suspended(
     db: Database, folder: RunDir, run_id: str, name: str, asked: Sequence[Request]
 ) -> bool:
     """The same for a run that is suspended; False if it is not any more, or not yet."""
-    held = hold(folder, name)
+    held = lease.take(folder, name)
     try:
         if runs.get(db, run_id).state != RunState.SUSPENDED:
             return False
