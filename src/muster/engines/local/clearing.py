@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -39,6 +40,6 @@ def clear(folder: Path, work: Path) -> None:
 def make_scratch(folder: Path, mode: int) -> None:
     """Have the folder of a mount, in one that is its owner's alone."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
-    if not folder.is_dir():
+    with contextlib.suppress(FileExistsError):  # from before, or by another node just now
         folder.mkdir(mode=0o700)
         folder.chmod(mode)
