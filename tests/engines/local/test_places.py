@@ -165,9 +165,14 @@ def test_tmp_as_it_is(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_mount_that_nobody_sees_is_noted(client: Client, isolation: str) -> None:
-    done = run(client, "true", mounts=[OWN_TMP])
-    note = "/tmp is this machine's: without namespaces nodes find scratch:life/tmp at "
-    assert list(done.notes) == ([f"{note}$MUSTER_MOUNT_TMP"] if isolation == "plain" else [])
+    mounts = [OWN_TMP, {"source": "scratch:run/x", "path": "/no/x"}, {"source": "scratch:run/y"}]
+    done = run(client, "true", mounts=mounts)
+    where = "without namespaces nodes find scratch:"
+    notes = [
+        f"/tmp is this machine's: {where}life/tmp at $MUSTER_MOUNT_TMP",
+        f"/no/x is not there: {where}run/x at $MUSTER_MOUNT_X",
+    ]
+    assert list(done.notes) == (notes if isolation == "plain" else [])
 
 
 def test_logs_below_it(client: Client, tmp_path: Path) -> None:

@@ -138,13 +138,16 @@ def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
 
 
 def _unseen(plan: RunPlan) -> list[str]:
-    """Mounts that a program would take something else for, where nothing can be mounted."""
+    """Mounts that programs look for where nothing can be mounted. Below /mnt nobody relies on a
+    path: it may be left out, and the variable be used."""
     every = {m.path: m for g in plan.groups for m in g.mounts}.values()
-    return [
-        f"{m.path} is this machine's: without namespaces nodes find {m.source} at ${m.variable}"
-        for m in every
-        if Path(m.path).is_dir() and not _is_itself(m)
-    ]
+    notes = []
+    for mount in every:
+        if not (_is_itself(mount) or mount.path.startswith("/mnt/")):
+            what = "this machine's" if Path(mount.path).is_dir() else "not there"
+            where = f"without namespaces nodes find {mount.source} at ${mount.variable}"
+            notes.append(f"{mount.path} is {what}: {where}")
+    return notes
 
 
 def _is_itself(mount: MountPlan) -> bool:
