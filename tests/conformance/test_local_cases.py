@@ -345,3 +345,16 @@ def test_retries_come_before_the_policy(client: Client, tmp_path: Path) -> None:
     run = succeed(client, jobset(jobs, **rules({"action": "FailJobSet"})), tmp_path)
     assert run.to_dict()["restarts"] == 2
     assert os.path.getsize(tmp_path / "tries") == 6
+
+
+def test_a_pod_failure_policy_comes_before_retries(client: Client, tmp_path: Path) -> None:
+    """Kubernetes: what it ignores is not counted, what ends the Job is not tried again."""
+    count = f"echo x >> {tmp_path}/tries; n=$(wc -l < {tmp_path}/tries)"
+    script = f"{count}; exit $(echo 3 3 1 7 | cut -d' ' -f$n)"
+    codes = [("Ignore", 3), ("FailJob", 7)]
+    policy = [{"action": a, "onExitCodes": {"operator": "In", "values": [c]}} for a, c in codes]
+    job = {"backoffLimit": 1, "podFailurePolicy": {"rules": policy}}
+    jobs = [replicated("a", command=sh(script), job=job)]
+    run = start(client, jobset(jobs), tmp_path).wait(60)
+    assert (run.state, run.to_dict()["restarts"]) == ("FAILED", 3), run.details
+    assert run.details == "node-0 (group a, rank 0) failed with exit code 7\nrule a.at-once"
