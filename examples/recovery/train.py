@@ -28,13 +28,13 @@ def main() -> None:
     while step < args.steps:
         time.sleep(0.02)
         step += 1
+        if RANK == 2 and step == args.crash_at and (RESTART == 0 or args.crash_always):
+            raise RuntimeError(f"lost a GPU at step {step}")
         if step % 10 == 0 or asked:
             save(step)
         if asked:
             print(f"saved at step {step}, as asked")
             sys.exit(0)
-        if RANK == 2 and step == args.crash_at and (RESTART == 0 or args.crash_always):
-            raise RuntimeError(f"lost a GPU at step {step}")
     print(f"done after step {step}")
 
 

@@ -191,6 +191,10 @@ class Service:
     def nodes(self, run_id: str) -> list[NodeRecord]:
         return list(runs.nodes(self.db, run_id))
 
+    def restarts(self, run_id: str) -> int:
+        """How often anything of the run was started again after a failure."""
+        return events.total(self.db, run_id, "restart")
+
     def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
         """The run's event log after entry number `after`."""
         return events.since(self.db, run_id, after)

@@ -288,7 +288,7 @@ def test_a_group_that_is_not_ready_in_time(client: Client, tmp_path: Path) -> No
     }
     run = start(client, spec, tmp_path).wait(60)
     assert run.state == "FAILED"
-    assert "not ready after 0.3 s: 0-1" in run.details
+    assert "not ready after 0.3 s: rank 0-1" in run.details
 
 
 def test_a_killed_supervisor_is_a_lost_node(

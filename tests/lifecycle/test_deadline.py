@@ -236,7 +236,7 @@ def test_a_group_has_to_be_ready_in_time() -> None:
     assert life.tick(after=0.5).stops() == [0, 2, 3, 1]
     life.obey()
     assert life.states() == [N.FAILED, N.STOPPED, N.FAILED, N.FAILED]
-    said = "node-0 (group g0, rank 0) did not become ready:\nnot ready after 20 s: 0,2-3"
+    said = "node-0 (group g0, rank 0) did not become ready:\nnot ready after 20 s: rank 0,2-3"
     assert life.status.details == said
 
 

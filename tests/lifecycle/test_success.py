@@ -66,11 +66,6 @@ def test_others_that_have_yet_to_start_never_do() -> None:
     assert life.states() == [N.SUCCEEDED, N.STOPPED]
 
 
-def test_a_failure_of_who_may_finish_still_counts() -> None:
-    life = running(policy(ONE, ONE, success=Success((0,), wait=True))).end(0).end(1, 3)
-    assert (life.status.state, life.status.exit_code) == (RunState.FAILED, 3)
-
-
 def test_failure_comes_before_success() -> None:
     """JobSet: pass, steps 7 and 8."""
     life = running(policy(ONE, ONE, success=Success((0,))))
@@ -100,3 +95,42 @@ def test_a_group_of_no_replicas_has_succeeded() -> None:
     assert life.starts() == [0]
     assert life.up(0).end(0).status.state is RunState.SUCCEEDED
     assert begun(policy((0, 1, None))).status.state is RunState.SUCCEEDED
+
+
+def test_who_is_waited_for_may_end_as_it_likes() -> None:
+    """What the run was for is there: nothing is done again because of what comes after."""
+    chosen = policy((1, 1, None), (1, 1, None), max_restarts=3, success=Success((0,), wait=True))
+    life = running(chosen).end(0)
+    assert life.status.state is RunState.IN_PROGRESS
+    life.end(1, 1)
+    assert life.status.state is RunState.SUCCEEDED
+    assert life.status.restarts == 0
+
+
+def test_one_of_any_is_enough_although_others_that_are_waited_for_fail() -> None:
+    chosen = policy((2, 1, None), success=Success((0,), any_replica=True, wait=True))
+    life = running(chosen).end(0).end(1, 1)
+    assert life.status.state is RunState.SUCCEEDED
+
+
+def test_a_failure_before_the_success_counts() -> None:
+    chosen = policy((1, 1, None), (1, 1, None), success=Success((0,), wait=True))
+    life = running(chosen).end(1, 1)
+    assert life.obey().status.state is RunState.FAILED
+
+
+def test_a_group_that_will_never_start_is_not_waited_for() -> None:
+    after = {"depends_on": (Dependency(1, complete=True),)}
+    chosen = policy(ONE, ONE, (1, 1, None, after), success=Success((0,), wait=True))
+    life = running(chosen)
+    life.end(0).end(1, 1)
+    assert life.status.state is RunState.SUCCEEDED
+    assert life.states()[2] is NodeState.STOPPED
+
+
+def test_a_group_whose_turn_comes_with_the_success_is_waited_for() -> None:
+    after = {"depends_on": (Dependency(0, complete=True),)}
+    chosen = policy(ONE, (1, 1, None, after), success=Success((0,), wait=True))
+    life = begun(chosen).up(0).end(0)
+    assert life.starts() == [1]
+    assert life.up(1).end(1).status.state is RunState.SUCCEEDED

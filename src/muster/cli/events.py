@@ -26,6 +26,7 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     With --follow --json, one JSON object a line as it happens; who remembers the last number can
     go on from there with --after.
     """
+    from muster.cli.follow import tell_if_suspended
     from muster.client.client import Client
 
     run = Client().run(run_name)
@@ -33,6 +34,7 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     if follow:
         for entry in found:
             click.echo(json.dumps(_data(entry)) if as_json else "  ".join(_row(entry)))
+        tell_if_suspended(run, follow=True)
     elif as_json:
         print_json([_data(entry) for entry in found])
     else:

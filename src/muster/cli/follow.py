@@ -15,6 +15,7 @@ from muster.storage.logs import StreamInfo
 
 if TYPE_CHECKING:
     from muster.client.logs import RunChunk
+    from muster.client.run import JobRun
 
 
 class Printer:
@@ -63,3 +64,10 @@ class Printer:
                 view = view[os.write(self._to, view) :]
             except BlockingIOError:  # whoever shares our terminal has made it so
                 select.select([], [self._to], [])
+
+
+def tell_if_suspended(run: JobRun, *, follow: bool) -> None:
+    """Say why following a run is over although it has not ended."""
+    if follow and run.refresh().state == "SUSPENDED":
+        text = f"{run.name} is suspended; `muster runs resume {run.name}` has it go on"
+        click.echo(text, err=True)

@@ -47,7 +47,7 @@ def logs(
     """
     from msgspec.structs import replace
 
-    from muster.cli.follow import Printer
+    from muster.cli.follow import Printer, tell_if_suspended
     from muster.client.client import Client
 
     run = Client().run(run_name)
@@ -57,6 +57,7 @@ def logs(
     chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if not as_json:
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
+        tell_if_suspended(run, follow=follow)
         return
     from muster.client.run import record_dict
     from muster.storage.log_reader import records
@@ -64,3 +65,4 @@ def logs(
     for chunk in chunks:
         for record in records(chunk, chunk.attempt):
             click.echo(json.dumps(record_dict(record)))
+    tell_if_suspended(run, follow=follow)

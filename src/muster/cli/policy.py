@@ -38,6 +38,8 @@ def _success(policy: Policy) -> str:
     names = ", ".join(policy.groups[index].name for index in rules.groups)
     if rules.any_replica:
         text = f"when a replica of {names} succeeds"
+    elif not any(policy.groups[index].min_success for index in rules.groups):
+        text = f"when every node of {names} has ended, however"
     else:
         text = f"when {names} {'has' if len(rules.groups) == 1 else 'have'} succeeded"
     others = "are waited for" if rules.wait else "are ended"

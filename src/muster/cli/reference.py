@@ -19,7 +19,7 @@ def reference_markdown() -> str:
         "| 0 | the run succeeded; the command did what it was asked |",
         "| 1 | the run failed |",
         "| 2 | bad input; nothing was started |",
-        "| 3 | the run was canceled, or its time was over |",
+        "| 3 | the run was canceled or suspended, or its time was over; `wait --timeout` gave up |",
         "| 4 | trouble of the platform or the engine |",
         "| 130 | interrupted; the run goes on |",
         "",

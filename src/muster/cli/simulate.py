@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--mtbf", required=True, metavar="TIME", help="Between failures of one node: 2000h.")
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, min_open=True, max=1e6),
     default=72.0,
     show_default=True,
     help="How far to look.",
@@ -90,7 +90,7 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     from muster.spec.overrides import overrides_from_flags
     from muster.spec.resolve import resolve, spec_from_json
 
-    if Path(target).exists():
+    if Path(target).exists() or Path(target).suffix in (".yaml", ".yml", ".json"):
         spec = spec_for(target, None, {})
     else:
         spec = spec_from_json(Client().service.job(target).spec)

@@ -16,11 +16,11 @@ from muster.plan.model import GroupPlan, RunPlan
 from muster.store.records import NodeRecord, RunRecord
 
 
-def why(run: RunRecord, nodes: Sequence[NodeRecord]) -> list[str]:
-    """Sentences, the most important first. nodes: in rank order."""
+def why(run: RunRecord, nodes: Sequence[NodeRecord], restarts: int = 0) -> list[str]:
+    """Sentences, the most important first. nodes: in rank order; restarts: after failures."""
     plan = RunPlan.from_json(run.plan)
     status = status_of(run, nodes, plan.policy)
-    return [line for line in (*_why(plan, status, nodes), *_restarts(status)) if line]
+    return [line for line in (*_why(plan, status, nodes), *_restarts(status, restarts)) if line]
 
 
 def _why(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) -> list[str]:
@@ -78,12 +78,11 @@ def _consequences(status: RunStatus) -> str:
     return f"consequences: {names} failed {within}{also}"
 
 
-def _restarts(status: RunStatus) -> Iterator[str]:
+def _restarts(status: RunStatus, number: int) -> Iterator[str]:
     """What it went through before."""
-    if not status.restarts:
+    if not number:
         return
-    times = "once" if status.restarts == 1 else f"{status.restarts} times"
-    yield f"nodes of it were started again {times}; `muster events` tells why"
+    yield f"{number} restart{'s' if number > 1 else ''} after failures; `muster events` tells why"
     first = status.cause
     if first is not None and status.state is not RunState.FAILED:
         yield f"the last cause: {_head(first)}"

@@ -79,9 +79,13 @@ class JobRun:
 
     @property
     def seconds(self) -> float | None:
-        """How long it has run, or ran; None before it has started."""
-        started, finished = self._record.started_at, self._record.finished_at
-        return None if started is None else (finished or time.time()) - started
+        """How long it has run, or ran, less what it was suspended; None before it has started."""
+        if self._record.started_at is None:
+            return None
+        kept = self._lifecycle()
+        if kept.going_since is None:
+            return kept.ran
+        return kept.ran + (self._record.finished_at or time.time()) - kept.going_since
 
     @property
     def notes(self) -> list[str]:
@@ -187,7 +191,8 @@ class JobRun:
         """Why it is in the state it is in; the most important sentence first."""
         from muster.client.explain import why
 
-        return why(self._record, self._service.nodes(self.id))
+        restarts = self._service.restarts(self.id)
+        return why(self._record, self._service.nodes(self.id), restarts)
 
     def settings(self) -> list[Setting]:
         """Every effective setting, and where it came from. Secrets in `env` are hidden."""
@@ -263,7 +268,7 @@ class JobRun:
             "started_at": time_text(record.started_at),
             "finished_at": time_text(record.finished_at),
             "exit_code": record.exit_code,
-            "restarts": self._lifecycle().restarts,
+            "restarts": self._service.restarts(self.id),
             "cause": self.cause,
             "consequences": self.consequences,
             "notes": list(record.notes),

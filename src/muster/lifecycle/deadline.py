@@ -77,7 +77,7 @@ def _getting_ready(turn: Turn, group: GroupPolicy) -> None:
             continue
         if turn.past(node.since + group.ready_timeout):
             late.append(rank)
-    text = f"not ready after {group.ready_timeout:g} s: {census.ranges(late)}"
+    text = f"not ready after {group.ready_timeout:g} s: rank {census.ranges(late)}"
     _find_at_fault(turn, late, Reason.STARTUP_TIMEOUT, text)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from muster.lifecycle import budget, cause, restart, stopping
+from muster.lifecycle import budget, cause, restart, stopping, success
 from muster.lifecycle.describe import describe
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.states import RunState
@@ -22,6 +22,9 @@ from muster.lifecycle.turn import Turn
 def apply(turn: Turn) -> None:
     """Do something about every failure that nothing was done about yet."""
     turn.fresh.sort(key=cause.order)
+    # once the run has what it was for, nothing is done again because of what comes after
+    while turn.fresh and turn.policy.success.wait and success.reached(turn):
+        _tolerate(turn, turn.fresh[0])
     while turn.fresh and not turn.stopping:
         rule, failure = choose(turn.policy, turn.fresh)
         if rule is not None and rule.before_retries:

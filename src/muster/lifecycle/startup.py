@@ -54,6 +54,14 @@ def _watch(turn: Turn, starting: list[int]) -> None:
             turn.wake(min(at for at in since if at is not None) + group.timeout)
 
 
+def more_to_come(turn: Turn) -> bool:
+    """Whether nodes will start although no other one ends before."""
+    return any(
+        count.pending and blocked_by(turn.policy, turn.census, index) is None
+        for index, count in enumerate(turn.census.groups)
+    )
+
+
 def blocked_by(policy: Policy, counts: census.Census, index: int) -> int | None:
     """The group that another one waits for; None if it may start."""
     if policy.in_order:

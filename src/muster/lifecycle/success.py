@@ -7,7 +7,7 @@ they are ended when all the others are done.
 
 from __future__ import annotations
 
-from muster.lifecycle import census, stopping
+from muster.lifecycle import census, startup, stopping
 from muster.lifecycle.states import RunState
 from muster.lifecycle.turn import Turn
 
@@ -16,7 +16,7 @@ def apply(turn: Turn) -> None:
     """End the run as SUCCEEDED once it has what it was for, or as FAILED if it never will."""
     if turn.stopping:
         return
-    alive_or_to_come = turn.census.alive or any(g.pending for g in turn.census.groups)
+    alive_or_to_come = turn.census.alive or startup.more_to_come(turn)
     if not reached(turn):
         if not alive_or_to_come:  # as when each replica that would have been enough was dispensable
             stopping.begin(turn, RunState.FAILED, "no replica that would be enough has succeeded")

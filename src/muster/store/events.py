@@ -18,6 +18,12 @@ def count(db: Database, run_id: str, kind: str) -> int:
     return int(rows[0][0])
 
 
+def total(db: Database, run_id: str, kind: str) -> int:
+    """How many entries of a kind there are."""
+    sql = "SELECT count(*) FROM events WHERE run_id = ? AND kind = ?"
+    return int(db.read(sql, (run_id, kind))[0][0])
+
+
 def last_time(db: Database, run_id: str) -> float:
     """When the newest entry was made (epoch seconds); 0 where there is none."""
     rows = db.read("SELECT max(time) FROM events WHERE run_id = ?", (run_id,))
