@@ -83,7 +83,8 @@ def test_life_ends_with_the_outcome(client: Client) -> None:
     service = client.service
     life = end_of_life(service.home, run_id)
     assert life is not None
-    assert select.select([life], [], [], 0.05)[0] == []
+    while client.run(run_id).nodes[0].state != "READY":  # its folder is made anew at its start
+        assert select.select([life], [], [], 0)[0] == []
     (service.home.run_dir(run_id).work(0) / "go").touch()
     assert select.select([life], [], [], 60)[0] == [life]
     assert runs.get(service.db, run_id).state == "SUCCEEDED", "recorded first, told then"
@@ -185,6 +186,8 @@ def test_the_supervisor_keeps_nothing_of_its_submitter(client: Client) -> None:
     assert select.select([reading], [], [], 30)[0] == [reading]
     assert os.read(reading, 1) == b"", "the last writer has gone"
     os.close(reading)
+    while client.run(run_id).nodes[0].state != "READY":  # until then it opens and closes more
+        pass
     pid = lease.holder(client.service.home.run_dir(run_id).lease)
     for name in os.listdir(f"/proc/{pid}/fd"):
         target = os.readlink(f"/proc/{pid}/fd/{name}")

@@ -48,7 +48,8 @@ def test_ends_are_told_with_their_codes() -> None:
         NodeEnded(2, 139, signal=11, reason=Reason.OUT_OF_MEMORY, raised_at=5.0),
     )
     end = {"state": "FAILED", "why": "first", "exit_code": 1, "signal": 0}
-    assert life.entries[:3] == (
+    assert [entry.kind for entry in life.entries[:2]] == ["failure"] * 2, "the reason first"
+    assert life.entries[2:5] == (
         Entry(
             "nodes",
             {"ranks": "0", "state": "SUCCEEDED", "exit_code": 0, "signal": 0}
@@ -167,3 +168,8 @@ def test_too_many_failures_of_each_incident_are_too_many_of_it_alone() -> None:
     assert told(range(200, 240), 150) == [*range(200, 231), 150]
     assert told(range(240, 250), 120)[-1] == 120
     assert told(range(250, 260), 130)[-1] == 120
+
+
+def test_a_failure_says_which_life_failed() -> None:
+    life = running(policy((1, 1, None), max_restarts=3)).end(0, 1).up(0).end(0, 1)
+    assert [data.get("restart") for data in life.notes("failure")] == [None, 1]

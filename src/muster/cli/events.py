@@ -70,7 +70,8 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "failure":
             last = str(data.get("message", "")).strip().rpartition("\n")[2]
             code = f" with exit code {first['exit_code']}" if "exit_code" in first else ""
-            where = f"node-{first['rank']} (group {first['group']})"
+            life = f", restart {first['restart']}" if "restart" in first else ""
+            where = f"node-{first['rank']} (group {first['group']}{life})"
             return f"{where} failed{code}, reason {first['reason']}" + (f": {last}" if last else "")
         case "restart":
             wait = f" in {first['wait']} s" if data.get("wait") else ""

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target")
 @click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
-@click.option("--mtbf", required=True, metavar="TIME", help="Between failures of one node: 2000h.")
+@click.option(
+    "--mtbf",
+    required=True,
+    metavar="TIME",
+    help="Between failures of one node: 2000h. A bare number is seconds.",
+)
 @click.option(
     "--hours",
     type=click.FloatRange(min=0, min_open=True, max=1e6),

@@ -114,7 +114,7 @@ class Turn:
 
     def finish(self) -> tuple[RunStatus, tuple[Effect, ...], tuple[Entry, ...]]:
         """(status', effects, entries); the very status that was given if nothing has changed."""
-        entries = (*self._node_entries(), *self.entries)
+        entries = self._in_order()
         if not self._changed and self.run is self.before and self.alarm == self.before.alarm:
             return self.before, tuple(self.effects), entries
         status = replace(
@@ -127,6 +127,12 @@ class Turn:
 
     def _at_rest(self) -> bool:
         return self.run.state.terminal or self.run.state is RunState.SUSPENDED
+
+    def _in_order(self) -> tuple[Entry, ...]:
+        """What failed, what became of nodes, and what became of the run because of that."""
+        failures = [entry for entry in self.entries if entry.kind == "failure"]
+        others = [entry for entry in self.entries if entry.kind != "failure"]
+        return (*failures, *self._node_entries(), *others)
 
     def _node_entries(self) -> list[Entry]:
         """One for each kind of change of nodes' states; failures one by one."""
@@ -167,6 +173,8 @@ def _told(failure: Failure) -> dict[str, Any]:
         "signal": failure.signal,
         "message": failure.message,
     }
+    if failure.incarnation:
+        data["restart"] = failure.incarnation
     if failure.raised_at is not None:
         data["raised_at"] = failure.raised_at
     return data
