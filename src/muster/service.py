@@ -286,7 +286,7 @@ class Service:
                 name = runs.get(self.db, run_id).name
                 raise TimeoutError(f"run {name} has not ended within {timeout:g} s") from None
             record = runs.get(self.db, run_id)
-            if RunState(record.state).terminal or record.state == RunState.SUSPENDED:
+            if RunState(record.state).at_rest:
                 return record
             pid = lease.holder(self.home.run_dir(run_id).lease)
             if not recover(self.db, self.home, self._hand_over) and pid is not None:

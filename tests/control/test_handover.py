@@ -193,3 +193,22 @@ def test_the_supervisor_keeps_nothing_of_its_submitter(client: Client) -> None:
         target = os.readlink(f"/proc/{pid}/fd/{name}")
         known = ("/dev/null", str(client.service.home.root), "anon_inode", "socket", "/proc")
         assert target.startswith(known), target
+
+
+def test_a_run_of_another_version_is_in_nobody_s_way(client: Client) -> None:
+    run_id = start(client, "sleep", "1000")
+    service = client.service
+    while client.run(run_id).nodes[0].state != "READY":
+        pass
+    runs.save(service.db, run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    assert recover(service.db, service.home, service._hand_over) == []
+    assert runs.get(service.db, run_id).state == "IN_PROGRESS", "who drives it knows what it is"
+    pid = lease.holder(service.home.run_dir(run_id).lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.001)
+    assert recover(service.db, service.home, service._hand_over) == []
+    found = runs.get(service.db, run_id)
+    assert found.state == "FAILED"
+    assert found.details.startswith("this version of Muster cannot read what the run was to do: ")

@@ -58,5 +58,4 @@ def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:
 
 
 def _over(service: Service, run_id: str) -> bool:
-    state = RunState(service.run(run_id).state)
-    return state.terminal or state is RunState.SUSPENDED
+    return RunState(service.run(run_id).state).at_rest

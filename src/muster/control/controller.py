@@ -81,7 +81,7 @@ class Controller:
         self._unrecorded += events
         decision = decide(self._policy, self._status, self._unrecorded, now)
         after = decision.status
-        if after.state.terminal or after.state is RunState.SUSPENDED:
+        if after.state.at_rest:
             self._session.close()  # "ended" is recorded only when it is so
         if decision.entries or after is not self._status:
             try:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import ValidationError
 
@@ -16,6 +17,10 @@ from muster.lifecycle.states import RunState
 from muster.storage.home import Home, RunDir
 from muster.store import events, runs
 from muster.store.database import Database
+from muster.store.records import RunRecord
+
+if TYPE_CHECKING:
+    from muster.plan.model import RunPlan
 
 _DYING = 5.0  # seconds; by then the number is somebody else's
 #: A run that lost so many supervisors in a row, with nothing of it started, is given up.
@@ -36,26 +41,7 @@ def recover(db: Database, home: Home, launch: Launch) -> list[str]:
         # a supervisor may have died when its run was suspended, before it heard of a cancel
         if run.state != RunState.SUSPENDED or runs.requests(db, run.id)[0]
     ]
-    return [
-        run_id for run_id in going if _readable(db, run_id) and _take_up(db, home, run_id, launch)
-    ]
-
-
-def _readable(db: Database, run_id: str) -> bool:
-    """Whether this version of Muster knows what the run was to do. One that it does not must not
-    be in the way of all the others."""
-    from muster.plan.model import RunPlan
-
-    try:
-        RunPlan.from_json(runs.get(db, run_id).plan)
-    except ValidationError as error:
-        text = f"this version of Muster cannot read what the run was to do: {error}"
-        end = {"state": RunState.FAILED, "details": text, "finished_at": time.time()}
-        runs.save(
-            db, run_id, end, (), [("run", {"state": RunState.FAILED, "details": text})], time.time()
-        )
-        return False
-    return True
+    return [run_id for run_id in going if _take_up(db, home, run_id, launch)]
 
 
 def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
@@ -79,8 +65,7 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
         why = WHY if pid is not None else NEVER
         if not lose(db, folder, run_id, why):
             return False
-        state = RunState(runs.get(db, run_id).state)
-        if not state.terminal and state is not RunState.SUSPENDED and life >= 0:
+        if not RunState(runs.get(db, run_id).state).at_rest and life >= 0:
             launch(run_id, (held, life), _environ(folder.environ))
         return True
     finally:
@@ -89,24 +74,35 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
             os.close(life)
 
 
+def _plan_of(db: Database, run: RunRecord) -> RunPlan | None:
+    """What the run was to do. None, and its end is recorded, if this version of Muster does not
+    know: such a run must not be in the way of all the others."""
+    from muster.plan.model import RunPlan
+
+    try:
+        return RunPlan.from_json(run.plan)
+    except ValidationError as error:
+        text = f"this version of Muster cannot read what the run was to do: {error}"
+        end, now = {"state": RunState.FAILED, "details": text}, time.time()
+        runs.save(db, run.id, {**end, "finished_at": now}, (), [("run", end)], now)
+        return None
+
+
 def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     """Record that a run's nodes went with its supervisor, and what follows from that by its
     policy; False if it has ended already. A cancel that nobody heard is honoured."""
     record = runs.get(db, run_id)
-    if RunState(record.state).terminal:
+    if RunState(record.state).terminal or (plan := _plan_of(db, record)) is None:
         return False
     # imported here: every command looks for such runs, hardly any finds one
-    from muster.control.clock import SteadyClock
     from muster.control.ledger import StoreLedger
+    from muster.control.step import step
     from muster.engines.local import cgroups
     from muster.engines.local.begun import begun
-    from muster.lifecycle.decide import decide
     from muster.lifecycle.events import Event, RunBroken, SupervisorLost
     from muster.lifecycle.status import NodeRef
-    from muster.plan.model import RunPlan
 
     cgroups.sweep(run_id)
-    plan = RunPlan.from_json(record.plan)
     ledger = StoreLedger(db, plan, folder.pulse)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
@@ -116,30 +112,23 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
         told.append(RunBroken(why))
     else:
         told.append(SupervisorLost(why, had_begun))
-    now = SteadyClock(events.last_time(db, run_id)).now()
-    decision = decide(plan.policy, before, told, now)
-    ledger.record(before, decision.status, decision.entries, now)
+    step(db, plan, ledger, before, told)
     return True
 
 
 def record_broken(db: Database, run_id: str, why: str) -> None:
     """Record the end of a run that cannot go on, whatever its policy says."""
     record = runs.get(db, run_id)
-    if RunState(record.state).terminal:
+    if RunState(record.state).terminal or (plan := _plan_of(db, record)) is None:
         return
-    from muster.control.clock import SteadyClock
     from muster.control.ledger import StoreLedger
+    from muster.control.step import step
     from muster.engines.local import cgroups
-    from muster.lifecycle.decide import decide
     from muster.lifecycle.events import RunBroken
-    from muster.plan.model import RunPlan
 
     cgroups.sweep(run_id)
-    plan = RunPlan.from_json(record.plan)
     ledger = StoreLedger(db, plan)
-    before, now = ledger.load(), SteadyClock(events.last_time(db, run_id)).now()
-    decision = decide(plan.policy, before, [*ledger.requests(), RunBroken(why)], now)
-    ledger.record(before, decision.status, decision.entries, now)
+    step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 
 def keep_environ(path: Path, environ: Mapping[str, str]) -> None:

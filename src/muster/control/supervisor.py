@@ -70,7 +70,7 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
     state = RunState(runs.get(database, assignment.run_id).state)
     if state.terminal:
         forget_environ(folder.environ)
-    if state.terminal or state is RunState.SUSPENDED:
+    if state.at_rest:
         os.close(assignment.life)  # else it ends with us: nobody is told of an outcome there is not
 
 

@@ -23,6 +23,11 @@ class RunState(StrEnum):
         """Nothing leaves a terminal state (DELETED aside)."""
         return self in TERMINAL
 
+    @property
+    def at_rest(self) -> bool:
+        """Nothing of the run is left running, and nobody drives it."""
+        return self in TERMINAL or self is RunState.SUSPENDED
+
 
 TERMINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, RunState.DELETED})
 

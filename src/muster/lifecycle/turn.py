@@ -121,12 +121,9 @@ class Turn:
             self.run,
             nodes=tuple(self.nodes) if self._changed else self.before.nodes,
             census=self.census,
-            alarm=None if self._at_rest() else self.alarm,
+            alarm=None if self.run.state.at_rest else self.alarm,
         )
         return status, tuple(self.effects), entries
-
-    def _at_rest(self) -> bool:
-        return self.run.state.terminal or self.run.state is RunState.SUSPENDED
 
     def _in_order(self) -> tuple[Entry, ...]:
         """What failed, what became of nodes, and what became of the run because of that."""
