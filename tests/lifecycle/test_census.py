@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.lifecycle import census
-from muster.lifecycle.census import Census, GroupCensus, by_state, expand, ranges
+from muster.lifecycle.census import Census, GroupCensus, expand, ranges
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeStatus, Reason
 from support.life import begun, policy
@@ -145,8 +145,3 @@ def test_ranges(ranks: list[int], text: str) -> None:
 @given(st.sets(st.integers(0, 40)))
 def test_ranges_and_back(ranks: set[int]) -> None:
     assert expand(ranges(ranks)) == sorted(ranks)
-
-
-def test_by_state() -> None:
-    assert by_state(NODES) == {N.READY: 2, N.SUCCEEDED: 1, N.FAILED: 1, N.PENDING: 1}
-    assert by_state(()) == {}

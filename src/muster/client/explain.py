@@ -10,6 +10,7 @@ from muster.client.times import time_text
 from muster.control.persist import status_of
 from muster.lifecycle import cause, startup
 from muster.lifecycle.census import ranges
+from muster.lifecycle.describe import headline
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, RunStatus
 from muster.plan.model import GroupPlan, RunPlan
@@ -66,8 +67,7 @@ def _when(status: RunStatus) -> str:
 def _consequences(status: RunStatus) -> str:
     """Who failed of it, as far as it is known."""
     first = status.cause
-    others = cause.consequences(status.failures, first) if first is not None else ()
-    others = tuple(failure for failure in others if failure != first)
+    others = cause.consequences(status.failures, first)
     if first is None or not others:
         return ""
     names = ", ".join(f"node-{failure.rank}" for failure in others)
@@ -89,11 +89,8 @@ def _restarts(status: RunStatus, number: int) -> Iterator[str]:
 
 
 def _head(failure: Failure) -> str:
-    from muster.lifecycle.describe import describe
-
-    head, _, message = describe(failure).partition(":\n")
-    last = message.strip().rpartition("\n")[2]
-    return f"{head}: {last}" if last else head
+    last = failure.message.strip().rpartition("\n")[2]
+    return f"{headline(failure)}: {last}" if last else headline(failure)
 
 
 def _mounts(plan: RunPlan) -> list[str]:

@@ -96,14 +96,16 @@ class JobRun:
     def cause(self) -> dict[str, Any] | None:
         """What the last failure of the run came from: rank, group, reason, exit_code, signal,
         message, at; None if nothing has failed."""
-        first = self._lifecycle().failure
+        first = self._lifecycle().cause
         return None if first is None else failure_dict(first)
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
         """The failures that followed from it, as far as they were told."""
+        from muster.lifecycle import cause
+
         kept = self._lifecycle()
-        return [failure_dict(f) for f in kept.failures if f != kept.failure]
+        return [failure_dict(f) for f in cause.consequences(kept.failures, kept.cause)]
 
     def _lifecycle(self) -> Lifecycle:
         from muster.control.persist import lifecycle_of

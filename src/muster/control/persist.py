@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from muster.lifecycle.policy import Policy
 
 
-class Lifecycle(Struct, frozen=True, omit_defaults=True):
+class Lifecycle(Struct, frozen=True, omit_defaults=True, rename={"cause": "failure"}):
     """What has no column of its own of a `RunStatus`: the run's `lifecycle`, as JSON."""
 
     restarts: int = 0
@@ -31,7 +31,7 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True):
     streak: int = 0
     restarted_at: float | None = None
     failures: tuple[Failure, ...] = ()
-    failure: Failure | None = None
+    cause: Failure | None = None
     stopping: Stopping | None = None
 
 
@@ -49,22 +49,13 @@ class Intent(Struct, frozen=True, omit_defaults=True):
 
 _INTENT = msgspec.json.Decoder(Intent)
 _NO_INTENT = Intent()
+_lifecycle_fields = attrgetter(*Lifecycle.__struct_fields__)
+_intent_fields = attrgetter(*Intent.__struct_fields__)
 
 
 def run_changes(status: RunStatus) -> dict[str, Any]:
     """Columns of the run."""
-    kept = Lifecycle(
-        restarts=status.restarts,
-        attempt_at=status.attempt_at,
-        going_since=status.going_since,
-        ran=status.ran,
-        spent=status.spent,
-        streak=status.streak,
-        restarted_at=status.restarted_at,
-        failures=status.failures,
-        failure=status.cause,
-        stopping=status.stopping,
-    )
+    kept = Lifecycle(*_lifecycle_fields(status))
     return {
         "state": status.state,
         "details": status.details,
@@ -84,15 +75,7 @@ def lifecycle_of(run: RunRecord) -> Lifecycle:
 
 def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
     """The row of one node."""
-    intent = Intent(
-        node.since,
-        node.term_at,
-        node.kill_at,
-        node.killed,
-        node.fault,
-        node.again,
-        node.not_before,
-    )
+    intent = Intent(*_intent_fields(node))
     return NodeRecord(
         rank=plan.rank,
         group=plan.group,
@@ -125,34 +108,23 @@ def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> Ru
     """The status a run was left in. nodes: in rank order."""
     from muster.lifecycle import census
 
-    kept = lifecycle_of(run)
     statuses = tuple(node_status(node) for node in nodes)
     return RunStatus(
         nodes=statuses,
         state=RunState(run.state),
         details=run.details,
         attempt=run.attempt,
-        restarts=kept.restarts,
         exit_code=run.exit_code,
         started_at=run.started_at,
         finished_at=run.finished_at,
-        attempt_at=kept.attempt_at,
-        going_since=kept.going_since,
-        ran=kept.ran,
-        spent=kept.spent,
-        streak=kept.streak,
-        restarted_at=kept.restarted_at,
-        failures=kept.failures,
-        cause=kept.failure,
-        stopping=kept.stopping,
         alarm=0.0,  # whatever is due will be found by looking
         census=census.take(policy, statuses),
+        **asdict(lifecycle_of(run)),
     )
 
 
 def node_status(node: NodeRecord) -> NodeStatus:
     """The status of a node as its row tells it."""
-    intent = _INTENT.decode(node.intent) if node.intent else _NO_INTENT
     status = NodeStatus(
         state=NodeState(node.state),
         incarnation=node.incarnation,
@@ -161,4 +133,4 @@ def node_status(node: NodeRecord) -> NodeStatus:
         started_at=node.started_at,
         finished_at=node.finished_at,
     )
-    return replace(status, **asdict(intent)) if node.intent else status
+    return replace(status, **asdict(_INTENT.decode(node.intent))) if node.intent else status

@@ -38,9 +38,9 @@ def first(failures: Sequence[Failure]) -> Failure:
     return min(failures, key=order)
 
 
-def consequences(failures: Sequence[Failure], cause: Failure) -> tuple[Failure, ...]:
+def consequences(failures: Sequence[Failure], cause: Failure | None) -> tuple[Failure, ...]:
     """All but the cause."""
-    return tuple(failure for failure in failures if failure is not cause)
+    return tuple(failure for failure in failures if failure != cause)
 
 
 def order(failure: Failure) -> tuple[bool, float]:

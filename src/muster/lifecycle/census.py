@@ -6,7 +6,7 @@ changed, not what there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -152,11 +152,3 @@ def expand(text: str) -> list[int]:
         first, _, last = part.partition("-")
         ranks += range(int(first), int(last or first) + 1)
     return ranks
-
-
-def by_state(nodes: Sequence[NodeStatus]) -> Mapping[NodeState, int]:
-    """How many nodes are in each state."""
-    counts: dict[NodeState, int] = {}
-    for node in nodes:
-        counts[node.state] = counts.get(node.state, 0) + 1
-    return counts

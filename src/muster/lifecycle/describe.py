@@ -6,7 +6,13 @@ from muster.lifecycle.status import Failure, Reason
 
 
 def describe(failure: Failure) -> str:
-    """One sentence with `exit code N` (OCI clients read the number out of it), then the cause."""
+    """The headline, then what its program or the engine said."""
+    head = headline(failure)
+    return f"{head}:\n{failure.message}" if failure.message else head
+
+
+def headline(failure: Failure) -> str:
+    """One sentence, with `exit code N` (OCI clients read the number out of it)."""
     where = f"node-{failure.rank} (group {failure.group}, rank {failure.rank})"
     match failure.reason:
         case Reason.NOT_STARTED:
@@ -27,4 +33,4 @@ def describe(failure: Failure) -> str:
             text = f"{where} failed with exit code {failure.exit_code}"
             if failure.signal:
                 text += f" (signal {failure.signal})"
-    return f"{text}:\n{failure.message}" if failure.message else text
+    return text

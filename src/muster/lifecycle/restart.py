@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from muster.lifecycle import backoff, budget, cause
-from muster.lifecycle.describe import describe
-from muster.lifecycle.effects import StopNodes
+from muster.lifecycle import backoff, budget, cause, stopping
+from muster.lifecycle.describe import headline
 from muster.lifecycle.policy import Action
 from muster.lifecycle.status import Failure, NodeStatus
 from muster.lifecycle.turn import Turn
@@ -40,7 +39,7 @@ def begin(turn: Turn, action: Action, failure: Failure, by: str) -> None:
     number = turn.run.restarts + 1
     turn.update(restarts=number, cause=cause.first(turn.run.failures))
     wait = backoff.take(turn)
-    why = describe(failure).partition(":\n")[0] + (f"; {by}" if by else "")
+    why = headline(failure) + (f"; {by}" if by else "")
     what = _what(turn, action, failure)
     turn.note("restart", restart=number, what=what, why=why, wait=round(wait, 3))
     if action is Action.RESTART_RUN:
@@ -50,21 +49,14 @@ def begin(turn: Turn, action: Action, failure: Failure, by: str) -> None:
 
 
 def _again(turn: Turn, ranks: range, number: int, not_before: float | None) -> None:
-    told: list[int] = []
-    kill_at = turn.now + turn.policy.grace_period
+    leaving: dict[int, NodeStatus] = {}
     for rank in ranks:
         node = turn.nodes[rank]
-        if not node.alive:
+        if node.alive:
+            leaving[rank] = replace(node, again=number, not_before=not_before)
+        else:
             turn.set(rank, NodeStatus(incarnation=number, not_before=not_before))
-            continue
-        node = replace(node, again=number, not_before=not_before)
-        if node.kill_at is None:
-            node = replace(node, kill_at=kill_at)
-            told.append(rank)
-        turn.set(rank, node)
-    if told:
-        turn.wake(kill_at)
-        turn.act(StopNodes(turn.refs(told)))
+    stopping.tell_to_end(turn, leaving)
 
 
 def _what(turn: Turn, action: Action, failure: Failure) -> str:

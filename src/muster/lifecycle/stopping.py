@@ -7,7 +7,7 @@ is being suspended can still be canceled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ from muster.lifecycle import cause, suspension
 from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import KillNodes, SignalNodes, StopNodes
 from muster.lifecycle.states import NodeState, RunState
-from muster.lifecycle.status import Failure, Reason, Stopping
+from muster.lifecycle.status import Failure, NodeStatus, Reason, Stopping
 from muster.lifecycle.turn import Turn
 
 
@@ -49,18 +49,27 @@ def begin(
 def stop_nodes(turn: Turn, ranks: Iterable[int], why: str = "") -> None:
     """Tell the living among `ranks` to end; those never started simply never are, which is told
     with `why`. None of them starts again."""
-    told: list[int] = []
-    kill_at = turn.now + turn.policy.grace_period
+    leaving: dict[int, NodeStatus] = {}
     for rank in ranks:
         node = turn.nodes[rank]
         if node.state is NodeState.PENDING:
             turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None), why)
         elif node.alive:
-            node = replace(node, again=None, not_before=None, term_at=None)
-            if node.kill_at is None:
-                node = replace(node, kill_at=kill_at)
-                told.append(rank)
+            leaving[rank] = replace(node, again=None, not_before=None, term_at=None)
+    tell_to_end(turn, leaving)
+
+
+def tell_to_end(turn: Turn, leaving: Mapping[int, NodeStatus]) -> None:
+    """Nodes that are alive are to end, and are from now on as they are given here. Each is told
+    once, and has the grace period from then on."""
+    told: list[int] = []
+    kill_at = turn.now + turn.policy.grace_period
+    for rank, node in leaving.items():
+        if node.kill_at is not None:
             turn.set(rank, node)
+        else:
+            turn.set(rank, replace(node, kill_at=kill_at))
+            told.append(rank)
     if told:
         turn.wake(kill_at)
         turn.act(StopNodes(turn.refs(told)))

@@ -17,12 +17,6 @@ class Notes:
         if group and group not in groups:
             groups.append(group)
 
-    def merge(self, other: Notes) -> None:
-        """All of the other's as well."""
-        for (what, why), groups in other._about.items():
-            for group in groups or [""]:
-                self.add(what, why, group)
-
     def lines(self, all_groups: Iterable[str] = ()) -> tuple[str, ...]:
         """Sentences. Groups are named where it is not about all of them."""
         everybody = set(all_groups)
