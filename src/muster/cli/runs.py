@@ -170,16 +170,21 @@ def _value(setting: Setting) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _found(names: tuple[str, ...]) -> list[JobRun]:
+    """The runs called so; all of them, or an error before anything is done to one."""
+    from muster.client.client import Client
+
+    client = Client()
+    return [client.run(name) for name in names]
+
+
 @runs.command()
 @run_argument(nargs=-1, required=True)
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
 @json_option()
 def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """End runs: SIGTERM, their grace period, SIGKILL. Final."""
-    from muster.client.client import Client
-
-    client = Client()
-    found = [client.run(name) for name in run_name]
+    found = _found(run_name)
     ended = {run.id for run in found if run.done}
     for run in found:
         run.cancel()
@@ -226,10 +231,7 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
 @json_option()
 def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Pause runs: nodes save what they have (`checkpoint`), then end; resume goes on."""
-    from muster.client.client import Client
-
-    client = Client()
-    found = [client.run(name) for name in run_name]
+    found = _found(run_name)
     for run in found:
         run.suspend()
     for run in found:
@@ -248,15 +250,12 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 @json_option()
 def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> None:
     """Have suspended runs go on, with other resources, mounts, args or env if you like."""
-    from muster.client.client import Client
     from muster.spec.overrides import overrides_from_flags
 
-    client = Client()
     changes = overrides_from_flags(sets=sets) if sets else None
-    found = [client.run(name) for name in run_name]
+    found = _found(run_name)
     for run in found:
-        client.service.resume(run.id, changes)
-        run.refresh()
+        run.resume_with(changes)
     if as_json:
         print_json([run.to_dict() for run in found])
         return
@@ -268,9 +267,6 @@ def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> N
 @run_argument(nargs=-1, required=True)
 def delete(run_name: tuple[str, ...]) -> None:
     """Forget runs that have ended, with their output."""
-    from muster.client.client import Client
-
-    client = Client()
-    for run in [client.run(name) for name in run_name]:
+    for run in _found(run_name):
         run.delete()
         click.echo(f"{run.name} is deleted")

@@ -21,6 +21,7 @@ from muster.store.records import EventRecord, RunRecord
 if TYPE_CHECKING:
     from muster.control.persist import Lifecycle
     from muster.lifecycle.status import Failure
+    from muster.spec.models import RunOverrides
 
 _STREAMS = ("stdout", "stderr")
 
@@ -147,8 +148,11 @@ class JobRun:
         """
         from muster.spec.overrides import overrides_from_mapping
 
-        changes = overrides_from_mapping(overrides) if overrides else None
-        self._record = self._service.resume(self.id, changes)
+        return self.resume_with(overrides_from_mapping(overrides) if overrides else None)
+
+    def resume_with(self, overrides: RunOverrides | None) -> JobRun:
+        """As `resume`, with overrides that were read already."""
+        self._record = self._service.resume(self.id, overrides)
         return self
 
     def delete(self) -> None:

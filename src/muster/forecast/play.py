@@ -3,11 +3,11 @@ nodes that fail at random."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from itertools import count
+from math import inf
 from random import Random
 
+from muster.engines.simulated.agenda import Agenda
 from muster.forecast.accounts import Accounts
 from muster.forecast.world import Outcome, World
 from muster.lifecycle.decide import decide, wake_at
@@ -30,9 +30,8 @@ class _Play:
         self._random = Random(seed)
         self._status = new_status(policy.size)
         self._accounts = Accounts(policy, world)
-        self._now = 0.0
-        self._agenda: list[tuple[float, int, Sequence[Event]]] = []
-        self._numbers = count()  # what is due at the same time happens in the order it was planned
+        self._agenda = Agenda()
+        self._heard: list[Event] = []
         self._done: dict[int, tuple[float, int]] = {}  # replica -> when it is done, in which life
         self._silent: set[int] = set()  # failed, and nobody knows
         self._gone: set[int] = set()  # ranks that need another node
@@ -46,7 +45,7 @@ class _Play:
             due = min(self._next(), next_failure)
             if due > self._world.horizon:
                 break
-            self._now = due
+            self._agenda.advance(due)
             if due == next_failure:
                 self._fail_one()
                 next_failure = self._now + self._draw()
@@ -70,17 +69,16 @@ class _Play:
         return self._random.expovariate(self._policy.size / self._world.mtbf)
 
     def _next(self) -> float:
+        if self._heard:  # in the very moment in which a node failed
+            return self._now
         wake = wake_at(self._status)
-        times = [float("inf") if wake is None else wake]
-        if self._agenda:
-            times.append(self._agenda[0][0])
+        planned = self._agenda.next()
+        times = [at for at in (wake, planned) if at is not None]
         times += [at for at, _ in self._done.values()]
-        return max(min(times), self._now)
+        return max(min(times, default=inf), self._now)
 
     def _due(self) -> list[Event]:
-        events: list[Event] = []
-        while self._agenda and self._agenda[0][0] <= self._now:
-            events += heapq.heappop(self._agenda)[2]
+        events, self._heard = self._heard, []
         for unit, (at, life) in list(self._done.items()):
             if at <= self._now:
                 del self._done[unit]
@@ -152,7 +150,14 @@ class _Play:
             self._plan(delay + self._world.load, [NodeReady(*ref) for ref in refs])
 
     def _plan(self, delay: float, events: Sequence[Event]) -> None:
-        heapq.heappush(self._agenda, (self._now + delay, next(self._numbers), events))
+        self._agenda.after(delay, self._heard_of, events)
+
+    def _heard_of(self, events: Sequence[Event]) -> None:
+        self._heard += events
+
+    @property
+    def _now(self) -> float:
+        return self._agenda.now
 
 
 def _stopped(ref: NodeRef) -> NodeEnded:

@@ -173,13 +173,7 @@ class Life:
         return self._channel.closed
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in processes.ended_children():
             if self._probe is not None and self._probe.reaped(pid, status, time.monotonic()):
                 continue
             local_rank = self._running.pop(pid, None)

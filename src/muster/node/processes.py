@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Container, List, Mapping, Sequence, Tuple
+from typing import Container, Iterator, List, Mapping, Sequence, Tuple
 
 #: What a shell answers for a command that is not there, or is no program.
 NOT_FOUND = 127
@@ -90,7 +90,7 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
     if contained:
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
-        while _reap(block=True) is not None:
+        while _wait_for_one():
             pass
         return
     if not sys.platform.startswith("linux"):
@@ -102,7 +102,7 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         # a child may fork between the look and the kill: its orphan comes to us, so look again
-        if _reap(block=True) is None:
+        if not _wait_for_one():
             return
 
 
@@ -119,11 +119,25 @@ def end_children(but: Container[int]) -> None:
             os.waitpid(pid, 0)
 
 
-def _reap(block: bool) -> int | None:
+def ended_children() -> Iterator[Tuple[int, int]]:
+    """(pid, wait status) of each child that has ended by now; they are gone then."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
+
+
+def _wait_for_one() -> bool:
+    """Wait until any child has ended. False if there is none."""
     try:
-        return os.waitpid(-1, 0 if block else os.WNOHANG)[0]
+        os.waitpid(-1, 0)
     except ChildProcessError:
-        return None
+        return False
+    return True
 
 
 def children() -> List[int]:

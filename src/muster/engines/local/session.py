@@ -27,6 +27,7 @@ from muster.lifecycle.status import NodeRef
 from muster.node.processes import (
     become_subreaper,
     end_children,
+    ended_children,
     kill_everything,
     wake_on_signals,
 )
@@ -206,13 +207,7 @@ class LocalSession:
     # --- ends
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended_children():
             if pid in self._crew.agents:
                 self._gone(self._crew.agents[pid])
             elif (released := self._synced.reaped(pid, status)) is not None:
