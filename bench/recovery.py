@@ -18,6 +18,7 @@ from muster.control.ledger import StoreLedger
 from muster.control.persist import node_record
 from muster.lifecycle.events import CancelRequested, NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef, NodeStatus
+from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.models import JobSpec, NodeGroup, RunOverrides
@@ -93,7 +94,7 @@ def make_plan(size: int, strategy: str) -> RunPlan:
     group = NodeGroup(name="workers", nodes=4, replicas=size // 4, command=("train",))
     spec = resolve(JobSpec(node_groups=(group,), failure=failure), RunOverrides()).spec
     return build_plan(
-        spec,
+        arrange(spec),
         Identity("run", "bench-1", "job", "bench"),
         artifact=None,
         addresses=lambda _, count: ["10.0.0.1"] * count,

@@ -18,6 +18,7 @@ from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
 if TYPE_CHECKING:
+    from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup, RunOverrides
 
@@ -44,14 +45,16 @@ def draft_run(
 ) -> Draft:
     """Resolve, check and plan. notes: what there is to say already. Raises InvalidInput with every
     problem found."""
+    from muster.plan.arrange import arrange
     from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
 
     resolved = resolve(spec_from_json(job.spec), overrides)
+    arranged = arrange(resolved.spec)
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
-    plan = _plan(home, resolved.spec, identity, job.artifact_sha256, job.artifact_name)
+    plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name)
     plan = replace(plan, notes=(*notes, *plan.notes))
-    return Draft(job, new_job, resolved.spec, overrides, resolved.origins, plan, plan.notes)
+    return Draft(job, new_job, arranged.spec, overrides, resolved.origins, plan, plan.notes)
 
 
 class Redraft(Struct, frozen=True):
@@ -67,40 +70,43 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
     """A suspended run with other resources, mounts, arguments or environment. What has succeeded
     of it stays, so which nodes there are cannot change. Raises InvalidInput.
     """
+    from muster.plan.arrange import arrange
     from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
 
     before = RunPlan.from_json(run.plan)
     resolved = resolve(spec_from_json(run.spec), overrides)
     changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
-    sizes = [(group.name, group.replicas, group.nodes) for group in resolved.spec.node_groups]
+    arranged = arrange(resolved.spec)
+    sizes = [(group.name, group.replicas, group.nodes) for group in arranged.spec.node_groups]
     if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
         text = "the nodes of a run cannot change while it is suspended"
         raise InvalidInput(Problem("nodes", text, "start another run"))
     artifact = before.artifact
     plan = _plan(
         home,
-        resolved.spec,
+        arranged,
         Identity(run.id, run.name, run.job_id, run.job_name),
         artifact.sha256 if artifact else None,
         artifact.file_name if artifact else None,
     )
     origins = {**run.origins, **dict.fromkeys(changed, "override")}
-    return Redraft(resolved.spec, origins, plan, changed)
+    return Redraft(arranged.spec, origins, plan, changed)
 
 
 def _plan(
-    home: Home, spec: JobSpec, identity: Identity, code: str | None, code_name: str | None
+    home: Home, arranged: Arranged, identity: Identity, code: str | None, code_name: str | None
 ) -> RunPlan:
     """Plan and check. Raises InvalidInput with every problem found."""
     from muster.plan.build import build_plan
     from muster.storage.mounts import check_sources, classify_source
 
+    spec = arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
     problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
     engine = LocalEngine()
     plan = build_plan(
-        spec,
+        arranged,
         identity,
         artifact=_artifact_plan(home, spec, code, code_name),
         addresses=addresses.allot,

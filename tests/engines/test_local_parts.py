@@ -14,7 +14,8 @@ import pytest
 from muster.engines.local import addresses, cgroups, gpus, ports
 from muster.engines.local.machine import Machine, check_fit, shape_notes
 from muster.errors import EngineError, InvalidInput
-from muster.plan.model import PortPlan, ResourcePlan, RunPlan
+from muster.frameworks.base import Port
+from muster.plan.model import ResourcePlan, RunPlan
 from support.sessions import make_plan
 
 GIB = 1 << 30
@@ -44,7 +45,7 @@ def test_isolated_addresses() -> None:
 def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
     import socket
 
-    held = ports.Ports([PortPlan("master", 29500)], isolated=False)
+    held = ports.Ports([Port("master", 29500)], 1, isolated=False)
     number = held.numbers["master"]
     assert ports.hold(number) is None, "another run looks elsewhere"
     with socket.create_server(("", number)):
@@ -56,8 +57,8 @@ def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
 
 
 def test_ports_the_owner_or_the_network_fixes() -> None:
-    assert ports.Ports([PortPlan("a", 7, fixed=True)], isolated=False).numbers == {"a": 7}
-    assert ports.Ports([PortPlan("a", 29500)], isolated=True).numbers == {"a": 29500}
+    assert ports.Ports([Port("a", 7, fixed=True)], 1, isolated=False).numbers == {"a": 7}
+    assert ports.Ports([Port("a", 29500)], 1, isolated=True).numbers == {"a": 29500}
 
 
 # --- what fits

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
 from muster.spec.overrides import overrides_from_mapping
@@ -25,7 +26,7 @@ def plan_of() -> PlanOf:
     ) -> RunPlan:
         spec = resolve(spec_from_mapping(data), overrides_from_mapping({})).spec
         return build_plan(
-            spec,
+            arrange(spec),
             Identity("r1", "demo-1", "j1", "demo"),
             artifact=artifact,
             addresses=lambda network, nodes: [f"{network}-{i}" for i in range(nodes)],

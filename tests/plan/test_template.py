@@ -52,7 +52,7 @@ def test_fill(template: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["${node.color}", "${port.other}", "${roster.9.address}", "${x}", "${fqdn}"]
+    "template", ["${node.color}", "${port.other}", "${roster.9.address}", "${x}", "${run.color}"]
 )
 def test_unknown_placeholder_is_an_error(template: str) -> None:
     facts = Facts(plan(), plan().nodes[0], local_rank=0, attempt=0, ports={})

@@ -66,6 +66,11 @@ class Node:
             "grace_period": 0.2,
             "hang_timeout": None,
             "probe": None,
+            "program": True,
+            "launcher": [],
+            "services": [],
+            "gather": None,
+            "ready_timeout": 600,
             "contained": False,
             **changes,
         }

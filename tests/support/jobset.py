@@ -13,6 +13,7 @@ from typing import Any
 
 from muster.lifecycle.events import RunBegan
 from muster.lifecycle.states import NodeState
+from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.formats.documents import documents
@@ -68,7 +69,7 @@ def read(manifest: dict[str, Any]) -> Manifest:
 def plan_of(manifest: dict[str, Any]) -> RunPlan:
     spec = resolve(read(manifest).spec, RunOverrides()).spec
     return build_plan(
-        spec,
+        arrange(spec),
         Identity("r1", "demo-1", "j1", "demo"),
         artifact=None,
         addresses=lambda _, nodes: [f"127.1.0.{i + 1}" for i in range(nodes)],

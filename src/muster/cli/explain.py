@@ -11,7 +11,8 @@ from muster.cli.output import print_json, print_table
 from muster.cli.policy import sentences
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
-from muster.plan.model import GroupPlan, PortPlan, RunPlan
+from muster.frameworks.base import Port
+from muster.plan.model import GroupPlan, RunPlan
 from muster.plan.template import Facts
 from muster.spec.secrets import hidden, hide
 
@@ -78,7 +79,7 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
         click.echo(f"    {name}={first.fill(template)}")
 
 
-def _port(plan: RunPlan, port: PortPlan) -> int | str:
+def _port(plan: RunPlan, port: Port) -> int | str:
     own = port.fixed or plan.network == "isolated"
     return port.number if own else "(a free port)"
 

@@ -51,6 +51,7 @@ class Printer:
             name = f"{stream.group}/{stream.rank}"
             if self._processes > 1:
                 name += f".{stream.local_rank}"
+            name += f" {stream.service}" * bool(stream.service)
             text = f"{name:<{self._width}} | "
             if self._color:
                 text = click.style(text, fg=self._colors.get(stream.group))

@@ -29,6 +29,13 @@ def _attempt(
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    metavar="NAME",
+    help="What a service of the framework wrote (scheduler, head, ...; all), not the program.",
+)
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON record a line.")
 def logs(
@@ -38,6 +45,7 @@ def logs(
     ranks: tuple[int, ...],
     groups: tuple[str, ...],
     stream: str | None,
+    services: tuple[str, ...],
     tail: int | None,
     as_json: bool,
 ) -> None:
@@ -52,7 +60,11 @@ def logs(
 
     run = Client().run(run_name)
     selection = run.selection(
-        ranks=ranks or None, groups=groups or None, streams=[stream] if stream else None, tail=tail
+        ranks=ranks or None,
+        groups=groups or None,
+        streams=[stream] if stream else None,
+        tail=tail,
+        services=services or None,
     )
     chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if not as_json:

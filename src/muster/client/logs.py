@@ -21,7 +21,8 @@ from muster.store.records import RunRecord
 
 
 class Selection(Struct, frozen=True):
-    """Which output is wanted; None = all. tail: only the last lines of it.
+    """Which output is wanted; None = all. tail: only the last lines of it. services: that of these
+    services of the framework ("all": of any), and not the program's.
 
     attempt: of which attempt; None = the newest and, where one follows, those after it.
     """
@@ -31,13 +32,20 @@ class Selection(Struct, frozen=True):
     streams: Collection[str] | None = None
     tail: int | None = None
     attempt: int | Literal["all"] | None = None
+    services: Collection[str] | None = None
 
     def __call__(self, stream: StreamInfo) -> bool:
         return (
             (self.ranks is None or stream.rank in self.ranks)
             and (self.groups is None or stream.group in self.groups)
             and (self.streams is None or stream.stream in self.streams)
+            and self._wants(stream.service)
         )
+
+    def _wants(self, service: str) -> bool:
+        if not self.services:
+            return not service
+        return bool(service) and (service in self.services or "all" in self.services)
 
 
 class RunChunk(LogChunk, frozen=True):

@@ -231,14 +231,18 @@ class JobRun:
         streams: Collection[str] | None = None,
         tail: int | None = None,
         attempt: int | Literal["all"] | None = None,
+        services: Collection[str] | None = None,
     ) -> Selection:
-        """Some of the output. Raises InvalidInput for what the run does not have."""
+        """Some of the output; of the framework's services with `services`. Raises InvalidInput for
+        what the run does not have."""
         sizes = self.group_sizes()
         last = sum(sizes.values()) - 1
+        own = self._services_with_output()
         asked: list[tuple[str, Collection[Any], Collection[Any], str]] = [
             ("rank", ranks or (), range(last + 1), f"ranks are 0 to {last}"),
             ("group", groups or (), sizes, f"there are: {', '.join(sizes)}"),
             ("stream", streams or (), _STREAMS, f"there are: {', '.join(_STREAMS)}"),
+            ("service", services or (), own, f"there are: {', '.join(own) or 'none'}"),
         ]
         problems = []
         for what, wanted, known, hint in asked:
@@ -252,7 +256,16 @@ class JobRun:
             raise InvalidInput(*problems)
         if isinstance(attempt, int):
             check_attempt(self._service.home, self._record, attempt)
-        return Selection(ranks, groups, streams, tail, attempt)
+        return Selection(ranks, groups, streams, tail, attempt, services)
+
+    def _services_with_output(self) -> list[str]:
+        found = {
+            service["name"]: None
+            for group in self._record.plan["groups"]
+            for service in group.get("role", {}).get("services", ())
+            if service["output"] == "own"
+        }
+        return [*found, "all"] if found else []
 
     def log_folder(self) -> Path:
         """Where the plain log files are."""
@@ -310,4 +323,5 @@ def record_dict(record: LogRecord) -> dict[str, Any]:
         "stream": record.stream,
         "message": record.message,
         "local_rank": record.local_rank,
+        "service": record.service,
     }

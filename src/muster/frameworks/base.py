@@ -1,42 +1,60 @@
 """What a framework is to Muster: data that turns nodes into a training cluster.
 
-A framework does no I/O. It looks at the shape of the cluster and returns what each process needs
-in its environment, as templates whose gaps are filled on the node, where addresses and ports are
-known:
+A framework does no I/O. It looks at the shape of the cluster and returns what each node group
+runs beside, or around, the owner's program, as templates whose gaps are filled on the node, where
+addresses and ports are known:
 
 | placeholder | becomes |
 | --- | --- |
 | `${node.rank}`, `${node.address}`, `${node.fqdn}` | this node's own |
+| `${group}`, `${replica}`, `${index}` | this node's place |
 | `${process.rank}`, `${process.local_rank}` | this process's global and local rank |
 | `${roster.0.address}`, `${roster.0.fqdn}` | those of the node with that rank |
 | `${run.id}`, `${run.attempt}` | the run's |
-| `${port.NAME}` | the port the run was given for NAME on the node of rank 0 |
+| `${run.tls}` | the folder with `ca.pem`, `cert.pem` and `key.pem`, if `Setup.tls` asks for them |
+| `${port.NAME}`, `${port.NAME.3}` | the port NAME of this node, of the node with rank 3 |
+| `${folder}` | a folder of this node's own, with a short path; gone with the node |
+| `${python}` | the interpreter that runs the owner's Python programs |
+
+Every process also has `MUSTER_TOKEN`, a secret of the run by which its nodes know each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
 Network = Literal["shared", "isolated"]
 
 
+class NoOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A framework without `framework_options`."""
+
+
 class Role(Struct, frozen=True):
-    """One node group as a framework sees it. env: what its owner set."""
+    """One node group as a framework sees it. env: what its owner set; nodes: of each replica."""
 
     name: str
     first_rank: int
     size: int
     env: Mapping[str, str]
 
+    @property
+    def ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + self.size)
+
 
 class Cluster(Struct, frozen=True):
-    """The nodes a framework is asked to join into one."""
+    """The nodes a framework is asked to join into one.
+
+    options: what stands in `framework_options`, as the framework's own `Options`.
+    """
 
     roles: tuple[Role, ...]
     processes_per_node: int
+    options: Any = NoOptions()
 
     @property
     def size(self) -> int:
@@ -48,42 +66,155 @@ class Cluster(Struct, frozen=True):
         """Number of processes over all nodes."""
         return self.size * self.processes_per_node
 
+    @property
+    def main(self) -> Role:
+        """The first group. Of a framework with a main node it is that node alone."""
+        return self.roles[0]
+
 
 class Port(Struct, frozen=True):
-    """A port the framework listens on, on the node of rank 0.
+    """A port the framework listens on.
 
     number: the usual one, or the one the owner insists on (`fixed`). Where nodes share a network,
-    a free one takes its place unless it is fixed.
+    a free one takes its place unless it is fixed. each: every node listens on one of its own; else
+    only the node of rank 0 does. count: so many in a row, from `number` on. variable: where the
+    owner says which, for messages.
     """
 
     name: str
     number: int
     fixed: bool = False
+    each: bool = False
+    count: int = 1
+    variable: str = ""
+
+
+class Answers(Struct, frozen=True, tag="answers"):
+    """Something accepts connections there; with a path, it answers to HTTP GET with 200 to 399."""
+
+    address: str
+    port: str
+    path: str | None = None
+
+
+class Joined(Struct, frozen=True, tag="joined"):
+    """All who are expected have joined, by what a service tells over HTTP, in JSON.
+
+    members: the way to each member: names of fields, and `*` for each of a list or mapping.
+    name: from there to what it is called. where: field path (with dots) -> what must stand there.
+    expected: the names awaited, as templates. what: for people ("Dask worker").
+    """
+
+    address: str
+    port: str
+    path: str
+    members: tuple[str, ...]
+    name: tuple[str, ...]
+    expected: tuple[str, ...]
+    where: Mapping[str, str] = field(default_factory=dict)
+    what: str = "member"
+
+
+class Succeeds(Struct, frozen=True, tag="succeeds"):
+    """This command exits with 0. It has ten seconds each time. what: for people."""
+
+    command: tuple[str, ...]
+    what: str = ""
+
+
+Check = Answers | Joined | Succeeds
+
+
+class Service(Struct, frozen=True):
+    """A program of the framework's own that runs on a node as long as the node does.
+
+    after: what must hold before it starts. ready: what must hold before what comes after it
+    starts. output: `node`: where the node's program writes; `own`: a stream of its own. grace:
+    seconds between SIGTERM and SIGKILL once it is not needed any more.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    after: Check | None = None
+    ready: Check | None = None
+    output: Literal["node", "own"] = "own"
+    grace: float = 5.0
+
+
+class RoleSetup(Struct, frozen=True):
+    """What the nodes of one group run.
+
+    services: started in this order; ended in the opposite one, when the program has ended.
+    program: whether they run the owner's program; without it they serve the others, until the run
+    is over. gather: what must hold before the program starts. launcher: words before the
+    program's own. processes: of the program on each node; None = `processes_per_node`. decides:
+    whether the run's success is theirs to decide; those who only serve do not. replaceable:
+    whether the others live on when one of these nodes is lost and another takes its place.
+    env, defaults: as in `Setup`, for this group.
+    """
+
+    services: tuple[Service, ...] = ()
+    program: bool = True
+    gather: Check | None = None
+    launcher: tuple[str, ...] = ()
+    processes: int | None = None
+    decides: bool = True
+    replaceable: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 class Setup(Struct, frozen=True):
     """What a framework asks for.
 
-    env: templates for every process. defaults: the same, but what the owner set goes before.
-    network: what it needs when the owner did not say.
+    env: templates for every process, services included. defaults: the same, but what the owner set
+    goes before. roles: by group name; a group that is not there runs the program and nothing else.
+    network: what it needs when the owner did not say. tls: whether nodes need certificates.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[Port, ...] = ()
+    roles: Mapping[str, RoleSetup] = field(default_factory=dict)
     network: Network = "shared"
     network_reason: str = "nothing in this framework needs an interface of its own"
+    tls: bool = False
 
 
-class Framework(Protocol):
-    """The whole contract. A class without state; one small file each."""
+class Need(Struct, frozen=True):
+    """A port that must be open between nodes, for people (`muster ports`).
 
-    name: str
-    summary: str
+    ports: such as "8786" or "8700-8800"; on: which nodes listen; why: what is said there.
+    """
+
+    ports: str
+    on: str
+    why: str
+
+
+class Framework:
+    """The whole contract: a class without state; one small file each.
+
+    name: what is written in a spec. summary: one line for people. Options: what may stand in
+    `framework_options`, each field explained in the docstring. needs: the ports that must be
+    open where nodes are machines of their own, with nothing set.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Options: ClassVar[type[Struct]] = NoOptions
+    needs: ClassVar[tuple[Need, ...]] = ()
+
+    def has_main(self, options: Any) -> bool:
+        """Whether the first node is unlike the others. A first group of several nodes is then
+        two: `main`, which has rank 0, and the rest under its own name."""
+        del options
+        return False
 
     def setup(self, cluster: Cluster) -> Setup:
-        """Say what the cluster's processes need.
+        """Say what the cluster's nodes run, and need.
 
         Raises InvalidInput when the owner's settings cannot work.
         """
-        ...
+        raise NotImplementedError

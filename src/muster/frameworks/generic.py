@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from muster.frameworks.base import Cluster, Setup
+from muster.frameworks.base import Cluster, Framework, Setup
 
 
-class Generic:
+class Generic(Framework):
     name = "generic"
     summary = "any program; ranks, addresses and the cluster file in its environment"
 

@@ -8,12 +8,12 @@ the host name resolves to: on a Muster node that is the node's own address.
 from __future__ import annotations
 
 from muster.errors import InvalidInput, Problem
-from muster.frameworks.base import Cluster, Port, Setup
+from muster.frameworks.base import Cluster, Framework, Port, Setup
 
 DEFAULT_PORT = 29500  # torchrun's
 
 
-class PyTorch:
+class PyTorch(Framework):
     name = "pytorch"
     summary = "torch.distributed over all nodes, as under torchrun"
 
@@ -59,5 +59,5 @@ def _master_port(cluster: Cluster) -> Port:
                     "give a number from 1 to 65535, or leave it out and a free one is found",
                 )
             )
-        return Port("master", int(text), fixed=True)
+        return Port("master", int(text), fixed=True, variable="env.MASTER_PORT")
     return Port("master", DEFAULT_PORT)

@@ -8,11 +8,15 @@ A package adds one with an entry point in the group `muster.frameworks`:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Framework
+from muster.spec.decode import decode
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -40,6 +44,15 @@ def get_framework(name: str) -> Framework:
     raise InvalidInput(
         Problem("framework", f"no framework named {name!r}", f"{hint}there are: {', '.join(known)}")
     )
+
+
+def read_options(framework: Framework, data: Mapping[str, Any]) -> Struct:
+    """`framework_options` as the framework's own `Options`. Raises InvalidInput."""
+    problems: list[Problem] = []
+    options = decode(framework.Options, data, problems, "framework_options")
+    if options is None:
+        raise InvalidInput(*problems)
+    return options
 
 
 def framework_names() -> list[str]:

@@ -22,8 +22,11 @@ class Agent:
     launch: `processes` (each `argv`, `env`, `stdout`, `stderr`, and `error_file` if it is told to
     note its errors there), `node_args` (behind the `argv` of each), `cwd`, `folder` (the node's
     own), `fresh` (folders each life finds empty), `address`, `incarnation`, `grace_period` and
-    `hang_timeout` (seconds, the latter or None), `probe` (or None), `contained` (we are PID 1 of
-    the node's own namespace), `keep`. That of a later life comes with `begin`; `env` is what its
+    `hang_timeout` (seconds, the latter or None), `probe` (or None), `program` (whether the
+    processes run at all; else the services stand in for them), `launcher` (in front of the `argv`
+    of each), `services`, `gather` and
+    `ready_timeout` (see `services.Services`), `contained` (we are PID 1 of the node's own
+    namespace), `keep`. That of a later life comes with `begin`; `env` is what its
     processes have in common, and `argv` stays.
     """
 

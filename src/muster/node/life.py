@@ -14,6 +14,7 @@ from muster.node.channel import Channel, Message
 from muster.node.emptying import empty
 from muster.node.last_words import last_words, size_of
 from muster.node.probe import StartupProbe
+from muster.node.services import Services
 from muster.node.silence import Silence
 
 
@@ -28,6 +29,9 @@ class Life:
         self._running: Dict[int, int] = {}  # pid -> local rank
         self._groups: List[int] = []
         self._written: List[int] = []  # bytes of stderr that were there before us, each process
+        self._services = Services(launch, launch["processes"][0]["env"], time.monotonic())
+        self._begun = False  # the owner's program
+        self._done_said = False
         self._probe: StartupProbe | None = None
         self._silence: Silence | None = None
         self._kill_at: float | None = None
@@ -44,7 +48,10 @@ class Life:
             self._watch()
             if self._running:
                 self._note_failure(128 + signal.SIGKILL, int(signal.SIGKILL), "exit", "")
-        processes.kill_everything(self._launch["contained"], self._groups)
+            elif self._kill_at is not None and not self._launch["program"]:
+                self._note_told()  # who only serves ends when it is told to
+        groups = [*self._groups, *self._services.groups]
+        processes.kill_everything(self._launch["contained"], groups)
         if self._failure is None:
             return {"exit_code": 0, "signal": 0, "reason": "exit", "message": ""}
         return self._explained(self._failure)
@@ -53,7 +60,7 @@ class Life:
         """Whether the end came before the beginning: then nothing is started at all."""
         if not any(m["op"] in ("stop", "kill") for m in self._mine(self._channel.take_waiting())):
             return False
-        self._note_failure(128 + signal.SIGTERM, int(signal.SIGTERM), "exit", "")
+        self._note_told()
         return True
 
     # --- starting
@@ -65,11 +72,15 @@ class Life:
             os.chdir(self._launch["cwd"])
             self._forget_former_life()
             self._note_begun()
-            return self._start_processes()
+            self._written = [size_of(process["stderr"]) for process in self._launch["processes"]]
+            if self._services.expected:
+                self._say("started")
+            self._go_on()
         except OSError as error:  # what was here is here no more
             self.intact = False
             self._note_failure(None, 0, "not_started", str(error))
             return False
+        return True
 
     def _forget_former_life(self) -> None:
         """What an earlier life has left that would be taken for a word of this one."""
@@ -95,21 +106,37 @@ class Life:
         finally:
             os.close(descriptor)
 
-    def _start_processes(self) -> bool:
-        self._written = [size_of(process["stderr"]) for process in self._launch["processes"]]
+    def _go_on(self) -> None:
+        """Start what can be started by now: the services in their order, then the program."""
+        if self._begun:
+            self._services.step(time.monotonic())
+            return
+        try:
+            self._services.step(time.monotonic())
+            if self._services.failed:
+                self._fail(None, 0, "startup_timeout", self._services.failed)
+            elif self._services.up and self._kill_at is None:
+                self._begun = True
+                self._start_program()
+        except processes.CannotStart as error:
+            with open(self._launch["processes"][0]["stderr"], "a") as file:
+                file.write("muster: %s\n" % error)
+            self._fail(error.code, 0, "exit", str(error))
+
+    def _start_program(self) -> None:
+        """Raises CannotStart."""
+        if not self._launch["program"]:
+            self._say("ready")
+            return
         own = self._launch["node_args"]
         for local_rank, process in enumerate(self._launch["processes"]):
             out, err = process["stdout"], process["stderr"]
-            try:
-                pid = processes.spawn([*process["argv"], *own], process["env"], out, err)
-            except processes.CannotStart as error:
-                with open(err, "a") as file:
-                    file.write("muster: %s\n" % error)
-                self._fail(error.code, 0, "exit", str(error))
-                return False
+            argv = [*self._launch["launcher"], *process["argv"], *own]
+            pid = processes.spawn(argv, process["env"], out, err)
             self._running[pid] = local_rank
             self._groups.append(pid)
-        self._say("started")
+        if not self._services.expected:
+            self._say("started")
         if self._launch["probe"] is None:
             self._say("ready")
         else:
@@ -121,7 +148,6 @@ class Life:
                 p[stream] for p in self._launch["processes"] for stream in ("stdout", "stderr")
             ]
             self._silence = Silence(files, self._launch["hang_timeout"], time.monotonic())
-        return True
 
     def _say(self, event: str) -> None:
         self._channel.send(event=event, incarnation=self._launch["incarnation"])
@@ -132,7 +158,7 @@ class Life:
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        while self._running:
+        while not self._over():
             for descriptor, _ in poll.poll(self._timeout()):
                 if descriptor == self._wake:
                     with contextlib.suppress(BlockingIOError):
@@ -142,15 +168,38 @@ class Life:
             if self.called_off:
                 self._stop()
             self._reap()
+            self._go_on()
             self._probe_once()
             self._listen()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 return
 
+    def _over(self) -> bool:
+        """Whether nothing is left to watch. What then still runs is not needed."""
+        if self._running:
+            return False
+        ending = self._failure is not None or self._kill_at is not None
+        if not self._launch["program"]:
+            return not self._services.running and (self._begun or ending)
+        if ending:
+            return True
+        if self._begun:
+            self._wind_down()
+        return self._begun and not self._services.running
+
+    def _wind_down(self) -> None:
+        """The program has ended well: what served it ends too. That is said first, so that the
+        ends of others that follow from it are not taken for failures."""
+        if self._services.running and not self._done_said:
+            self._done_said = True
+            self._say("done")
+            self._services.stop(time.monotonic())
+
     def _timeout(self) -> float | None:
         """Milliseconds until something must be done although nothing happens."""
         watchers = (self._probe, self._silence)
-        times = [self._kill_at, *(watcher.due for watcher in watchers if watcher)]
+        times = [self._kill_at, self._services.due]
+        times += [watcher.due for watcher in watchers if watcher]
         due = [t for t in times if t is not None]
         if not due:
             return None
@@ -176,6 +225,9 @@ class Life:
         for pid, status in processes.ended_children():
             if self._probe is not None and self._probe.reaped(pid, status, time.monotonic()):
                 continue
+            if self._services.reaped(pid, status, time.monotonic()):
+                self._look_after_services()
+                continue
             local_rank = self._running.pop(pid, None)
             if local_rank is not None:
                 code, number = processes.exit_of(status)
@@ -183,6 +235,24 @@ class Life:
                     if self._failure is None:
                         self._at_fault = local_rank
                     self._fail(code, number, "exit", "")
+
+    def _look_after_services(self) -> None:
+        """One of them may have ended unasked. To one that stands in for the program that is
+        granted: it has left; to one that the program needs it is not."""
+        if self._services.ended is None or self._failure is not None:
+            return
+        name, code, number, stderr = self._services.ended
+        if not self._launch["program"]:
+            if code:
+                self._fail(code, number, "exit", last_words(stderr, 0))
+            else:
+                self._begun = True
+                self._services.stop(time.monotonic())
+            return
+        how = "signal %d ended it" % number if number else "exit code %d" % code
+        words = last_words(stderr, 0)
+        text = "%s ended by itself (%s)" % (name, how)
+        self._fail(code or None, number, "exit", "%s\n%s" % (text, words) if words else text)
 
     def _probe_once(self) -> None:
         if self._probe is None or not self._running:
@@ -226,13 +296,21 @@ class Life:
                 "message": message,
             }
 
+    def _note_told(self) -> None:
+        self._note_failure(128 + signal.SIGTERM, int(signal.SIGTERM), "exit", "")
+
     def _stop(self) -> None:
         """Ask the processes to end; they have the grace period."""
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._launch["grace_period"]
-            self._silence = None
-            for pid in self._running:
-                processes.signal_group(pid, signal.SIGTERM)
+        if self._kill_at is not None:
+            return
+        self._kill_at = time.monotonic() + self._launch["grace_period"]
+        self._silence = None
+        for pid in self._running:
+            processes.signal_group(pid, signal.SIGTERM)
+        if not self._launch["program"]:
+            self._services.stop(time.monotonic())
+        elif not self._begun:
+            self._note_told()
 
     def _explained(self, failure: Dict[str, Any]) -> Dict[str, Any]:
         """With what the program itself had to say about its failure."""

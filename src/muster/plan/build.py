@@ -6,23 +6,24 @@ from collections.abc import Callable, Sequence
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from muster.frameworks.base import Cluster, Network, Role, Setup
-from muster.frameworks.registry import get_framework
+from muster.frameworks.base import Network
+from muster.plan.arrange import Arranged
 from muster.plan.model import (
+    READY_TIMEOUT,
     ArtifactPlan,
     GroupPlan,
     MountKind,
     MountPlan,
     NodePlan,
-    PortPlan,
     ProbePlan,
     ResourcePlan,
     RunPlan,
 )
 from muster.plan.names import named
 from muster.plan.policy import build_policy
-from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.models import Mount, NodeGroup, StartupProbe
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
 
@@ -42,7 +43,7 @@ ShapeOf = Callable[[str], ResourcePlan]
 
 
 def build_plan(
-    spec: JobSpec,
+    arranged: Arranged,
     identity: Identity,
     *,
     artifact: ArtifactPlan | None,
@@ -52,15 +53,15 @@ def build_plan(
     in_place: bool = True,
     notes: Sequence[str] = (),
 ) -> RunPlan:
-    """The plan of a run of `spec`, which is in normal form (`spec.resolve`).
+    """The plan of a run.
 
     in_place: whether the engine can start programs again on nodes that stay.
     Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
-    Raises InvalidInput if the framework, or the engine, refuses the spec.
+    Raises InvalidInput if the engine refuses the spec.
     """
-    setup = get_framework(spec.framework).setup(_cluster(spec))
+    spec, setup = arranged.spec, arranged.setup
     network: Network = spec.network or setup.network
-    groups = _groups(spec, setup, source_kind, shape_of)
+    groups = _groups(arranged, source_kind, shape_of)
     plan = RunPlan(
         run_id=identity.run_id,
         run_name=identity.run_name,
@@ -73,7 +74,8 @@ def build_plan(
         policy=build_policy(spec, seed=crc32(identity.run_id.encode()), in_place=in_place),
         groups=groups,
         nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
-        ports=tuple(PortPlan(p.name, p.number, p.fixed) for p in setup.ports),
+        ports=setup.ports,
+        tls=setup.tls,
         artifact=artifact,
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,
@@ -85,24 +87,17 @@ def build_plan(
     return named(plan, identity.run_name)
 
 
-def _cluster(spec: JobSpec) -> Cluster:
-    roles, rank = [], 0
-    for group in spec.node_groups:
-        size = group.replicas * group.nodes
-        roles.append(Role(group.name, rank, size, group.env))
-        rank += size
-    return Cluster(tuple(roles), spec.processes_per_node)
-
-
 def _groups(
-    spec: JobSpec, setup: Setup, source_kind: SourceKind, shape_of: ShapeOf
+    arranged: Arranged, source_kind: SourceKind, shape_of: ShapeOf
 ) -> tuple[GroupPlan, ...]:
+    setup = arranged.setup
     plans, rank = [], 0
-    for group in spec.node_groups:
-        framework_env = {**setup.env}
-        framework_env |= {
-            k: v for k, v in setup.defaults.items() if k not in (*group.env, *group.node_env)
-        }
+    for group in arranged.spec.node_groups:
+        role = arranged.role(group.name)
+        defaults = {**setup.defaults, **role.defaults}
+        own = {*group.env, *group.node_env}
+        framework_env = {k: v for k, v in defaults.items() if k not in own}
+        framework_env |= {**setup.env, **role.env}
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,
@@ -121,6 +116,8 @@ def _groups(
             node_args=group.node_args or (),
             working_dir=group.working_dir,
             hostname=group.hostname or DEFAULT_HOSTNAME,
+            role=replace(role, env={}, defaults={}),  # they are in framework_env
+            ready_timeout=group.ready_timeout or READY_TIMEOUT,
         )
         plans.append(plan)
         rank += plan.size

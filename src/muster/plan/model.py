@@ -11,8 +11,12 @@ from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 
+from muster.frameworks.base import Port, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
+
+#: What a cluster has to come together, unless the owner says otherwise (OCI: TIMEOUT).
+READY_TIMEOUT = 600.0
 
 MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
 
@@ -57,14 +61,6 @@ class ResourcePlan(Struct, frozen=True):
     shape: str | None = None
 
 
-class PortPlan(Struct, frozen=True):
-    """A port on the node of rank 0 (see `frameworks.base.Port`)."""
-
-    name: str
-    number: int
-    fixed: bool = False
-
-
 class ArtifactPlan(Struct, frozen=True):
     """The code, by its content."""
 
@@ -82,6 +78,8 @@ class GroupPlan(Struct, frozen=True):
     command: None = run the artifact's entry point. working_dir: from the code's copy on; None =
     there. hang_timeout: seconds without output after
     which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
+    role: what the framework has its nodes run, around the program or in its place. ready_timeout:
+    seconds that what the role waits for may take.
     """
 
     name: str
@@ -101,6 +99,8 @@ class GroupPlan(Struct, frozen=True):
     node_args: tuple[str, ...] = ()
     working_dir: str | None = None
     hostname: str = DEFAULT_HOSTNAME
+    role: RoleSetup = RoleSetup()
+    ready_timeout: float = READY_TIMEOUT
 
     @property
     def size(self) -> int:
@@ -129,8 +129,9 @@ class RunPlan(Struct, frozen=True):
     """Everything an engine needs to run the run, and nothing it must not know. Times in seconds.
 
     policy: what the lifecycle is held to; its groups are `groups`, in the same order.
-    subdomain: below which nodes have names, too. keep_attempts: so many have their output kept;
-    None = all. ttl_after_finished: how long the run is kept once it has ended; None = for ever.
+    tls: whether nodes need certificates. subdomain: below which nodes have names, too.
+    keep_attempts: so many have their output kept; None = all. ttl_after_finished: how long the run
+    is kept once it has ended; None = for ever.
     """
 
     run_id: str
@@ -144,7 +145,8 @@ class RunPlan(Struct, frozen=True):
     policy: Policy
     groups: tuple[GroupPlan, ...]
     nodes: tuple[NodePlan, ...]
-    ports: tuple[PortPlan, ...] = ()
+    ports: tuple[Port, ...] = ()
+    tls: bool = False
     artifact: ArtifactPlan | None = None
     log_output: bool = True
     log_directory: str | None = None
@@ -157,6 +159,13 @@ class RunPlan(Struct, frozen=True):
     def world_size(self) -> int:
         """Processes over all nodes."""
         return len(self.nodes) * self.processes_per_node
+
+    def processes_of(self, rank: int) -> int:
+        """How many processes of the program a node runs; one if it only serves."""
+        role = self.group_of(rank).role
+        if not role.program:
+            return 1
+        return self.processes_per_node if role.processes is None else role.processes
 
     def group(self, name: str) -> GroupPlan:
         return next(group for group in self.groups if group.name == name)

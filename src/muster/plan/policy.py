@@ -36,7 +36,7 @@ def build_policy(spec: JobSpec, *, seed: int, in_place: bool) -> Policy:
         grace_period=spec.grace_period,
         attempt_timeout=spec.attempt_timeout,
         max_restarts=failure.max_restarts,
-        action=Action(failure.action),
+        action=Action(failure.action or "restart_run"),
         rules=tuple(_rule(rule, name) for rule, name in policies.named_rules(failure.rules)),
         strategy=_strategy(failure.strategy, in_place=in_place),
         backoff=_backoff(failure.backoff, seed),

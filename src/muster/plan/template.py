@@ -5,20 +5,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from muster.plan.model import NodePlan, RunPlan
 from muster.spec.placeholders import fill
 
+#: What is asked of the node itself.
+_OWN = ("rank", "group", "replica", "index", "address", "hostname", "fqdn")
+
 
 class Facts(Struct, frozen=True):
-    """What one process of one node can be told. ports: those given to the run, by name."""
+    """What one process of one node can be told.
+
+    ports: those given to the run, by name, or by `NAME.RANK` where each node has one. places: what
+    only the engine knows (`folder`, `python`, `run.tls`), by placeholder.
+    """
 
     plan: RunPlan
     node: NodePlan
     local_rank: int
     attempt: int
     ports: Mapping[str, int | str]
+    places: Mapping[str, str] = field(default_factory=dict)
 
     def fill(self, template: str) -> str:
         """`template` with every placeholder replaced. Raises LookupError on an unknown one."""
@@ -26,27 +34,25 @@ class Facts(Struct, frozen=True):
 
     def _value(self, name: str) -> str | int:
         match name.split("."):
-            case [("rank" | "group" | "replica" | "index" | "address" | "hostname") as fact]:
-                return str(getattr(self.node, fact))
-            case ["attempt"]:
+            case ["attempt"] | ["run", "attempt"]:
                 return self.attempt
-            case ["run", "name"]:
-                return self.plan.run_name
+            case ["run", ("name" | "id") as fact]:
+                return str(getattr(self.plan, f"run_{fact}"))
             case ["run", "replica"]:
                 return self.plan.replica_number(self.node)
-            case ["run", "id"]:
-                return self.plan.run_id
-            case ["run", "attempt"]:
-                return self.attempt
             case ["process", "local_rank"]:
                 return self.local_rank
             case ["process", "rank"]:
                 return self.node.rank * self.plan.processes_per_node + self.local_rank
             case ["port", port]:
-                return self.ports[port]
-            case ["node", ("rank" | "address" | "fqdn") as fact]:
+                return self.ports.get(f"{port}.{self.node.rank}") or self.ports[port]
+            case ["port", _, rank] if rank.isdigit():
+                return self.ports[name.removeprefix("port.")]
+            case [fact] | ["node", fact] if fact in _OWN:
                 return str(getattr(self.node, fact))
             case ["roster", rank, ("address" | "fqdn") as fact]:
                 return str(getattr(self.plan.nodes[int(rank)], fact))
+            case _ if name in self.places:
+                return self.places[name]
             case _:
                 raise LookupError(f"no placeholder named ${{{name}}}")

@@ -28,6 +28,7 @@ from muster.spec.values import (
     JobName,
     Label,
     Limit,
+    Options,
     Positive,
     Processes,
     Runtime,
@@ -39,6 +40,7 @@ from muster.spec.values import (
 
 #: What the one group of `nodes: N` is called.
 DEFAULT_GROUP = "workers"
+DEFAULT_FRAMEWORK = "generic"
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -181,7 +183,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     command: What to run instead. Text is split as a shell would split it; no shell runs.
     args: Arguments of the program.
     env: Environment variables.
-    framework: generic, pytorch, or an installed one.
+    framework: generic, pytorch, dask, ray, ... or an installed one.
+    framework_options: What the framework can be told; its page says what.
     processes_per_node: Processes on each node.
     nodes: Short for one group of so many nodes.
     node_groups: Groups of nodes, in rank order.
@@ -217,7 +220,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     command: Words | None = None
     args: Words | None = None
     env: Env = field(default_factory=dict)
-    framework: str = "generic"
+    framework: str = DEFAULT_FRAMEWORK
+    framework_options: Options = field(default_factory=dict)
     processes_per_node: Processes = 1
     nodes: Count | None = None
     node_groups: tuple[NodeGroup, ...] = ()

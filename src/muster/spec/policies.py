@@ -184,7 +184,8 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
     """What happens when a replica fails that its group cannot do without.
 
     max_restarts: So many restarts, of whatever, that count; then the run fails.
-    action: What to do where no rule fits and restarts are left.
+    action: What to do where no rule fits and restarts are left. Default: restart_node for nodes
+        that the framework can replace while others live, else restart_run.
     rules: Looked at in order, those that say before_retries first.
     strategy: in_place: nodes stay, with their addresses and what they have in memory and on disk;
         only their processes start again, when the old ones of all are gone. recreate: each
@@ -194,9 +195,7 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
     """
 
     max_restarts: Annotated[int, Meta(ge=0)] = 0
-    action: Literal["restart_run", "restart_group", "restart_replica", "restart_node"] = (
-        "restart_run"
-    )
+    action: Literal["restart_run", "restart_group", "restart_replica", "restart_node"] | None = None
     rules: tuple[FailureRule, ...] = ()
     strategy: StrategyName | None = None
     backoff: Backoff = Backoff()

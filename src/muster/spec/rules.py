@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
-from muster.spec.models import JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
@@ -46,8 +46,11 @@ def _missing(spec: JobSpec) -> Iterator[Problem]:
             yield Problem(path, "has neither exec, tcp nor file", hint)
     if spec.artifact is not None or spec.command is not None:
         return
-    if not spec.node_groups:
+    if not any(group.command for group in spec.node_groups):
         yield Problem("", "nothing to run", "give an artifact or a command")
+        return
+    if spec.framework != DEFAULT_FRAMEWORK:
+        return  # it may know itself what some groups run
     for number, group in enumerate(spec.node_groups):
         if group.command is None:
             text = f"nothing to run in group {group.name}"

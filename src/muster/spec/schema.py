@@ -143,6 +143,7 @@ def _type(kind: Any) -> str:
         (values.Words, "text or list of text"),
         (values.Size, "size"),
         (values.Env, "mapping of names to text"),
+        (values.Options, "mapping"),
         (policies.ExitCodes, "list of exit codes"),
         (policies.SignalName, "signal"),
         (tuple[policies.SignalName, ...], "list of signals"),

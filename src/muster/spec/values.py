@@ -117,6 +117,8 @@ Tags = Annotated[
     dict[str, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
+#: Anything JSON can say, for a framework to look at.
+Options = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 Text = Annotated[str, Meta(min_length=1)]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]

@@ -60,6 +60,11 @@ class RunDir(Struct, frozen=True):
         """Copies of what mounts by URL show."""
         return self.path / "mounts"
 
+    @property
+    def tls(self) -> Path:
+        """Certificates of the run's nodes."""
+        return self.path / "tls"
+
     def scratch(self, name: str) -> Path:
         """A directory all nodes of the run share."""
         return self.path / "scratch" / name

@@ -32,6 +32,7 @@ class LogRecord(Struct, frozen=True):
     stream: str
     message: str
     local_rank: int
+    service: str = ""
 
 
 def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
@@ -50,6 +51,7 @@ def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
             stream=stream.stream,
             message=line.decode(errors="replace"),
             local_rank=stream.local_rank,
+            service=stream.service,
         )
 
 

@@ -7,6 +7,7 @@ following one file. An end lower than the one before: the program has emptied it
     logs/0/streams.json     which files there are, and whose
     logs/0/index            records of (time in ns, stream number, end offset)
     logs/0/workers-3.out    what rank 3 wrote to stdout, to the byte
+    logs/0/main-0.scheduler.log    what a service of the framework wrote
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StreamInfo(Struct, frozen=True):
-    """One output file. local_rank: which of the node's processes writes it."""
+    """One output file. local_rank: which of the node's processes writes it; service: or which of
+    its framework's services, with both its streams."""
 
     number: int
     file: str
@@ -38,6 +40,7 @@ class StreamInfo(Struct, frozen=True):
     node_id: str
     local_rank: int
     stream: Literal["stdout", "stderr"]
+    service: str = ""
 
 
 def index_block(descriptor: int, offset: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.overrides import overrides_from_mapping
@@ -24,7 +25,7 @@ def plan_of() -> PlanOf:
     def make(**spec: Any) -> RunPlan:
         data = {"name": "demo", "command": ["true"], **spec}
         return build_plan(
-            resolve(spec_from_mapping(data), overrides_from_mapping({})).spec,
+            arrange(resolve(spec_from_mapping(data), overrides_from_mapping({})).spec),
             Identity("r1", "demo-1", "j1", "demo"),
             artifact=None,
             addresses=lambda network, nodes: [f"127.5.0.{i + 1}" for i in range(nodes)],

@@ -10,6 +10,7 @@ import pytest
 
 from muster.engines.base import RunContext
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
+from muster.engines.local.outputs import NodeOutputs
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 
@@ -21,12 +22,20 @@ def context(plan: RunPlan) -> RunContext:
 
 
 def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
-    outputs = tuple((f"{p}.out", f"{p}.err") for p in range(plan.processes_per_node))
-    paths = NodePaths(Path("/n"), Path("/cluster.json"), Path("/n/work"), outputs)
+    files = tuple((f"{p}.out", f"{p}.err") for p in range(plan.processes_of(rank)))
+    paths = NodePaths(
+        folder=Path("/n"),
+        cluster_file=Path("/cluster.json"),
+        work=Path("/n/work"),
+        outputs=NodeOutputs(files, Path("/n"), "g-0"),
+        tls=Path("/tls"),
+        short=Path("/s"),
+    )
     asked: dict[str, Any] = {
         "attempt": 0,
         "restart": 0,
         "ports": {"master": 4711},
+        "token": "secret",
         "gpus": (),
         "interface": None,
         "mounted": {},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 
-from muster.engines.local.outputs import Outputs
+from muster.engines.local.outputs import NodeOutputs, Outputs
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 
@@ -31,9 +31,8 @@ class Attempts:
         self.newest = attempt
         return True
 
-    def enter(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """A node begins to write as part of the newest attempt. (stdout, stderr) of each of its
-        processes."""
+    def enter(self, rank: int) -> NodeOutputs:
+        """A node begins to write as part of the newest attempt, to these files."""
         self._nodes[self.newest] += 1
         return self._open[self.newest].of(rank)
 

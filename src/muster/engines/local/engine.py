@@ -83,7 +83,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
         if held is None:
             problems.append(
                 Problem(
-                    f"env.{port.name.upper()}_PORT",
+                    port.variable,
                     f"port {port.number} is in use on this machine",
                     "choose another, leave it out and a free one is found, or use "
                     "network: isolated",
@@ -159,7 +159,7 @@ def _is_itself(mount: MountPlan) -> bool:
 def _overruled(plan: RunPlan) -> list[str]:
     """What the owner set and Muster sets too."""
     notes = []
-    fixed = {f"{port.name.upper()}_PORT" for port in plan.ports if port.fixed}
+    fixed = {port.variable.removeprefix("env.") for port in plan.ports if port.fixed}
     for group in plan.groups:
         node = plan.nodes[group.first_rank]
         ours = {*node_environment(plan, node, ""), *group.framework_env} - fixed

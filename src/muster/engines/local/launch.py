@@ -11,20 +11,25 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
+from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import node_environment
 from muster.plan.model import GroupPlan, NodePlan
+from muster.plan.services import check, services
 from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
 
 class NodePaths(Struct, frozen=True):
-    """Where one node's things are. outputs: (stdout, stderr) of each process; cluster_file: who
-    is in the run, one file for all nodes."""
+    """Where one node's things are. outputs: what its processes and services write to;
+    cluster_file: who is in the run, one file for all nodes; tls: its certificates, if it has any;
+    short: a path of few characters, for what puts sockets there."""
 
     folder: Path
     cluster_file: Path
     work: Path
-    outputs: tuple[tuple[str, str], ...]
+    outputs: NodeOutputs
+    tls: Path
+    short: Path
 
     @property
     def checkpoint_file(self) -> Path:
@@ -43,6 +48,7 @@ def launch_message(
     attempt: int,
     restart: int,
     ports: Mapping[str, int],
+    token: str,
     gpus: tuple[int, ...],
     interface: str | None,
     mounted: Mapping[str, str],
@@ -51,13 +57,18 @@ def launch_message(
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
-    restart: the node's incarnation. interface: the node's own network interface, None on a shared
-    network. mounted: mount path -> where it really is, if elsewhere. extra: the engine's own
-    environment for the node.
+    restart: the node's incarnation. token: the run's secret. interface: the node's own network
+    interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
+    extra: the engine's own environment for the node.
     """
     plan, group = context.plan, context.plan.group(node.group)
-    facts = Facts(plan, node, 0, attempt, ports)
-    shared = {
+    places = {
+        "folder": str(paths.short),
+        "python": context.python,
+        "run.tls": str(paths.tls),
+    }
+    facts = Facts(plan, node, 0, attempt, ports, places)
+    shared: dict[str, str] = {
         **_base_environment(context),
         **group.env,
         **{name: facts.fill(template) for name, template in group.node_env.items()},
@@ -66,6 +77,7 @@ def launch_message(
         **_interfaces(interface),
         "MUSTER_ATTEMPT": str(attempt),
         "MUSTER_RESTART": str(restart),
+        "MUSTER_TOKEN": token,
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
         "TMPDIR": str(paths.temporary),
         **extra,
@@ -73,13 +85,22 @@ def launch_message(
     if gpus:
         shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     processes = []
-    for local_rank, (stdout, stderr) in enumerate(paths.outputs):
+    for local_rank, (stdout, stderr) in enumerate(paths.outputs.processes):
         facts = replace(facts, local_rank=local_rank)
         env = shared | {k: facts.fill(v) for k, v in group.framework_env.items()}
         processes.append({"env": env, "stdout": stdout, "stderr": stderr})
+    first = replace(facts, local_rank=0)
+    cwd = str(_working_dir(group, paths.work, mounted))
+    # a service that stands in for the program finds its modules, as that would
+    path = os.pathsep.join(filter(None, [cwd, shared.get("PYTHONPATH")]))
     return {
         "processes": processes,
-        "cwd": str(_working_dir(group, paths.work, mounted)),
+        "program": group.role.program,
+        "launcher": [first.fill(word) for word in group.role.launcher],
+        "services": services(group.role, first, paths.outputs, {"PYTHONPATH": path}),
+        "gather": check(group.role.gather, first),
+        "ready_timeout": group.ready_timeout,
+        "cwd": cwd,
         "node_args": [facts.fill(word) for word in group.node_args],
         "address": node.address,
         "grace_period": plan.policy.grace_period,
@@ -109,7 +130,8 @@ def _base_environment(context: RunContext) -> dict[str, str]:
 
 
 def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]:
-    """Put the code into the working directory; returns what to run there."""
+    """Put the code into the working directory; returns what to run there, nothing if the group
+    only serves."""
     artifact = context.plan.artifact
     command = group.command
     if artifact is not None:
@@ -122,6 +144,8 @@ def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]
             work,
             from_elsewhere=group.working_dir is not None,
         )
+    if not group.role.program:
+        return []
     assert command is not None, "the spec was checked: without an artifact there is a command"
     return [*command, *group.args]
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.logs import LogWriter, StreamInfo
@@ -21,6 +25,19 @@ _SUFFIXES: tuple[tuple[str, Literal["stdout", "stderr"]], ...] = (
 _FASTEST, _SLOWEST = 0.001, 0.020
 
 
+class NodeOutputs(Struct, frozen=True):
+    """The files of one node. processes: (stdout, stderr) of each process of the program; folder:
+    where its services have theirs, None if output is not kept."""
+
+    processes: tuple[tuple[str, str], ...]
+    folder: Path | None
+    stem: str
+
+    def service(self, name: str) -> str:
+        """What a service writes to, if that is its own."""
+        return os.devnull if self.folder is None else str(self.folder / f"{self.stem}.{name}.log")
+
+
 class Outputs:
     """The output files of one attempt. Processes write to them directly."""
 
@@ -28,6 +45,7 @@ class Outputs:
         self._plan = plan
         self._writer: LogWriter | None = None
         self._numbers: dict[Path, int] = {}
+        self._of_node: defaultdict[int, list[int]] = defaultdict(list)
         self._gap = _FASTEST
         self._quiet_until = 0.0
         if not plan.log_output:
@@ -41,16 +59,18 @@ class Outputs:
             path.touch()
             self._watcher.add(path)
             self._numbers[path] = stream.number
+            self._of_node[stream.rank].append(stream.number)
         self._folder = folder
 
-    def of(self, rank: int) -> tuple[tuple[str, str], ...]:
-        """(stdout, stderr) of each process of a node."""
-        processes = range(self._plan.processes_per_node)
+    def of(self, rank: int) -> NodeOutputs:
+        """Those of a node."""
+        processes = range(self._plan.processes_of(rank))
         if self._writer is None:
-            return tuple((os.devnull, os.devnull) for _ in processes)
+            return NodeOutputs(tuple((os.devnull, os.devnull) for _ in processes), None, "")
         node = self._plan.nodes[rank]
         names = [[_name(self._plan, node, p, s) for s in ("out", "err")] for p in processes]
-        return tuple((str(self._folder / out), str(self._folder / err)) for out, err in names)
+        paths = tuple((str(self._folder / out), str(self._folder / err)) for out, err in names)
+        return NodeOutputs(paths, self._folder, _stem(node))
 
     def watched(self) -> int | None:
         """The descriptor to wait on for growth; None while growth may wait."""
@@ -81,8 +101,7 @@ class Outputs:
     def note_node(self, rank: int) -> None:
         """Note all of a node that has ended."""
         if self._writer is not None:
-            width = 2 * self._plan.processes_per_node
-            self._writer.note_growth(time.time_ns(), range(rank * width, (rank + 1) * width))
+            self._writer.note_growth(time.time_ns(), self._of_node[rank])
 
     def finish(self) -> None:
         """Note the rest and say that nothing follows."""
@@ -98,24 +117,43 @@ class Outputs:
 
 
 def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
-    number = 0
+    numbers = count()
     for node in plan.nodes:
-        for process in range(plan.processes_per_node):
+        for process in range(plan.processes_of(node.rank)):
             for suffix, stream in _SUFFIXES:
                 name = _name(plan, node, process, suffix)
-                yield StreamInfo(
-                    number=number,
-                    file=name,
-                    rank=node.rank,
-                    group=node.group,
-                    node_id=node.node_id,
-                    local_rank=process,
-                    stream=stream,
-                )
-                number += 1
+                yield _stream(next(numbers), name, node, process, stream)
+        for service in plan.group(node.group).role.services:
+            if service.output == "own":
+                name = f"{_stem(node)}.{service.name}.log"
+                yield _stream(next(numbers), name, node, 0, "stderr", service.name)
+
+
+def _stream(
+    number: int,
+    file: str,
+    node: NodePlan,
+    process: int,
+    stream: Literal["stdout", "stderr"],
+    service: str = "",
+) -> StreamInfo:
+    return StreamInfo(
+        number=number,
+        file=file,
+        rank=node.rank,
+        group=node.group,
+        node_id=node.node_id,
+        local_rank=process,
+        stream=stream,
+        service=service,
+    )
 
 
 def _name(plan: RunPlan, node: NodePlan, process: int, suffix: str) -> str:
     """workers-3.out; with several processes a node workers-3.0.out"""
-    which = f".{process}" if plan.processes_per_node > 1 else ""
-    return f"{node.group}-{node.rank}{which}.{suffix}"
+    which = f".{process}" if plan.processes_of(node.rank) > 1 else ""
+    return f"{_stem(node)}{which}.{suffix}"
+
+
+def _stem(node: NodePlan) -> str:
+    return f"{node.group}-{node.rank}"

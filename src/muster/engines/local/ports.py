@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from muster.errors import EngineError
-from muster.plan.model import PortPlan
+from muster.frameworks.base import Port
 
 #: Below every system's ephemeral range, so that no outgoing connection takes one by chance.
 _RANGE = range(20000, 32000)
@@ -18,22 +18,31 @@ class Ports:
 
     A program that sets SO_REUSEADDR (every server does) can listen on a port that is held this
     way, while another run that looks for a free one finds it taken.
+
+    numbers: by name; of a port that each of the nodes has, by `NAME.RANK`. Of several in a row,
+    the first.
     """
 
-    def __init__(self, plans: Sequence[PortPlan], *, isolated: bool) -> None:
+    def __init__(self, wanted: Sequence[Port], nodes: int, *, isolated: bool) -> None:
         self._held: list[socket.socket] = []
         self.numbers: dict[str, int] = {}
-        for plan in plans:
-            own = plan.fixed or isolated
-            self.numbers[plan.name] = plan.number if own else self._find()
+        for port in wanted:
+            names = [f"{port.name}.{n}" for n in range(nodes)] if port.each else [port.name]
+            own = port.fixed or isolated
+            for name in names:
+                self.numbers[name] = port.number if own else self._find(port.count)
 
-    def _find(self) -> int:
-        for number in random.sample(_RANGE, 200):
-            held = hold(number)
-            if held is not None:
-                self._held.append(held)
-                return number
-        raise EngineError("no free port between 20000 and 32000 on this machine")
+    def _find(self, count: int) -> int:
+        for first in random.sample(_RANGE, 200):
+            held = [hold(number) for number in range(first, first + count)]
+            found = [one for one in held if one is not None]
+            if len(found) == count:
+                self._held += found
+                return first
+            for one in found:
+                one.close()
+        what = "no free port" if count == 1 else f"no {count} free ports in a row"
+        raise EngineError(f"{what} between 20000 and 32000 on this machine")
 
     def close(self) -> None:
         for held in self._held:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from muster.engines.local.begun import begun
 from muster.engines.local.crew import Crew
 from muster.engines.local.ends import never_begun, not_started, verdict
 from muster.engines.local.fabric import Fabric
+from muster.engines.local.following import Following
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.joining import Joining
 from muster.engines.local.ports import Ports
-from muster.engines.local.starting import LocalNode, Starter
+from muster.engines.local.starting import LocalNode, Starter, short_folder
 from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError
 from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
@@ -55,7 +57,12 @@ class LocalSession:
         self._wake = wake_on_signals()
         if not isolation.namespaces:
             become_subreaper()
-        self._ports = Ports(plan.ports, isolated=plan.network == "isolated")
+        nodes = len(plan.nodes)
+        self._ports = Ports(plan.ports, nodes, isolated=plan.network == "isolated")
+        if plan.tls:
+            from muster.storage.certificates import make_certificates
+
+            make_certificates(self._run_dir.tls, plan.nodes)
         fabric = Fabric() if plan.network == "isolated" else None
         self._joining = Joining(plan, self._run_dir.cluster_file, fabric)
         wanted = any(group.resources.gpus for group in plan.groups)
@@ -65,6 +72,7 @@ class LocalSession:
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes)
         self._attempts = Attempts(plan, self._run_dir)
+        self._following = Following()
         self._starter = Starter(
             context, isolation, ports=self._ports.numbers, gpus=self._gpus, placed=placed
         )
@@ -191,6 +199,8 @@ class LocalSession:
                     self._events.append(NodeStarted(ref.rank, ref.incarnation))
                 case "ready":
                     self._events.append(NodeReady(ref.rank, ref.incarnation))
+                case "done":
+                    self._following.begin(node)
                 case "ended":
                     node.said = message
                     if message["kept"]:
@@ -249,8 +259,9 @@ class LocalSession:
     def _tell(self, node: LocalNode, event: NodeEnded) -> None:
         if self._attempts.leave(node.attempt, node.ref.rank):
             self._attempts.retire()
-        if self._crew.busy or not self._synced.hold_end(event):
-            self._events.append(event)
+        for told in self._following.sort(node, event):
+            if self._crew.busy or not self._synced.hold_end(told):
+                self._events.append(told)
 
     # --- the end
 
@@ -268,6 +279,7 @@ class LocalSession:
                 node.limits.remove()
         self._ports.close()
         self._joining.close()
+        shutil.rmtree(short_folder(self._run_dir.path.name), ignore_errors=True)
 
     def seal(self) -> None:
         """See `Session.seal`."""

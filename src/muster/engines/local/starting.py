@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
+import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from muster.engines.local.gpus import GpuPool
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
 from muster.engines.local.node_process import NodeSetup, fork_node
+from muster.engines.local.outputs import NodeOutputs
 from muster.lifecycle.status import NodeRef
 from muster.node import error_file
 from muster.node.channel import Channel
@@ -69,11 +72,12 @@ class Starter:
         self._context = context
         self._isolation = isolation
         self._ports = ports
+        self._token = secrets.token_hex(16)
         self._gpus = gpus
         self._placed = placed
         self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
 
-    def start(self, ref: NodeRef, attempt: int, outputs: tuple[tuple[str, str], ...]) -> LocalNode:
+    def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
         """Fork the node. Raises MusterError or OSError, holding nothing, if it cannot be."""
         node = self._context.plan.nodes[ref.rank]
         asked = self._context.plan.group(node.group).resources
@@ -97,7 +101,7 @@ class Starter:
         return started
 
     def start_again(
-        self, node: LocalNode, ref: NodeRef, attempt: int, outputs: tuple[tuple[str, str], ...]
+        self, node: LocalNode, ref: NodeRef, attempt: int, outputs: NodeOutputs
     ) -> None:
         """Have a node that was kept begin its next life, with what it holds already."""
         node.ref, node.attempt, node.said, node.leaving = ref, attempt, None, False
@@ -115,7 +119,7 @@ class Starter:
         self,
         ref: NodeRef,
         attempt: int,
-        outputs: tuple[tuple[str, str], ...],
+        outputs: NodeOutputs,
         gpus: tuple[int, ...],
     ) -> dict[str, Any]:
         plan = self._context.plan
@@ -132,6 +136,8 @@ class Starter:
             cluster_file=self._run_dir.cluster_file,
             work=self._run_dir.work(ref.rank),
             outputs=outputs,
+            tls=self._run_dir.tls,
+            short=self._short(ref.rank),
         )
         launch = launch_message(
             self._context,
@@ -140,6 +146,7 @@ class Starter:
             attempt=attempt,
             restart=ref.incarnation,
             ports=self._ports,
+            token=self._token,
             gpus=gpus,
             interface=INTERFACE if plan.network == "isolated" else None,
             mounted=mounted,
@@ -153,6 +160,19 @@ class Starter:
             "incarnation": ref.incarnation,
             "keep": self._context.keep,
         }
+
+    def _short(self, rank: int) -> Path:
+        if self._private_shm:
+            return Path("/dev/shm/node")
+        return short_folder(self._context.plan.run_id) / str(rank)
+
+    @property
+    def _private_shm(self) -> bool:
+        """Whether nodes have a /dev/shm of their own."""
+        return self._isolation.namespaces and not any(
+            path.is_relative_to("/dev/shm")
+            for path in (self._context.home.root, *self._placed.values())
+        )
 
     def _setup(
         self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
@@ -171,11 +191,13 @@ class Starter:
             limits=limits,
             prepare=partial(prepare_code, self._context, group),
             launch=launch,
-            private_shm=not any(
-                path.is_relative_to("/dev/shm")
-                for path in (self._context.home.root, *self._placed.values())
-            ),
+            private_shm=self._private_shm,
         )
+
+
+def short_folder(run_id: str) -> Path:
+    """Where the run's nodes have their short folders, if they have no /dev/shm of their own."""
+    return Path(tempfile.gettempdir()) / f"muster-{run_id[-8:]}"
 
 
 def _packed(launch: dict[str, Any]) -> dict[str, Any]:

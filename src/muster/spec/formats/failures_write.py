@@ -52,7 +52,7 @@ class Written:
                 self.failure["restartStrategy"] = _STRATEGY_OF[policy.strategy]
             rules_made = [self._rule(bundle) for bundle in _bundles(own)]
             said = [rule for rule in rules_made if rule is not None]
-            said += self._default(policy.action)
+            said += self._default(policy.action or "restart_run")
             if said:
                 self.failure["rules"] = said
             self._unsaid(spec)

@@ -1,0 +1,152 @@
+"""Looking whether something is as it must be before a node goes on: a port answers, all who are
+expected have joined, a command succeeds. See `frameworks.base.Check`, whose fields these have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+from typing import Any, Iterator, Mapping, Sequence
+
+from muster.node.processes import CannotStart, exit_of, signal_group, spawn
+
+_PATIENCE = 2.0  # seconds for one answer
+_COMMAND_PATIENCE = 10.0
+_SOONEST, _LATEST = 0.02, 0.5  # seconds between looks: often at first, as most things come soon
+
+
+class Waiting:
+    """One check, looked at again and again, by its caller's clock (seconds, monotonic).
+
+    `done`: it holds. `due`: when to look next. `why`: for people, why it does not hold yet.
+    """
+
+    def __init__(self, check: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
+        self._check = check
+        self._env = env
+        self._gap = _SOONEST
+        self._child: int | None = None
+        self.due: float | None = now
+        self.done = False
+        self.why = "it was not looked at yet"
+
+    def step(self, now: float) -> None:
+        """Look, if it is time to."""
+        if self.done or self.due is None or now < self.due:
+            return
+        if self._check["type"] == "succeeds":
+            self._step_command(now)
+            return
+        self.why = _look(self._check)
+        self.done = not self.why
+        self._again(now)
+
+    def reaped(self, pid: int, status: int, now: float) -> bool:
+        """Whether the process that ended was ours."""
+        if pid != self._child:
+            return False
+        self._child = None
+        code = exit_of(status)[0]
+        self.done = code == 0
+        self.why = "%s: it exited with %d" % (self._what(), code)
+        self._again(now)
+        return True
+
+    def end(self) -> None:
+        """Let go of the command that is asked, if one is."""
+        if self._child is not None:
+            signal_group(self._child, signal.SIGKILL)
+
+    def _again(self, now: float) -> None:
+        self.due = None if self.done else now + self._gap
+        self._gap = min(self._gap * 1.5, _LATEST)
+
+    def _step_command(self, now: float) -> None:
+        if self._child is not None:
+            signal_group(self._child, signal.SIGKILL)  # `reaped` goes on from there
+            self.due = None
+            return
+        try:
+            self._child = spawn(self._check["command"], self._env, os.devnull, os.devnull)
+            self.due = now + _COMMAND_PATIENCE
+        except CannotStart as error:
+            self.why = "%s: %s" % (self._what(), error)
+            self._again(now)
+
+    def _what(self) -> str:
+        command = " ".join(map(shlex.quote, self._check["command"]))
+        return self._check.get("what") or "`%s`" % command
+
+
+def _look(check: Mapping[str, Any]) -> str:
+    """Why the check does not hold; empty if it does."""
+    where = "%s:%s" % (check["address"], check["port"])
+    try:
+        if check["type"] == "answers" and check.get("path") is None:
+            address = (check["address"], int(check["port"]))
+            socket.create_connection(address, _PATIENCE).close()
+            return ""
+        answer = _get(check["address"], int(check["port"]), check["path"])
+    except OSError as error:
+        return "%s does not answer: %s" % (where, error.strerror or error)
+    except ValueError as error:
+        return "%s%s: %s" % (where, check["path"], error)
+    if check["type"] == "answers":
+        return ""
+    return _missing(check, answer)
+
+
+def _get(address: str, port: int, path: str) -> bytes:
+    """What is there. Raises OSError, or ValueError if the answer is no good."""
+    from http.client import HTTPConnection, HTTPException  # slow to import, and seldom needed
+
+    connection = HTTPConnection(address, port, timeout=_PATIENCE)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        with connection.getresponse() as response:
+            if not 200 <= response.status < 400:
+                raise ValueError("the answer was %d" % response.status)
+            return response.read()
+    except HTTPException as error:
+        raise ValueError("%s: %s" % (type(error).__name__, error)) from None
+    finally:
+        connection.close()
+
+
+def _missing(check: Mapping[str, Any], answer: bytes) -> str:
+    """Who has not joined."""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        return "%s:%s%s: the answer is no JSON" % (check["address"], check["port"], check["path"])
+    there = {
+        _at(member, check["name"])
+        for member in _each(told, check["members"])
+        if all(_at(member, key.split(".")) == value for key, value in check["where"].items())
+    }
+    missing = [name for name in check["expected"] if name not in there]
+    if not missing:
+        return ""
+    of = len(check["expected"])
+    names = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+    return "%d of %d %ss have not joined: %s" % (len(missing), of, check["what"], names)
+
+
+def _each(told: Any, way: Sequence[str]) -> Iterator[Any]:
+    if not way:
+        yield told
+    elif way[0] != "*":
+        if isinstance(told, dict) and way[0] in told:
+            yield from _each(told[way[0]], way[1:])
+    elif isinstance(told, (list, dict)):
+        for member in told.values() if isinstance(told, dict) else told:
+            yield from _each(member, way[1:])
+
+
+def _at(member: Any, way: Sequence[str]) -> str | None:
+    for key in way:
+        member = member.get(key) if isinstance(member, dict) else None
+    return None if member is None else str(member)

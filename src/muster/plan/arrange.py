@@ -1,0 +1,136 @@
+"""A spec in the shape its framework gives it: a main node of its own, who decides about success,
+and who can be replaced while others live. Pure.
+
+What comes out is a spec as its owner could have written it; arranging that changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
+from muster.frameworks.registry import get_framework, read_options
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.policies import DependsOn, FailureRule
+
+#: What the first node is called where it was one of a group.
+MAIN = "main"
+#: The rule by which a node that others can do without for a while is started again alone.
+REPLACEABLE = "others-go-on"
+
+
+class Arranged(Struct, frozen=True):
+    """spec: in normal form, and as its framework wants it. setup: what that asks for."""
+
+    spec: JobSpec
+    setup: Setup
+
+    def role(self, group: str) -> RoleSetup:
+        return _role(self.setup.roles, group)
+
+
+def arrange(spec: JobSpec) -> Arranged:
+    """A spec in normal form (`spec.resolve`), arranged. Raises InvalidInput if the framework
+    refuses it."""
+    framework = get_framework(spec.framework)
+    options = read_options(framework, spec.framework_options)
+    if framework.has_main(options):
+        spec = _with_main(spec)
+    setup = framework.setup(_cluster(spec, options))
+    return Arranged(_with_roles(spec, setup.roles), setup)
+
+
+def _cluster(spec: JobSpec, options: Struct) -> Cluster:
+    roles, rank = [], 0
+    for group in spec.node_groups:
+        size = group.replicas * group.nodes
+        roles.append(Role(group.name, rank, size, group.env))
+        rank += size
+    return Cluster(tuple(roles), spec.processes_per_node, options)
+
+
+def _with_main(spec: JobSpec) -> JobSpec:
+    """With the first node in a group by itself. Raises InvalidInput if there cannot be one."""
+    first, *others = spec.node_groups
+    if first.nodes * first.replicas == 1:
+        return spec
+    if first.replicas > 1:
+        text = f"the first node of {spec.framework} is unlike the others; it cannot be one of many"
+        hint = "put a group with one node before it"
+        raise InvalidInput(Problem(f"node_groups[{first.name}].replicas", text, hint))
+    if any(group.name == MAIN for group in spec.node_groups):
+        text = f"{spec.framework} needs its first node to be unlike the others"
+        hint = f"write group {MAIN} first, with one node"
+        raise InvalidInput(Problem(f"node_groups[{first.name}].nodes", text, hint))
+    main = replace(first, name=MAIN, nodes=1)
+    rest = replace(first, nodes=first.nodes - 1)
+    both = {first.name: (MAIN, first.name)}
+    return replace(
+        spec,
+        node_groups=tuple(_depending(group, both) for group in (main, rest, *others)),
+        success=replace(spec.success, groups=tuple(_each(spec.success.groups, both))),
+        failure=replace(
+            spec.failure,
+            rules=tuple(
+                replace(rule, groups=tuple(_each(rule.groups, both))) for rule in spec.failure.rules
+            ),
+        ),
+    )
+
+
+def _each(names: Iterable[str], both: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
+    return dict.fromkeys(part for name in names for part in both.get(name, (name,)))
+
+
+def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGroup:
+    depends = tuple(
+        DependsOn(group=part, status=other.status)
+        for other in group.depends_on
+        for part in both.get(other.group, (other.group,))
+    )
+    return replace(group, depends_on=depends)
+
+
+def _with_roles(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
+    """With what the roles of its groups mean for success and failure, where the owner said nothing.
+
+    Raises InvalidInput if a group that only serves was given a program of its own, or one that
+    does not only serve has none.
+    """
+    problems = []
+    for group in spec.node_groups:
+        path = f"node_groups[{group.name}]"
+        if not _role(roles, group.name).program:
+            if group.command not in (None, spec.node_groups[0].command):
+                text = f"{spec.framework} says itself what this group runs"
+                problems.append(Problem(f"{path}.command", text, "leave it out"))
+        elif group.command is None and spec.artifact is None:
+            hint = "give it a command, or the job an artifact"
+            problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
+    if problems:
+        raise InvalidInput(*problems)
+    return _with_replacement(_with_success(spec, roles), roles)
+
+
+def _role(roles: Mapping[str, RoleSetup], group: str) -> RoleSetup:
+    return roles.get(group) or RoleSetup()
+
+
+def _with_success(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
+    deciding = tuple(group.name for group in spec.node_groups if _role(roles, group.name).decides)
+    if spec.success.groups or len(deciding) == len(spec.node_groups):
+        return spec
+    return replace(spec, success=replace(spec.success, groups=deciding))
+
+
+def _with_replacement(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
+    lone = tuple(group.name for group in spec.node_groups if _role(roles, group.name).replaceable)
+    known = any(rule.name == REPLACEABLE for rule in spec.failure.rules)
+    if spec.failure.action is not None or not spec.failure.max_restarts or not lone or known:
+        return spec
+    rule = FailureRule(action="restart_node", name=REPLACEABLE, groups=lone)
+    return replace(spec, failure=replace(spec.failure, rules=(*spec.failure.rules, rule)))
