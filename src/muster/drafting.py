@@ -13,7 +13,7 @@ from muster.engines.local import addresses
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
-from muster.plan.model import ArtifactPlan, ResourcePlan, RunPlan
+from muster.plan.model import ArtifactPlan, EnvironmentPlan, GitPlan, ResourcePlan, RunPlan
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+    from muster.spec.sources import Git
 
 
 class Draft(Struct, frozen=True):
@@ -117,7 +118,7 @@ def _plan(
     problems += shapes.problems + engine.check(plan, home.root)
     if problems:
         raise InvalidInput(*problems)
-    return replace(plan, notes=tuple(engine.notes(plan)))
+    return replace(plan, notes=tuple(engine.notes(plan)), environment=_environment_plan(spec))
 
 
 def _size(group: NodeGroup) -> int:
@@ -132,7 +133,28 @@ def _artifact_plan(
     from muster.storage.artifacts import load_ref
 
     ref = load_ref(home, code, code_name or "")
-    return ArtifactPlan(ref.sha256, ref.file_name, ref.kind, ref.size, spec.entrypoint)
+    return ArtifactPlan(
+        ref.sha256,
+        ref.file_name,
+        ref.kind,
+        ref.size,
+        spec.entrypoint,
+        spec.notebook.exclude_tags if spec.notebook else (),
+        _git_plan(spec.git),
+    )
+
+
+def _git_plan(git: Git | None) -> GitPlan | None:
+    if git is None:
+        return None
+    commit = git.commit or ""  # a Job that was stored has the one it is
+    return GitPlan(git.url, commit, git.branch, git.path, git.token_env)
+
+
+def _environment_plan(spec: JobSpec) -> EnvironmentPlan | None:
+    if not spec.requirements and spec.conda is None:
+        return None
+    return EnvironmentPlan(spec.requirements or (), spec.conda)
 
 
 class _Shapes:

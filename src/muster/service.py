@@ -24,6 +24,7 @@ from muster.engines.local.engine import LocalEngine
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeStatus
+from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
 from muster.plan.names import named
 from muster.storage.home import Home, default_home
@@ -125,7 +126,7 @@ class Service:
         if not folder.bell.exists():
             bell.install(folder.bell)
         if plan.policy.restarts:
-            keep_environ(folder.environ, environ)
+            keep_environ(folder.environ, submitted(plan, environ))
         return held, begin_life(folder.life)
 
     def _hand_over(self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from muster.store.records import JobRecord
 
 if TYPE_CHECKING:
     from muster.spec.models import JobSpec
+    from muster.storage.artifacts import ArtifactRef
 
 
 def draft_job(home: Home, db: Database, spec: JobSpec) -> tuple[JobRecord, bool]:
@@ -26,7 +28,7 @@ def draft_job(home: Home, db: Database, spec: JobSpec) -> tuple[JobRecord, bool]
 
     Same content, same Job; other content under a known name is a new version of it.
     """
-    artifact = _store_artifact(home, spec)
+    spec, artifact = _gather(home, spec)
     content = to_builtins(spec)
     name = spec.name or "job"
     digest = _digest(name, content, artifact.sha256 if artifact else None)
@@ -93,10 +95,19 @@ def _less(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in content.items() if value != defaults[key]}
 
 
-def _store_artifact(home: Home, spec: JobSpec) -> Any:
+def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+    """What the Job is made of, stored; and the spec that says so."""
+    from muster.spec.source_rules import needs_entrypoint
+
+    if spec.git is not None or spec.requirements or spec.conda is not None:
+        from muster.storage.sources import gather
+
+        home.prepare()
+        return gather(home, spec, os.environ)
     if spec.artifact is None:
-        return None
+        return spec, None
     from muster.storage.artifacts import store_artifact
 
     home.prepare()
-    return store_artifact(home, Path(spec.artifact), spec.entrypoint)
+    entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
+    return spec, store_artifact(home, Path(spec.artifact), entrypoint)

@@ -156,7 +156,8 @@ BAD = {
     "entry point without code": (
         "entrypoint: a.py\n",
         [
-            "job.yaml:1: entrypoint: there is no artifact to look for it in (give an artifact)",
+            "job.yaml:1: entrypoint: there is no artifact to look for it in "
+            "(give an artifact, or git)",
             "job.yaml:1: nothing to run (give an artifact or a command)",
         ],
     ),

@@ -17,6 +17,7 @@ from muster.spec.models import (
     RunOverrides,
 )
 from muster.spec.policies import FailurePolicy, SuccessPolicy
+from muster.spec.sources import Git, Notebook
 from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
 
 
@@ -79,6 +80,7 @@ def test_what_belongs_to_the_job(model: Any, name: str) -> None:
 
 
 def test_every_neighbours_field_leads_somewhere() -> None:
-    known = {n for model in (*(kind for kind, _ in _PLACES), Mount, Logging) for n in names(model)}
+    models = (*(kind for kind, _ in _PLACES), Mount, Logging, Git, Notebook)
+    known = {n for model in models for n in names(model)}
     assert set(_NEIGHBOURS.values()) <= known
     assert not set(_NEIGHBOURS) & set(names(JobSpec))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from muster.errors import InvalidInput, StoreError
-from muster.storage import artifacts
+from muster.storage import artifacts, code_checks
 from muster.storage.artifacts import (
     ArtifactRef,
     entry_command,
@@ -216,7 +216,7 @@ def test_too_large(home: Home, tmp_path: Path, code: Path, monkeypatch: pytest.M
     with open(tmp_path / "big.py", "wb") as file:
         file.truncate((4 << 30) + (200 << 20))
     assert "big.py has 4.2 GiB, at most 4 GiB are allowed" in bad(home, tmp_path / "big.py")
-    monkeypatch.setattr(artifacts, "MAX_SIZE", 10)
+    monkeypatch.setattr(code_checks, "MAX_SIZE", 10)
     assert "at most 4 GiB" in bad(home, code, "main.py")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from muster.frameworks.base import Port
 from muster.plan.model import GroupPlan, RunPlan
 from muster.plan.template import Facts
 from muster.spec.secrets import hidden, hide
+from muster.spec.urls import without_credentials
 
 _IGNORED = {"detach", "as_json"}
 
@@ -48,12 +50,28 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 def _describe(plan: RunPlan) -> None:
     click.echo(f"job {plan.job_name}: {_count(len(plan.nodes), 'node')}")
+    for line in _sources(plan):
+        click.echo(line)
     click.echo(f"framework: {plan.framework}")
     click.echo(f"network: {plan.network} ({plan.network_reason})")
     for sentence in sentences(plan.policy):
         click.echo(sentence)
     for note in plan.notes:
         click.echo(f"note: {note}")
+
+
+def _sources(plan: RunPlan) -> Iterator[str]:
+    """Where the code is from, and what it needs, where that is not at hand."""
+    git = plan.artifact.git if plan.artifact else None
+    if git is not None:
+        branch = f", branch {git.branch}" if git.branch else ""
+        folder = f", folder {git.path}" if git.path else ""
+        yield f"code: {git.url}{branch}, commit {git.commit}{folder}"
+    if plan.environment is not None:
+        if plan.environment.conda is not None:
+            yield "installs: a conda environment"
+        for line in plan.environment.requirements:
+            yield f"installs: {without_credentials(line)}"
 
 
 def _describe_group(plan: RunPlan, group: GroupPlan) -> None:

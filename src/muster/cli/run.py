@@ -36,7 +36,15 @@ class _Args(click.Command):
 @click.option("--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable.")
 @click.option("--framework", help="generic (default), pytorch, or an installed one.")
 @click.option("--name", help="The job's name (default: from TARGET).")
-@click.option("--entrypoint", help="File to run inside a folder or archive.")
+@click.option("--entrypoint", help="File to run inside a folder, archive or repository.")
+@click.option(
+    "--requirements",
+    "-r",
+    multiple=True,
+    metavar="FILE|PACKAGE",
+    help="Have it installed for the nodes' Python, once, and kept.",
+)
+@click.option("--conda", metavar="FILE", help="A conda environment file for the nodes.")
 @click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
 @click.option("--network", help="shared or isolated.")
 @click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled.")
@@ -57,13 +65,15 @@ class _Args(click.Command):
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
-    TARGET is a spec file, a JobSet manifest, a script, a folder or an archive. What follows --
-    are the program's arguments; without TARGET it is the command itself.
+    TARGET is a spec file, a JobSet manifest, a script, a notebook, a folder, an archive or a git
+    repository. What follows -- are the program's arguments; without TARGET it is the command
+    itself.
 
     \b
     muster run examples/pytorch-digits/job.yaml
     muster run train.py --nodes 4 --framework pytorch -- --epochs 3
     muster run --nodes 2 -- hostname
+    muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
     Ctrl-C leaves the run going; twice cancels it.
     """
@@ -106,6 +116,8 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         name=options["name"],
         framework=options["framework"],
         entrypoint=options["entrypoint"],
+        requirements=list(options["requirements"]) or None,
+        conda=options["conda"],
         processes_per_node=options["processes_per_node"],
         network=options["network"],
     )

@@ -30,14 +30,17 @@ def run(
     framework: str | None = None,
     processes_per_node: int | None = None,
     network: str | None = None,
+    requirements: str | Sequence[str] | None = None,
+    conda: str | None = None,
     home: str | Path | None = None,
     **overrides: Any,
 ) -> JobRun:
     """Start a run and return at once; `wait()` on what comes back.
 
-    target: a spec file, a script, a folder or an archive; or give a `command`. name, entrypoint,
-    framework (default `generic`), processes_per_node (default 1) and network describe the Job and
-    belong in the spec file where there is one. overrides: env, args, nodes, resources, shape,
+    target: a spec file, a script, a notebook, a folder, an archive or a repository
+    (`git+https://...`); or give a `command`. name, entrypoint, framework (default `generic`),
+    processes_per_node (default 1), network, requirements and conda describe the Job and belong in
+    the spec file where there is one. overrides: env, args, nodes, resources, shape,
     image, max_runtime, max_restarts, suspend, mounts, logging, node_groups (see docs/spec.md).
 
     Raises InvalidInput with every problem found, before anything starts.
@@ -49,6 +52,8 @@ def run(
         "framework": framework,
         "processes_per_node": processes_per_node,
         "network": network,
+        "requirements": requirements,
+        "conda": conda,
     }
     from muster.client.target import notes_for
 

@@ -32,13 +32,14 @@ class Client:
         command: str | Sequence[str] | None = None,
         **fields: Any,
     ) -> tuple[JobRecord, bool]:
-        """The Job for a spec file, some code or a command, and whether it is new.
+        """The Job for a spec file, some code, a git repository or a command, and whether it is new.
 
         target: may also name a Job that is there, where there is no file of that name.
         """
-        from muster.client.target import spec_for
+        from muster.client.target import is_address, spec_for
 
-        if isinstance(target, str) and not Path(target).exists():
+        named = isinstance(target, str) and not is_address(target)
+        if isinstance(target, str) and named and not Path(target).exists():
             with contextlib.suppress(InvalidInput):
                 return self.service.job(target), False
         return self.service.draft_job(spec_for(target, command, fields))

@@ -1,4 +1,5 @@
-"""What `muster run` was pointed at, as a spec: a spec file, manifests, code, or a bare command.
+"""What `muster run` was pointed at, as a spec: a spec file, manifests, code, a git repository, or
+a bare command.
 
 `FILE#NAME` is one JobSet of several in a file or a folder.
 """
@@ -41,6 +42,11 @@ def spec_for(
             command = shlex.split(command)  # as in a spec file; no shell runs
         name = given.pop("name", None) or Path(command[0]).name
         return spec_from_mapping({"name": name, "command": list(command), **given})
+    if is_address(target):
+        from muster.client.git_target import git_fields, git_name
+
+        git = git_fields(str(target))
+        return spec_from_mapping({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
         if given:
@@ -53,6 +59,18 @@ def spec_for(
     return spec_from_mapping({"artifact": str(path.absolute()), **given})
 
 
+def is_address(target: str | Path) -> bool:
+    """Whether it says where a repository is. A file that is called so is one all the same."""
+    text = str(target)
+    return isinstance(target, str) and ("://" in text or "@" in text) and _is_git(text)
+
+
+def _is_git(text: str) -> bool:
+    from muster.client.git_target import is_git
+
+    return is_git(text) and not Path(text).exists()
+
+
 def split_target(target: str | Path) -> tuple[Path, str | None]:
     """The file or folder, and the name of the JobSet in it that is meant, if one is named."""
     path = Path(target)
@@ -62,7 +80,7 @@ def split_target(target: str | Path) -> tuple[Path, str | None]:
 
 def single_targets(target: str | None, entrypoint: str | None = None) -> list[str | None]:
     """The target, or one for each JobSet in it. Raises InvalidInput."""
-    if target is None or not _may_be_manifests(target, entrypoint):
+    if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return [target]
     from muster.spec.formats.manifests import read_manifests
 
@@ -73,7 +91,7 @@ def single_targets(target: str | None, entrypoint: str | None = None) -> list[st
 
 def notes_for(target: str | Path | None, entrypoint: str | None = None) -> tuple[str, ...]:
     """What is not as a manifest says, one sentence each; nothing for any other target."""
-    if target is None or not _may_be_manifests(target, entrypoint):
+    if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return ()
     from muster.spec.formats.manifests import read_manifest
 

@@ -6,7 +6,10 @@ wins over what the owner set under the same name.
 
 from __future__ import annotations
 
-from muster.plan.model import NodePlan, RunPlan
+import json
+from collections.abc import Mapping
+
+from muster.plan.model import GitPlan, NodePlan, RunPlan
 
 #: The one tenancy, compartment and project a machine of one's own has.
 LOCAL_TENANCY = "ocid1.tenancy.muster.local..this-machine"
@@ -48,6 +51,28 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         env["JOB_ARTIFACT_FILE_NAME"] = plan.artifact.file_name
         if plan.artifact.entrypoint is not None:
             env["JOB_RUN_ENTRYPOINT"] = plan.artifact.entrypoint
+        if plan.artifact.exclude_tags:
+            env["NOTEBOOK_EXCLUDE_TAGS"] = json.dumps(plan.artifact.exclude_tags)  # ADS
+        if plan.artifact.git is not None:
+            env |= _git_environment(plan.artifact.git)
     for mount in group.mounts:
         env[mount.variable] = mount.path
     return env
+
+
+def submitted(plan: RunPlan, environ: Mapping[str, str]) -> dict[str, str]:
+    """What nodes start from: the submitter's environment, less the secret the code was fetched
+    with."""
+    git = plan.artifact.git if plan.artifact else None
+    secret = git.token_env if git else None
+    return {name: value for name, value in environ.items() if name != secret}
+
+
+def _git_environment(git: GitPlan) -> dict[str, str]:
+    told = {
+        "MUSTER_GIT_URL": git.url,
+        "MUSTER_GIT_COMMIT": git.commit,
+        "MUSTER_GIT_BRANCH": git.branch,
+        "MUSTER_GIT_PATH": git.path,
+    }
+    return {name: value for name, value in told.items() if value is not None}

@@ -61,14 +61,35 @@ class ResourcePlan(Struct, frozen=True):
     shape: str | None = None
 
 
+class GitPlan(Struct, frozen=True):
+    """Where the code was cloned from. commit: the one it is, in full. token_env: the variable with
+    the secret that it took, which is not for the nodes."""
+
+    url: str
+    commit: str
+    branch: str | None = None
+    path: str | None = None
+    token_env: str | None = None
+
+
 class ArtifactPlan(Struct, frozen=True):
-    """The code, by its content."""
+    """The code, by its content. exclude_tags: cells of a notebook that are not executed."""
 
     sha256: str
     file_name: str
     kind: str
     size: int
     entrypoint: str | None = None
+    exclude_tags: tuple[str, ...] = ()
+    git: GitPlan | None = None
+
+
+class EnvironmentPlan(Struct, frozen=True):
+    """What the nodes' Python needs installed. requirements: lines of a requirements file; conda:
+    what is in a conda environment file. Paths in them are absolute."""
+
+    requirements: tuple[str, ...] = ()
+    conda: str | None = None
 
 
 class GroupPlan(Struct, frozen=True):
@@ -154,6 +175,7 @@ class RunPlan(Struct, frozen=True):
     subdomain: str | None = None
     keep_attempts: int | None = None
     ttl_after_finished: float | None = None
+    environment: EnvironmentPlan | None = None
 
     @property
     def world_size(self) -> int:

@@ -19,6 +19,7 @@ from muster.spec.policies import (
     FailurePolicy,
     SuccessPolicy,
 )
+from muster.spec.sources import Git, Notebook
 from muster.spec.values import (
     MAX_RUNTIME,
     Count,
@@ -177,9 +178,14 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
     name: Default: from the file's name.
     description: For people.
-    artifact: The code: a Python file, shell script, folder, zip, tar(.gz/.bz2/.xz), JAR or class
-        file.
-    entrypoint: The file to run inside a folder or archive; required there.
+    artifact: The code: a Python file, notebook, shell script, folder, zip, tar(.gz/.bz2/.xz), JAR
+        or class file.
+    git: Or a git repository that holds it.
+    entrypoint: The file to run inside a folder, archive or repository; required there.
+    notebook: How the artifact or entrypoint is executed, if it ends in .ipynb.
+    requirements: What the nodes' Python needs installed: a requirements file (.txt; relative to
+        the spec's file, or, with git, to the repository's code), or a list of its lines.
+    conda: A conda environment file (.yaml) with what the nodes need, Python included.
     command: What to run instead. Text is split as a shell would split it; no shell runs.
     args: Arguments of the program.
     env: Environment variables.
@@ -216,7 +222,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     name: JobName | None = None
     description: str = ""
     artifact: Text | None = None
+    git: Git | None = None
     entrypoint: Text | None = None
+    notebook: Notebook | None = None
+    requirements: Words | None = None
+    conda: Text | None = None
     command: Words | None = None
     args: Words | None = None
     env: Env = field(default_factory=dict)

@@ -23,14 +23,19 @@ _ALWAYS = (
     "max_runtime",
     "logging",
 )
+#: Told where they are given.
+_SOURCES = ("artifact", "git", "entrypoint", "notebook", "requirements", "conda")
 #: Told where they differ from what is usual: most runs need none of them.
 _SELDOM = ("attempt_timeout", "ttl_after_finished", "keep_attempts", "suspend", "subdomain")
 
 
 def job_origins(job: JobSpec, overrides: RunOverrides) -> Iterator[tuple[str, Origin]]:
     """Of what belongs to the whole run."""
-    for name in ("artifact", "entrypoint"):
-        if getattr(job, name) is not None:
+    for name in _SOURCES:
+        given = getattr(job, name)
+        if isinstance(given, msgspec.Struct):
+            yield from ((f"{name}.{path}", "job") for path in _given(given))
+        elif given is not None:
             yield name, "job"
     for name in _ALWAYS:
         if getattr(overrides, name, None) is not None:
@@ -66,6 +71,11 @@ def _inside(path: str, value: Any, usual: Any) -> Iterator[str]:
             yield from _inside(place, inner, getattr(usual, name))
         else:
             yield place
+
+
+def _given(value: msgspec.Struct) -> list[str]:
+    """Which of its fields say anything."""
+    return [name for name in value.__struct_fields__ if getattr(value, name)]
 
 
 def told(value: Any, usual: Any, names: Iterable[str]) -> list[str]:

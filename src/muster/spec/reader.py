@@ -13,6 +13,7 @@ from muster.spec.decode import salvage
 from muster.spec.models import JobSpec
 from muster.spec.places import Lines, in_order, placed
 from muster.spec.rules import check, conflicts
+from muster.spec.source_paths import absolute_sources
 
 _MANIFEST = re.compile(r"""^["']?apiVersion["']?[ \t]*:""", re.MULTILINE)
 
@@ -91,6 +92,7 @@ def _absolute(data: Any, folder: Path) -> Any:
         return data
     made = dict(data)
     made["artifact"] = _path(made.get("artifact"), folder)
+    made |= absolute_sources(made, folder)
     logging = made.get("logging")
     if isinstance(logging, Mapping):
         made["logging"] = {**logging, "directory": _path(logging.get("directory"), folder)}

@@ -9,6 +9,7 @@ from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Sta
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
+from muster.spec.source_rules import source_conflicts, source_gaps
 from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
@@ -17,6 +18,7 @@ _TAKEN = ("/", "/proc", "/sys", "/dev")
 def check(spec: JobSpec) -> list[Problem]:
     """What is wrong with a spec as it was written."""
     return [
+        *source_gaps(spec),
         *_missing(spec),
         *_numbers(spec),
         *policy_gaps(spec),
@@ -30,6 +32,7 @@ def conflicts(spec: JobSpec) -> list[Problem]:
     return [
         *_job(spec),
         *_duplicates(spec),
+        *source_conflicts(spec),
         *_groups(spec),
         *order_conflicts(spec),
         *policy_conflicts(spec),
@@ -38,13 +41,11 @@ def conflicts(spec: JobSpec) -> list[Problem]:
 
 
 def _missing(spec: JobSpec) -> Iterator[Problem]:
-    if spec.entrypoint is not None and spec.artifact is None:
-        yield Problem("entrypoint", "there is no artifact to look for it in", "give an artifact")
     for path, probe in _probes(spec):
         if probe is not None and probe.exec_ is None and probe.tcp is None and probe.file is None:
             hint = "give exactly one of exec, tcp and file"
             yield Problem(path, "has neither exec, tcp nor file", hint)
-    if spec.artifact is not None or spec.command is not None:
+    if spec.artifact is not None or spec.git is not None or spec.command is not None:
         return
     if not any(group.command for group in spec.node_groups):
         yield Problem("", "nothing to run", "give an artifact or a command")

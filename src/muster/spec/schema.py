@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from muster.spec import models, policies, values
+from muster.spec import models, policies, sources, values
 from muster.spec.decode import unwrap
 from muster.spec.quantities import format_duration
 
@@ -24,6 +24,8 @@ _MODELS = (
     models.Resources,
     models.Mount,
     models.StartupProbe,
+    sources.Git,
+    sources.Notebook,
     policies.DependsOn,
     policies.SuccessPolicy,
     policies.FailurePolicy,

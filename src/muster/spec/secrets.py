@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from muster.spec.urls import without_credentials
+
 HIDDEN = "***"
 _NAMES = re.compile(
     r"(TOKEN|SECRET|PASSWO?R?D|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE)", re.IGNORECASE
@@ -22,12 +24,18 @@ def hide(name: str, value: str) -> str:
 
 
 def hidden(data: Any) -> Any:
-    """Plain data with the secrets in every `env` and `node_env` hidden, however deep."""
+    """Plain data with the secrets in every `env` and `node_env` hidden, however deep, and those in
+    the addresses that `requirements` and `conda` hold."""
     if isinstance(data, Mapping):
-        return {
-            key: {n: hide(n, v) for n, v in value.items()}
-            if key in ("env", "node_env") and isinstance(value, Mapping)
-            else hidden(value)
-            for key, value in data.items()
-        }
+        return {key: _hidden_in(key, value) for key, value in data.items()}
     return [hidden(item) for item in data] if isinstance(data, (list, tuple)) else data
+
+
+def _hidden_in(key: str, value: Any) -> Any:
+    if key in ("env", "node_env") and isinstance(value, Mapping):
+        return {name: hide(name, text) for name, text in value.items()}
+    if key == "conda" and isinstance(value, str):
+        return without_credentials(value)
+    if key == "requirements" and isinstance(value, (list, tuple)):
+        return [without_credentials(str(line)) for line in value]
+    return hidden(value)

@@ -9,24 +9,30 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem, StoreError
-from muster.storage.entrypoint import ARCHIVES, KINDS, command, kind_of, locate
+from muster.storage.code_checks import (
+    check_entry,
+    check_file,
+    check_notebook,
+    check_size,
+    check_start,
+)
+from muster.storage.entrypoint import command, kind_of, locate
 from muster.storage.home import Home
 
-#: OCI: artifact at most 4 GB.
-MAX_SIZE = 4 << 30
 _BLOCK = 1 << 20
-_MANIFEST = "META-INF/MANIFEST.MF"
 _HOME_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class ArtifactRef(Struct, frozen=True):
-    """Stored code. kind: python, shell, jar, class, program or archive; size in bytes."""
+    """Stored code. kind: python, notebook, function, shell, jar, class,
+    program or archive; size in bytes."""
 
     sha256: str
     file_name: str
@@ -37,16 +43,19 @@ class ArtifactRef(Struct, frozen=True):
 def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRef:
     """Check and store a file or folder; the same content is stored once.
 
-    A folder becomes an archive, less what its ignore files name. Raises InvalidInput.
+    A folder becomes an archive, less what its ignore files name. entrypoint: "" = none is needed,
+    only commands run. Raises InvalidInput.
     """
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            return _store_folder(home, path, entrypoint)
+            from muster.storage.ignore import files_of
+
+            return store_files(home, path, files_of(path, home.root), entrypoint, str(path))
         if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
             raise InvalidInput(Problem("artifact", f"{path} is neither file nor folder"))
         with open(path, "rb") as file:
-            kind = _check_file(path, file, entrypoint)
+            kind = check_file(path, file, entrypoint)
             file.seek(0)
             return _store(home, file, path.name, kind)
     except OSError as error:
@@ -136,99 +145,24 @@ def entry_command(
     return tuple(command(kind, base + name, None, python, folder))
 
 
-def _check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:
-    _check_size(path.name, os.fstat(file.fileno()).st_size)
-    kind = kind_of(path.name)
-    if kind == "archive":
-        _check_archive(path, entrypoint)
-        return kind
-    if entrypoint is not None and kind != "jar":
-        hint = "an entry point is for folders and archives"
-        raise InvalidInput(Problem("entrypoint", f"{path.name} is a single file", hint))
-    if kind == "class":
-        command(kind, path.name, None, "", path.parent)  # says if it cannot run from here
-    elif kind == "jar":
-        _check_jar(path, entrypoint)
-    elif kind is None:
-        return _check_program(path, file)
-    return kind
+def store_files(
+    home: Home, folder: Path, files: Sequence[str], entrypoint: str | None, shown: str
+) -> ArtifactRef:
+    """Check and store some files of a folder, as an archive called after it.
 
-
-def _check_size(name: str, size: int) -> None:
-    if size > MAX_SIZE:
-        text = f"{name} has {size / 2**30:.1f} GiB, at most 4 GiB are allowed"
-        raise InvalidInput(Problem("artifact", text, "mount large data instead"))
-
-
-def _check_jar(path: Path, main_class: str | None) -> None:
-    import zipfile
-
-    try:
-        with zipfile.ZipFile(path) as jar:
-            names = jar.namelist()
-            manifest = jar.read(_MANIFEST) if _MANIFEST in names else b""
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
-        text = f"{path.name} is damaged or no JAR: {error}"
-        raise InvalidInput(Problem("artifact", text, "make it again")) from None
-    if main_class is None and b"\nmain-class:" not in b"\n" + manifest.lower():
-        hint = "give the main class as the entry point, or pack it with its Main-Class"
-        raise InvalidInput(Problem("entrypoint", f"{path.name} names no main class", hint))
-
-
-def _check_program(path: Path, file: IO[bytes]) -> str:
-    start = file.read(4)
-    if start[:2] == b"#!":
-        return "program"
-    if start == b"\x7fELF":
-        hint = f"run it as a command: muster run -- {path}"
-        raise InvalidInput(Problem("artifact", f"{path.name} is a binary program", hint))
-    known = ", ".join([*KINDS, *ARCHIVES])
-    hint = f"known are {known}, folders, and files that begin with #!"
-    raise InvalidInput(Problem("artifact", f"cannot tell how to run {path.name}", hint))
-
-
-def _check_archive(path: Path, entrypoint: str | None) -> None:
-    from muster.storage.archives import list_files, read_start
-
-    entry = _check_entry(path.name, path.name, list_files(path), entrypoint)
-    if kind_of(entry) is None:
-        _check_start(entry, read_start(path, entry, 4))
-
-
-def _check_entry(shown: str, archive: str, files: list[str], entrypoint: str | None) -> str:
-    """Where the entry point lies among the files."""
-    if entrypoint is None:
-        likely = [f for f in files if kind_of(f) in ("python", "shell", "jar")][:5]
-        hint = f"say which file to run; it holds {', '.join(likely)}" if likely else ""
-        raise InvalidInput(Problem("entrypoint", f"{shown} needs one", hint))
-    roots = sorted({f.partition("/")[0] for f in files if "/" in f})
-    found = locate(entrypoint, archive, roots, set(files).__contains__)
-    if found is None:
-        from difflib import get_close_matches
-
-        close = get_close_matches(entrypoint, files, 3, 0.4) or files[:5]
-        hint = f"it holds {', '.join(close)}"
-        raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in {shown}", hint))
-    return found
-
-
-def _check_start(entry: str, start: bytes) -> None:
-    if start[:2] != b"#!" and start != b"\x7fELF":
-        hint = f"known are {', '.join(KINDS)}, programs, and files that begin with #!"
-        raise InvalidInput(Problem("entrypoint", f"cannot tell how to run {entry}", hint))
-
-
-def _store_folder(home: Home, folder: Path, entrypoint: str | None) -> ArtifactRef:
+    entrypoint: "" = none is needed. shown: what messages call the folder. Raises InvalidInput.
+    """
     from muster.storage.archives import pack
-    from muster.storage.ignore import files_of
 
-    files = files_of(folder, home.root)
     name = f"{folder.absolute().name or 'code'}.tar"
-    entry = _check_entry(str(folder), name, files, entrypoint)
-    if kind_of(entry) is None:
-        with open(folder / entry, "rb") as file:
-            _check_start(entry, file.read(4))
-    _check_size(str(folder), sum(os.lstat(folder / file).st_size for file in files))
+    if entrypoint != "":
+        entry = check_entry(shown, name, files, entrypoint)
+        if (kind := kind_of(entry)) is None:
+            with open(folder / entry, "rb") as file:
+                check_start(entry, file.read(4))
+        elif kind == "notebook":
+            check_notebook(entry, (folder / entry).read_bytes(), "entrypoint")
+    check_size(shown, sum(os.lstat(folder / file).st_size for file in files))
     with open(_temporary(home), "w+b") as packed:
         try:
             pack(folder, files, packed)

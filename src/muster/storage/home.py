@@ -65,6 +65,15 @@ class RunDir(Struct, frozen=True):
         """Certificates of the run's nodes."""
         return self.path / "tls"
 
+    @property
+    def outputs(self) -> Path:
+        """What programs leave behind for their owner: executed notebooks, results."""
+        return self.path / "outputs"
+
+    def output(self, rank: int) -> Path:
+        """The same, of the process of that rank."""
+        return self.outputs / f"rank-{rank}"
+
     def scratch(self, name: str) -> Path:
         """A directory all nodes of the run share."""
         return self.path / "scratch" / name
@@ -103,6 +112,16 @@ class Home(Struct, frozen=True):
     def shapes(self) -> Path:
         """The owner's own shapes, beside those that ship."""
         return self.root / "shapes.yaml"
+
+    @property
+    def checkouts(self) -> Path:
+        """Where git repositories are while their files are stored."""
+        return self.root / "checkouts"
+
+    @property
+    def environments(self) -> Path:
+        """What was installed for runs, each by what is in it."""
+        return self.root / "environments"
 
     def volume(self, name: str) -> Path:
         """A directory that runs share, and that stays when they are gone."""

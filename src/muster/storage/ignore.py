@@ -31,7 +31,7 @@ def files_of(folder: Path, home: Path) -> list[str]:
     found: list[str] = []
     for path, is_link in _walk(root, os.path.realpath(home)):
         if is_link:
-            _check_link(root, path)
+            check_link(root, path, root)
         found.append(path)
         if len(found) > MAX_FILES:
             text = f"{folder} holds more than {MAX_FILES:,} files"
@@ -74,8 +74,9 @@ def _ignored(path: str, rules: _Rules, *, folder: bool) -> bool:
     return False
 
 
-def _check_link(root: str, path: str) -> None:
+def check_link(root: str, path: str, shown: str) -> None:
+    """Raises InvalidInput if a link leads out of the folder. shown: what messages call that."""
     target = os.path.realpath(f"{root}/{path}")
     if target != root and not target.startswith(f"{root}/"):
         hint = "copy what it leads to into the folder, mount it, or name it in .musterignore"
-        raise InvalidInput(Problem("artifact", f"the link {path} leads out of {root}", hint))
+        raise InvalidInput(Problem("artifact", f"the link {path} leads out of {shown}", hint))

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
 from muster.engines.local.outputs import NodeOutputs
-from muster.plan.environment import node_environment
+from muster.plan.environment import node_environment, submitted
 from muster.plan.model import GroupPlan, NodePlan
 from muster.plan.services import check, services
 from muster.plan.template import Facts
@@ -121,7 +121,7 @@ def _working_dir(group: GroupPlan, work: Path, mounted: Mapping[str, str]) -> Pa
 
 def _base_environment(context: RunContext) -> dict[str, str]:
     """The submitter's, with the interpreter that started Muster first on PATH."""
-    env = dict(context.environ)
+    env = submitted(context.plan, context.environ)
     bin_directory = str(Path(context.python).parent)
     env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
     # into a file, Python buffers its output by blocks; people watch it line by line

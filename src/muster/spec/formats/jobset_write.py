@@ -150,6 +150,9 @@ def _unsaid(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
         yield Loss("name", f"is {name} there")
     if job.artifact is not None:
         yield Loss("artifact", "has to be in the image")
+    for field in ("git", "notebook", "requirements", "conda"):
+        if getattr(job, field) is not None:
+            yield Loss(field, "has to be in the image, and the command has to run it")
     if spec.subdomain is None and not _as_jobset_does(spec, name):
         yield Loss("subdomain", f"is {name} there: without one, names would not resolve")
     if spec.success.others == "wait":

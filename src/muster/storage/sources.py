@@ -1,0 +1,86 @@
+"""A spec that points elsewhere into one that holds what it needs: code in the store, the commit
+that it is, the lines of requirements files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from muster.errors import InvalidInput, NotFound, Problem
+from muster.spec.models import JobSpec
+from muster.spec.source_paths import CONDA, absolute_line, is_file, is_requirements_file
+from muster.spec.source_rules import needs_entrypoint
+from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
+from muster.storage.home import Home
+
+_DEEPEST = 10
+
+
+def gather(
+    home: Home, spec: JobSpec, environ: Mapping[str, str]
+) -> tuple[JobSpec, ArtifactRef | None]:
+    """Everything a run will need is in the spec or in the store afterwards, so that it can be
+    taken up by anybody at any time. environ: what git starts from. Raises InvalidInput."""
+    entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
+    if spec.git is None:
+        code = store_artifact(home, Path(spec.artifact), entrypoint) if spec.artifact else None
+        return _with_lists(spec, Path.cwd()), code
+    from muster.storage.git import check_out
+    from muster.storage.scratch import scratch
+
+    with scratch(home.checkouts) as folder:
+        found = check_out(spec.git, folder, environ)
+        code = store_files(home, found.folder, found.files, entrypoint, found.git.url)
+        return replace(_with_lists(spec, found.folder), git=found.git), code
+
+
+def _with_lists(spec: JobSpec, folder: Path) -> JobSpec:
+    """With what is in its lists of requirements. folder: of relative paths."""
+    lines = list(_expand(spec.requirements or (), folder))
+    if not lines and spec.requirements:
+        raise InvalidInput(Problem("requirements", "holds nothing to install", "leave it out"))
+    conda = spec.conda
+    if is_file(conda, CONDA):
+        conda = _read(folder / str(conda), "conda")
+    return replace(spec, requirements=tuple(lines) or None, conda=conda)
+
+
+def _expand(lines: tuple[str, ...], folder: Path) -> Iterator[str]:
+    for line in lines:
+        if is_requirements_file(line):
+            yield from _lines_of(folder / line, 0)
+        else:
+            yield from (absolute_line(part, folder) for part in _logical(line))
+
+
+def _lines_of(path: Path, depth: int) -> Iterator[str]:
+    if depth > _DEEPEST:
+        raise InvalidInput(Problem("requirements", f"{path} leads to itself", "break the circle"))
+    for line in _logical(_read(path, "requirements")):
+        made = absolute_line(line, path.parent)
+        option, _, name = made.replace("=", " ", 1).partition(" ")
+        if option in ("-r", "--requirement") and "://" not in name:
+            yield from _lines_of(Path(name.strip()), depth + 1)
+        else:
+            yield made
+
+
+def _logical(text: str) -> Iterator[str]:
+    """pip: Requirements File Format. A backslash joins lines; ` #` begins a comment."""
+    for line in text.replace("\\\n", " ").splitlines():
+        said = line if not line.lstrip().startswith("#") else ""
+        said = said.partition(" #")[0].strip()
+        if said:
+            yield said
+
+
+def _read(path: Path, field: str) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        raise NotFound(Problem(field, f"there is no {path}", "check the path")) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidInput(Problem(field, f"{path} cannot be read: {why}")) from None

@@ -1,0 +1,319 @@
+"""Commits fetched from real repositories, by the real program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.spec.sources import Git
+from muster.storage.git import Checkout, check_out
+from support.repositories import ENV, Repository, serve
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "served" / "code")
+
+
+@pytest.fixture
+def into(tmp_path: Path) -> Path:
+    folder = tmp_path / "into"
+    folder.mkdir()
+    return folder
+
+
+def fetch(into: Path, url: str, environ: dict[str, str] | None = None, **more: str) -> Checkout:
+    return check_out(Git(url=url, **more), into, environ or ENV)
+
+
+def refused(into: Path, url: str, environ: dict[str, str] | None = None, **more: str) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        fetch(into, url, environ, **more)
+    return str(caught.value)
+
+
+def test_the_default_branch(repository: Repository, into: Path) -> None:
+    commit = repository.commit(train__py="one", sub___more__py="two")
+    repository("checkout", "-q", "-b", "other")
+    repository.commit(train__py="other")
+    repository("checkout", "-q", "main")
+
+    found = fetch(into, repository.url)
+
+    assert found.git == Git(url=repository.url, commit=commit)
+    assert found.files == ["sub/more.py", "train.py"]
+    assert (found.folder / "train.py").read_text() == "one"
+
+
+@pytest.mark.parametrize("ref", ["feature/x", "v1", "light"])
+def test_a_branch_or_tag(repository: Repository, into: Path, ref: str) -> None:
+    repository.commit(train__py="main")
+    repository("checkout", "-q", "-b", "feature/x")
+    commit = repository.commit(train__py="feature")
+    repository("tag", "-a", "v1", "-m", "v1")
+    repository("tag", "light")
+    repository("checkout", "-q", "main")
+
+    found = fetch(into, repository.url, branch=ref)
+
+    assert (found.git.branch, found.git.commit) == (ref, commit)
+    assert (found.folder / "train.py").read_text() == "feature"
+
+
+@pytest.mark.parametrize("digits", [40, 9])
+@pytest.mark.parametrize("field", ["commit", "branch"])
+def test_a_commit_that_is_not_the_newest(
+    repository: Repository, into: Path, digits: int, field: str
+) -> None:
+    old = repository.commit(train__py="old")
+    repository.commit(train__py="new")
+
+    found = fetch(into, repository.url, **{field: old[:digits]})
+
+    assert found.git.commit == old
+    assert (found.folder / "train.py").read_text() == "old"
+
+
+def test_only_what_is_needed_is_fetched(repository: Repository, into: Path) -> None:
+    for number in range(5):
+        repository.commit(train__py=str(number))
+
+    found = fetch(into, repository.url)
+
+    assert (found.folder / ".git" / "shallow").read_text().strip() == found.git.commit
+
+
+def test_what_was_committed_counts_whatever_is_ignored(repository: Repository, into: Path) -> None:
+    repository.commit(__gitignore="*.log\n", kept__log="x", train__py="")
+    (repository.path / "new.py").write_text("not committed")
+
+    assert fetch(into, repository.url).files == [".gitignore", "kept.log", "train.py"]
+
+
+def test_a_folder_of_it(repository: Repository, into: Path) -> None:
+    repository.commit(train__py="", jobs___a___b__py="b")
+
+    found = fetch(into, repository.url, path="jobs/a")
+
+    assert found.files == ["b.py"]
+    assert found.folder.name == "a"
+    assert (found.folder / "b.py").read_text() == "b"
+
+
+def test_a_folder_without_a_scheme(repository: Repository, into: Path) -> None:
+    commit = repository.commit(train__py="")
+    assert fetch(into, str(repository.path)).git.commit == commit
+
+
+def test_submodules(repository: Repository, into: Path, tmp_path: Path) -> None:
+    inner = Repository(tmp_path / "inner")
+    inner.commit(lib__py="lib")
+    repository.commit(train__py="")
+    repository("submodule", "add", "-q", inner.url, "vendor/inner")
+    repository.commit()
+
+    found = fetch(into, repository.url)
+
+    assert found.files == [".gitmodules", "train.py", "vendor/inner/lib.py"]
+    assert (found.folder / "vendor" / "inner" / "lib.py").read_text() == "lib"
+
+
+def test_a_submodule_that_is_gone(repository: Repository, into: Path, tmp_path: Path) -> None:
+    inner = Repository(tmp_path / "inner")
+    inner.commit(lib__py="lib")
+    repository.commit(train__py="")
+    repository("submodule", "add", "-q", inner.url, "inner")
+    repository.commit()
+    inner.path.rename(tmp_path / "gone")
+
+    assert f"a submodule of {repository.url} cannot be fetched" in refused(into, repository.url)
+
+
+def test_a_repository_that_is_not_asked_for_is_not_looked_at(
+    repository: Repository, into: Path, tmp_path: Path
+) -> None:
+    """As in a hook of git's, which points everything git does at its own repository."""
+    commit = repository.commit(train__py="")
+    other = Repository(tmp_path / "other")
+    other.commit(other__py="")
+    inside = ENV | {"GIT_DIR": f"{other.path}/.git", "GIT_WORK_TREE": str(other.path)}
+
+    assert fetch(into, repository.url, inside).git.commit == commit
+
+
+def test_hooks_are_not_run(
+    repository: Repository, into: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(train__py="")
+    hook = tmp_path / "hooks" / "post-checkout"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    config = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.hooksPath",
+        "GIT_CONFIG_VALUE_0": str(hook.parent),
+    }
+
+    fetch(into, repository.url, ENV | config)
+
+    assert not (tmp_path / "ran").exists()
+
+
+# --- what can be wrong
+
+
+def test_no_such_branch(repository: Repository, into: Path) -> None:
+    repository.commit(train__py="")
+    repository("branch", "feature")
+    text = refused(into, repository.url, branch="featur")
+    assert text == (
+        f"git.branch: {repository.url} has no branch or tag featur (did you mean feature?)"
+    )
+
+
+def test_no_such_branch_and_none_like_it(repository: Repository, into: Path) -> None:
+    repository.commit(train__py="")
+    assert "(there are: main)" in refused(into, repository.url, branch="zzz")
+
+
+@pytest.mark.parametrize("commit", ["0123456789" * 4, "0123456"])
+def test_no_such_commit(repository: Repository, into: Path, commit: str) -> None:
+    repository.commit(train__py="")
+    text = refused(into, repository.url, commit=commit)
+    assert text.startswith(f"git.commit: {repository.url} has no commit {commit} (")
+
+
+def test_no_such_folder(repository: Repository, into: Path) -> None:
+    repository.commit(jobs___train__py="")
+    text = refused(into, repository.url, path="job")
+    assert text == f"git.path: {repository.url} has no folder job (did you mean jobs?)"
+
+
+def test_no_such_repository(into: Path, tmp_path: Path) -> None:
+    text = refused(into, f"file://{tmp_path}/none")
+    assert text.startswith(f"git.url: file://{tmp_path}/none is not there, or not for you: ")
+
+
+def test_no_commits(repository: Repository, into: Path) -> None:
+    assert "has no commits" in refused(into, repository.url)
+
+
+def test_nobody_there(into: Path) -> None:
+    text = refused(into, "https://127.0.0.1:1/a.git")
+    assert text.startswith("git.url: cannot reach https://127.0.0.1:1/a.git: ")
+
+
+def test_a_link_out_of_it(repository: Repository, into: Path) -> None:
+    (repository.path / "out").symlink_to("/etc/passwd")
+    repository.commit(train__py="")
+    text = refused(into, repository.url)
+    assert text.startswith(f"artifact: the link out leads out of {repository.url}")
+
+
+def test_no_git(repository: Repository, into: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository.commit(train__py="")
+    empty = into / "empty"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))
+    text = refused(into, repository.url, ENV | {"PATH": str(empty)})
+    assert text.startswith("git: the program git is not installed (install it")
+
+
+# --- secrets
+
+TOKEN = "tok/en@4711"
+
+
+def test_a_token_from_the_environment(repository: Repository, into: Path, tmp_path: Path) -> None:
+    commit = repository.commit(train__py="secret code")
+    with serve(tmp_path / "served", "oauth2", TOKEN) as served:
+        url = f"http://{served.address}/code/.git"
+        found = fetch(into, url, ENV | {"THE_TOKEN": TOKEN}, token_env="THE_TOKEN")
+
+    assert found.git.commit == commit
+    assert found.git == Git(url=url, commit=commit, token_env="THE_TOKEN")
+    assert any(given for _, given in served.seen)
+    kept = [
+        path for path in into.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()
+    ]
+    assert kept == []
+
+
+@pytest.mark.parametrize("credentials", ["me:tok%2Fen%404711", "oauth2:tok%2Fen%404711"])
+def test_a_password_in_the_address(
+    repository: Repository, into: Path, tmp_path: Path, credentials: str
+) -> None:
+    commit = repository.commit(train__py="")
+    with serve(tmp_path / "served", credentials.partition(":")[0], TOKEN) as served:
+        found = fetch(into, f"http://{credentials}@{served.address}/code/.git")
+        assert found.git == Git(url=f"http://{served.address}/code/.git", commit=commit)
+    config = (into / "code" if (into / "code").exists() else found.folder) / ".git" / "config"
+    assert "tok" not in config.read_text()
+
+
+def test_a_wrong_token_is_not_told(repository: Repository, into: Path, tmp_path: Path) -> None:
+    repository.commit(train__py="")
+    with serve(tmp_path / "served", "oauth2", "other") as served:
+        url = f"http://{served.address}/code/.git"
+        text = refused(into, url, ENV | {"THE_TOKEN": TOKEN}, token_env="THE_TOKEN")
+
+    assert text.startswith(f"git.url: {url} is not there, or not for you: ")
+    assert TOKEN not in text
+
+
+def test_without_a_token_nobody_is_asked(
+    repository: Repository, into: Path, tmp_path: Path
+) -> None:
+    repository.commit(train__py="")
+    with serve(tmp_path / "served", "oauth2", TOKEN) as served:
+        text = refused(into, f"http://{served.address}/code/.git")
+    assert "is not there, or not for you" in text
+    assert "token_env" in text
+
+
+def test_git_s_own_credential_helpers(repository: Repository, into: Path, tmp_path: Path) -> None:
+    commit = repository.commit(train__py="")
+    helper = '!f() { printf "username=me\\npassword=%s\\n" "$HELD"; }; f'
+    config = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "credential.helper",
+        "GIT_CONFIG_VALUE_0": helper,
+        "HELD": TOKEN,
+    }
+    with serve(tmp_path / "served", "me", TOKEN) as served:
+        found = fetch(into, f"http://{served.address}/code/.git", ENV | config)
+    assert found.git.commit == commit
+
+
+def test_the_token_is_on_no_command_line(
+    repository: Repository, into: Path, tmp_path: Path
+) -> None:
+    """Seen by a git that writes down how it was called."""
+    repository.commit(train__py="")
+    real = next(p for f in os.environ["PATH"].split(":") if (p := Path(f) / "git").exists())
+    spy = tmp_path / "bin" / "git"
+    spy.parent.mkdir()
+    spy.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\nexec {real} "$@"\n')
+    spy.chmod(0o755)
+    path = f"{spy.parent}:{ENV['PATH']}"
+    with serve(tmp_path / "served", "oauth2", TOKEN) as served:
+        url = f"http://{served.address}/code/.git"
+        environ = ENV | {"THE_TOKEN": TOKEN, "PATH": path}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", path)
+            fetch(into, url, environ, token_env="THE_TOKEN")
+
+    called = (tmp_path / "called").read_text()
+    assert "fetch" in called
+    assert TOKEN not in called
+
+
+def test_the_variable_is_not_set(repository: Repository, into: Path) -> None:
+    text = refused(into, "https://127.0.0.1:1/a.git", token_env="THE_TOKEN")
+    assert text == (
+        "git.token_env: THE_TOKEN is not set in your environment (export THE_TOKEN=...)"
+    )
