@@ -21,6 +21,7 @@ _COMMANDS = {
     "explain": ("muster.cli.explain", "Say what would run, without running it."),
     "events": ("muster.cli.events", "Show what happened to a run."),
     "simulate": ("muster.cli.simulate", "Say what a long run will cost, failures included."),
+    "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
     "doctor": ("muster.cli.doctor", "Say what this machine can do."),
     "convert": ("muster.cli.convert", "Turn a spec into a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
