@@ -7,8 +7,8 @@ the host name resolves to: on a Muster node that is the node's own address.
 
 from __future__ import annotations
 
-from muster.errors import InvalidInput, Problem
-from muster.frameworks.base import Cluster, Framework, Port, Setup
+from muster.frameworks.base import Cluster, Framework, Need, Setup
+from muster.frameworks.ports import port_of
 
 DEFAULT_PORT = 29500  # torchrun's
 
@@ -16,6 +16,10 @@ DEFAULT_PORT = 29500  # torchrun's
 class PyTorch(Framework):
     name = "pytorch"
     summary = "torch.distributed over all nodes, as under torchrun"
+    needs = (
+        Need("29500", "main", "where the ranks meet"),
+        Need("any", "every", "gloo or NCCL, between every two ranks"),
+    )
 
     def setup(self, cluster: Cluster) -> Setup:
         """torchrun's environment for every process.
@@ -42,22 +46,5 @@ class PyTorch(Framework):
             # torchrun sets one thread a process where the owner says nothing: more processes
             # than cores otherwise each start a thread pool of their own
             defaults={"OMP_NUM_THREADS": "1"},
-            ports=(_master_port(cluster),),
+            ports=(port_of(cluster, "master", DEFAULT_PORT, "MASTER_PORT"),),
         )
-
-
-def _master_port(cluster: Cluster) -> Port:
-    for role in cluster.roles:
-        text = role.env.get("MASTER_PORT")
-        if text is None:
-            continue
-        if not (text.isdigit() and 0 < int(text) < 65536):
-            raise InvalidInput(
-                Problem(
-                    f"node_groups[{role.name}].env.MASTER_PORT",
-                    f"{text!r} is not a port",
-                    "give a number from 1 to 65535, or leave it out and a free one is found",
-                )
-            )
-        return Port("master", int(text), fixed=True, variable="env.MASTER_PORT")
-    return Port("master", DEFAULT_PORT)

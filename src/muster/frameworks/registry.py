@@ -25,6 +25,7 @@ ENTRY_POINTS = "muster.frameworks"
 _BUILT_IN = {
     "generic": "muster.frameworks.generic:Generic",
     "pytorch": "muster.frameworks.pytorch:PyTorch",
+    "dask": "muster.frameworks.dask:Dask",
 }
 
 

@@ -1,0 +1,46 @@
+"""Ports as owners write them: a number in a variable, a range in an option."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.base import Cluster, Port
+from muster.spec.wording import Refused, short
+
+
+def port_of(cluster: Cluster, name: str, number: int, variable: str, *, each: bool = False) -> Port:
+    """The port called `name`: the one that the job's `env` sets in `variable`, or the usual number.
+
+    Raises InvalidInput if what is set there is no port.
+    """
+    for role in cluster.roles:
+        text = role.env.get(variable)
+        if text is None:
+            continue
+        if not (text.isdigit() and 0 < int(text) < 65536):
+            raise InvalidInput(
+                Problem(
+                    f"node_groups[{role.name}].env.{variable}",
+                    f"{text!r} is not a port",
+                    "give a number from 1 to 65535, or leave it out and a free one is found",
+                )
+            )
+        return Port(name, int(text), fixed=True, each=each, variable=f"env.{variable}")
+    return Port(name, number, each=each)
+
+
+def _range(value: Any) -> Any:
+    match = re.fullmatch(r"(\d+)\s*[-:]\s*(\d+)", str(value).strip())
+    if match is None or not 0 < int(match[1]) <= int(match[2]) < 65536:
+        raise Refused(f"{short(value)} is no range of ports", "write 8700-8800")
+    return f"{int(match[1])}:{int(match[2])}"
+
+
+#: 8700-8800 or 8700:8800; becomes the latter.
+PortRange = Annotated[
+    str, Meta(extra={"parse": _range}, extra_json_schema={"type": ["string", "integer"]})
+]
