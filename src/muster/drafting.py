@@ -79,7 +79,7 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
     resolved = resolve(spec_from_json(run.spec), overrides)
     changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
     arranged = arrange(resolved.spec)
-    sizes = [(group.name, group.replicas, group.nodes) for group in arranged.spec.node_groups]
+    sizes = [(group.name, group.most_replicas, group.nodes) for group in arranged.spec.node_groups]
     if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
         text = "the nodes of a run cannot change while it is suspended"
         raise InvalidInput(Problem("nodes", text, "start another run"))

@@ -23,7 +23,6 @@ from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import EngineError, InvalidInput, MusterError, Problem
 from muster.lifecycle.states import RunState
-from muster.lifecycle.status import NodeStatus
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
 from muster.plan.names import named
@@ -167,7 +166,7 @@ class Service:
                 started_at=None,
                 finished_at=None,
                 exit_code=None,
-                node_count=len(plan.nodes),
+                node_count=plan.policy.initial_size,
                 spec=to_builtins(draft.spec),
                 origins=dict(draft.origins),
                 overrides=to_builtins(draft.overrides),
@@ -177,7 +176,8 @@ class Service:
                 cancel_requested_at=None,
                 cancel_reason=None,
             )
-            return record, [node_record(node, NodeStatus()) for node in plan.nodes]
+            first = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
+            return record, [node_record(node, status) for node, status in first]
 
         return runs.insert(self.db, draft.job, build)
 
@@ -256,6 +256,14 @@ class Service:
         finally:
             for descriptor in held:
                 os.close(descriptor)
+        return runs.get(self.db, run_id)
+
+    def scale(self, run_id: str, group: str, replicas: int, why: str = "by its owner") -> RunRecord:
+        """Ask for another number of replicas of a group; they start, or end, soon after, those of
+        a suspended run when it is resumed. Raises InvalidInput if there cannot be so many."""
+        from muster.control.scale import scale
+
+        scale(self.db, self.home, runs.get(self.db, run_id), group, replicas, why)
         return runs.get(self.db, run_id)
 
     def delete(self, run_id: str) -> None:

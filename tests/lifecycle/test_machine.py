@@ -36,7 +36,7 @@ class Stories(RuleBasedStateMachine):
     def begin(self, policy: Policy, suspended: bool) -> None:
         self.policy = policy
         self.now = 1000.0
-        self.status = new_status(policy.size, suspended=suspended)
+        self.status = new_status(policy.first_nodes(), suspended=suspended)
         self.witness = Witness(policy, self.status)
         self.tell(RunBegan())
 

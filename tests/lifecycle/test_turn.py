@@ -107,7 +107,7 @@ def test_intentions_are_no_news() -> None:
 
 
 def test_the_alarm_is_the_first_of_all_and_off_at_the_end() -> None:
-    turn = Turn(PLAIN, RunStatus(new_status(3).nodes, alarm=50.0), 10.0)
+    turn = Turn(PLAIN, RunStatus(new_status(PLAIN.first_nodes()).nodes, alarm=50.0), 10.0)
     assert not turn.due
     turn.wake(60)
     assert turn.alarm == 50
@@ -119,14 +119,14 @@ def test_the_alarm_is_the_first_of_all_and_off_at_the_end() -> None:
 
 
 def test_an_alarm_that_went_off_has_to_be_set_again() -> None:
-    turn = Turn(PLAIN, RunStatus(new_status(3).nodes, alarm=50.0), 50.0)
+    turn = Turn(PLAIN, RunStatus(new_status(PLAIN.first_nodes()).nodes, alarm=50.0), 50.0)
     assert turn.due and turn.alarm is None
     assert turn.finish()[0].alarm is None
-    assert Turn(PLAIN, new_status(3), 50.0).due is False
+    assert Turn(PLAIN, new_status(PLAIN.first_nodes()), 50.0).due is False
 
 
 def test_a_time_that_has_not_come_is_looked_at_again() -> None:
-    turn = Turn(PLAIN, new_status(3), 50.0)
+    turn = Turn(PLAIN, new_status(PLAIN.first_nodes()), 50.0)
     assert turn.past(49.9) and turn.past(50.0)
     assert turn.alarm is None
     assert not turn.past(50.1)
@@ -144,8 +144,8 @@ def test_nothing_wakes_a_run_that_has_ended() -> None:
 
 def test_a_run_begins_accepted_or_suspended() -> None:
     nodes = (NodeStatus(), NodeStatus())
-    assert new_status(2) == RunStatus(nodes, state=RunState.ACCEPTED)
-    assert new_status(2, suspended=True) == RunStatus(nodes, state=RunState.SUSPENDED)
+    assert new_status(nodes) == RunStatus(nodes, state=RunState.ACCEPTED)
+    assert new_status(nodes, suspended=True) == RunStatus(nodes, state=RunState.SUSPENDED)
 
 
 def test_states_say_whether_they_are_final() -> None:
@@ -156,7 +156,7 @@ def test_states_say_whether_they_are_final() -> None:
 
 
 def test_too_many_failures_of_each_incident_are_too_many_of_it_alone() -> None:
-    turn = Turn(PLAIN, new_status(3), 10.0)
+    turn = Turn(PLAIN, new_status(PLAIN.first_nodes()), 10.0)
 
     def told(ats: range, first: float) -> list[float]:
         for at in (*ats, first):

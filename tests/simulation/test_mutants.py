@@ -23,6 +23,7 @@ from muster.lifecycle import (
     outstanding,
     requests,
     restart,
+    scaling,
     startup,
     stopping,
     success,
@@ -42,7 +43,7 @@ from muster.lifecycle.events import (
 from muster.lifecycle.policy import Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeStatus, RunStatus
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.turn import Turn, failure_of
 from muster.simulation.book import MemoryBook
 from muster.simulation.harness import Simulation
 from muster.simulation.invariants import INVARIANTS, check, name
@@ -391,6 +392,53 @@ def paused_by_half(patch: Patch) -> None:
     patch.setattr(suspension, "take", suspend)
 
 
+def scaling_not_heard(patch: Patch) -> None:
+    patch.setattr(scaling, "ask", lambda turn, event: None)
+
+
+def highest_wanted_first(patch: Patch) -> None:
+    real = scaling._parked
+    patch.setattr(scaling, "_parked", lambda t, g, parked: real(t, g, parked=parked)[::-1])
+
+
+def scaled_away_untold(patch: Patch) -> None:
+    def untold(turn: Turn, leaving: Any) -> None:
+        for rank, node in leaving.items():
+            turn.set(rank, node)
+
+    patch.setattr(scaling, "stopping", SimpleNamespace(tell_to_end=untold))
+
+
+def parked_alive(patch: Patch) -> None:
+    def park(turn: Turn, leaving: Any) -> None:
+        real(turn, leaving)
+        for rank, node in leaving.items():
+            turn.park(rank, node.again)
+
+    real = stopping.tell_to_end
+    patch.setattr(scaling, "stopping", SimpleNamespace(tell_to_end=park))
+
+
+def scaled_away_fails(patch: Patch) -> None:
+    def end(turn: Turn, event: NodeEnded) -> None:
+        node = turn.nodes[event.rank]
+        told = failure_of(turn, event.rank, event.reason, event.message, exit_code=event.exit_code)
+        real(turn, event)
+        if node.parking and event.exit_code:
+            turn.fail(told)
+
+    real = observe.end
+    patch.setattr(observe, "end", end)
+
+
+def parked_waited_for(patch: Patch) -> None:
+    def up(policy: Any, counts: Any, group: int) -> bool:
+        count = counts.groups[group]
+        return bool(count.ready + count.ended == policy.groups[group].size)
+
+    patch.setattr(census, "up", up)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (barrier_ignored, "old ones go first"),
     (order_ignored, "order is kept"),
@@ -433,6 +481,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (retries_before_all_rules, "restarts follow the rules"),
     (too_much_starts_again, "nothing else starts again"),
     (paused_by_half, "the suspended have nothing"),
+    (scaling_not_heard, "as many as asked"),
+    (highest_wanted_first, "as many as asked"),
+    (scaled_away_untold, "the parked have nothing"),
+    (parked_alive, "the parked have nothing"),
+    (scaled_away_fails, "the parked do not fail"),
+    (parked_waited_for, "what is wanted starts"),
 ]
 
 

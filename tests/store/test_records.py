@@ -16,7 +16,7 @@ from muster.identity import new_id
 from muster.lifecycle.states import RunState
 from muster.store import events, jobs, runs
 from muster.store.database import Database
-from muster.store.records import JobRecord, NodeRecord, RunRecord
+from muster.store.records import Asked, JobRecord, NodeRecord, RunRecord, Scale
 
 
 @pytest.fixture
@@ -170,10 +170,30 @@ def test_a_step_is_recorded_whole(db: Database) -> None:
 
 def test_cancel_is_asked_once_and_not_of_the_dead(db: Database) -> None:
     run = add(db, job())
-    assert runs.requests(db, run.id) == ("", "")
+    assert runs.requests(db, run.id) == Asked()
     assert runs.request(db, run.id, "cancel", "enough")
     assert not runs.request(db, run.id, "cancel", "again")
     assert runs.request(db, run.id, "suspend", "a pause")
-    assert runs.requests(db, run.id) == ("enough", "a pause")
+    assert runs.requests(db, run.id) == Asked("enough", "a pause")
     ended = add(db, job(), state="FAILED")
     assert not runs.request(db, ended.id, "cancel", "late")
+
+
+def test_what_was_asked_last_of_a_group_is_what_is_asked(db: Database) -> None:
+    run = add(db, job())
+    assert runs.request_scale(db, run.id, "a", 3, "busy")
+    assert not runs.request_scale(db, run.id, "a", 3, "very busy")
+    assert runs.request_scale(db, run.id, "b", 1, "idle")
+    assert runs.request_scale(db, run.id, "a", 2, "not that busy")
+    wanted = {"a": Scale(replicas=2, why="not that busy"), "b": Scale(replicas=1, why="idle")}
+    assert runs.requests(db, run.id) == Asked(scale=wanted)
+    assert runs.get(db, run.id).scale_requested == wanted
+    told = [e.data for e in events.since(db, run.id) if e.kind == "scale_requested"]
+    assert [(t["group"], t["replicas"], t["why"]) for t in told] == [
+        ("a", 3, "busy"),
+        ("b", 1, "idle"),
+        ("a", 2, "not that busy"),
+    ]
+    ended = add(db, job(), state="FAILED")
+    assert not runs.request_scale(db, ended.id, "a", 3, "late")
+    assert runs.requests(db, "nobody") == Asked()

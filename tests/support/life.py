@@ -36,7 +36,7 @@ class Life:
 
     def __init__(self, policy: Policy, *, suspended: bool = False) -> None:
         self.policy = policy
-        self.status = new_status(policy.size, suspended=suspended)
+        self.status = new_status(policy.first_nodes(), suspended=suspended)
         self.now = 1000.0
         self.effects: tuple[Effect, ...] = ()
         self.entries: tuple[Entry, ...] = ()

@@ -54,6 +54,11 @@ def _row(entry: EventRecord) -> tuple[str, str, str, str]:
     return (f"{entry.seq:>3}", when, f"{entry.kind:<9}", sentence(entry.kind, entry.data))
 
 
+def _by(data: Mapping[str, str]) -> str:
+    why = data.get("why", "")
+    return f" {why}" if why.startswith("by ") else f": {why}"
+
+
 def sentence(kind: str, data: Mapping[str, Any]) -> str:
     """An entry as a person reads it."""
     first = {k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)}
@@ -78,6 +83,10 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             return f"{first['restart']}: {first['what']} starts again{wait}{why}"
         case "attempt" | "resumed":
             return f"attempt {first['attempt']} begins{why}"
+        case "scale_requested":
+            return f"{first['group']} to {first['replicas']}{_by(first)}"
+        case "scaled":
+            return f"{first['group']} scaled from {first['from']} to {first['to']}{_by(first)}"
         case "stopping":
             return f"towards {first['towards']}{why}"
         case _:

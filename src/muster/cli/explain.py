@@ -44,12 +44,15 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     for group in plan.groups:
         _describe_group(plan, group)
     click.echo()
-    rows = [(str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes]
+    wanted = [not node.parked for node in plan.policy.first_nodes()]
+    rows = [
+        (str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes if wanted[n.rank]
+    ]
     print_table(("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"), rows)
 
 
 def _describe(plan: RunPlan) -> None:
-    click.echo(f"job {plan.job_name}: {_count(len(plan.nodes), 'node')}")
+    click.echo(f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}")
     for line in _sources(plan):
         click.echo(line)
     click.echo(f"framework: {plan.framework}")
@@ -75,9 +78,12 @@ def _sources(plan: RunPlan) -> Iterator[str]:
 
 
 def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
-    minimum = plan.policy.group_of(group.first_rank).min_success
-    least = f"{minimum} of its {_count(group.replicas, 'replica')} must succeed"
-    click.echo(f"\ngroup {group.name}: {_count(group.size, 'node')}, {least}")
+    policy = plan.policy.group_of(group.first_rank)
+    minimum = min(policy.min_success, policy.initial)
+    least = f"{minimum} of its {_count(policy.initial, 'replica')} must succeed"
+    click.echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}, {least}")
+    if group.replicas > policy.initial:
+        click.echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
     code = plan.artifact
     command = group.command or ((code.entrypoint or code.file_name,) if code else ())
     ports = {port.name: _port(plan, port) for port in plan.ports}

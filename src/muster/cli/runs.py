@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def runs() -> None:
-    """List, show, suspend, resume, cancel and delete runs."""
+    """List, show, scale, suspend, resume, cancel and delete runs."""
 
 
 @runs.command("list")
@@ -261,6 +261,45 @@ def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> N
         return
     for run in found:
         click.echo(f"{run.name} goes on; `muster logs {run.name} --follow` shows it")
+
+
+@runs.command()
+@run_argument()
+@click.argument("size", metavar="GROUP=N")
+@json_option()
+def scale(run_name: str, size: str, as_json: bool) -> None:
+    """Have more replicas of a group of a run that goes on, or fewer.
+
+    The job says how many there may be (`max_replicas`). Those that are added start at once; those
+    that are too many are told to end, and that is no failure.
+
+    \b
+    muster runs scale train-3 workers=8
+    """
+    from muster.client.client import Client
+
+    run = Client().run(run_name)
+    name, replicas = _size(size, [*run.replicas])
+    before = run.replicas.get(name)
+    run.scale(name, replicas)
+    if as_json:
+        print_json(run.to_dict())
+    elif before == replicas:
+        click.echo(f"{run.name} {name} has {replicas} already")
+    else:
+        later = " when it goes on" if run.state == "SUSPENDED" else ""
+        click.echo(f"{run.name} {name} goes from {before} to {replicas}{later}")
+
+
+def _size(text: str, groups: list[str]) -> tuple[str, int]:
+    """GROUP=N, or just N where there is one group."""
+    name, equals, number = text.rpartition("=")
+    if not equals and len(groups) == 1:
+        name = groups[0]
+    if name and number.removeprefix("-").isdecimal():
+        return name, int(number)
+    example = name if name in groups else groups[-1]
+    raise click.BadParameter(f"{text!r}; write {example}=8", param_hint="GROUP=N")
 
 
 @runs.command()

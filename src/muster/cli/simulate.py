@@ -91,6 +91,7 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     """The policy of the run that `muster run` with the same arguments would start."""
     from muster.client.client import Client
     from muster.client.target import spec_for
+    from muster.forecast.compare import as_it_begins
     from muster.plan.arrange import arrange
     from muster.plan.policy import build_policy
     from muster.spec.overrides import overrides_from_flags
@@ -101,7 +102,8 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     else:
         spec = spec_from_json(Client().service.job(target).spec)
     overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
-    return build_policy(arrange(resolve(spec, overrides).spec).spec, seed=0, in_place=True)
+    arranged = arrange(resolve(spec, overrides).spec)
+    return as_it_begins(build_policy(arranged.spec, seed=0, in_place=True))
 
 
 def _world(options: dict[str, Any]) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from muster.client.times import time_text
 from muster.control.persist import status_of
-from muster.lifecycle import cause, startup
+from muster.lifecycle import cause, census, startup
 from muster.lifecycle.census import ranges
 from muster.lifecycle.describe import headline
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import ALIVE, NodeState, RunState
 from muster.lifecycle.status import Failure, RunStatus
 from muster.plan.model import GroupPlan, RunPlan
 from muster.store.records import NodeRecord, RunRecord
@@ -35,7 +35,7 @@ def _why(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) -> list[
         case RunState.FAILED:
             return [status.details, _when(status), _consequences(status), _counts(nodes)]
         case RunState.CANCELING:
-            left = [n.fqdn for n in nodes if not NodeState(n.state).ended]
+            left = [n.fqdn for n in nodes if NodeState(n.state) in ALIVE]
             grace = f"they have {plan.policy.grace_period:g} s to end by themselves"
             return [status.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
         case RunState.CANCELED:
@@ -104,7 +104,8 @@ def _stopping(status: RunStatus) -> Iterator[str]:
 
 
 def _in_progress(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) -> list[str]:
-    reasons = [_counts(nodes), *_restarting(status), *_waiting(plan, status)]
+    reasons = [_counts(nodes), *_scaled(plan, status), *_restarting(status)]
+    reasons += _waiting(plan, status)
     reasons += [_probing(group) for group in plan.groups if _unready(group, nodes)]
     ends = [n for n in nodes if n.state == NodeState.FAILED]
     if status.stopping is None:
@@ -112,8 +113,20 @@ def _in_progress(plan: RunPlan, status: RunStatus, nodes: Sequence[NodeRecord]) 
     return reasons
 
 
+def _scaled(plan: RunPlan, status: RunStatus) -> Iterator[str]:
+    assert status.census is not None
+    for index, group in enumerate(plan.policy.groups):
+        count = census.wanted(plan.policy, status.census, index)
+        if group.wanted is not None or count != group.replicas:
+            yield f"group {group.name} has {count} of at most {group.replicas} replicas"
+
+
 def _restarting(status: RunStatus) -> Iterator[str]:
-    old = [rank for rank, node in enumerate(status.nodes) if node.again is not None]
+    leaving = [rank for rank, node in enumerate(status.nodes) if node.parking]
+    if leaving:
+        yield f"node {ranges(leaving)} is told to end: its group was scaled down"
+    nodes = enumerate(status.nodes)
+    old = [rank for rank, node in nodes if node.again is not None and not node.parking]
     if old:
         yield f"restart {status.restarts} waits for the old processes of node {ranges(old)} to end"
     waits = [n.not_before for n in status.nodes if n.not_before is not None]
@@ -153,5 +166,5 @@ def _probing(group: GroupPlan) -> str:
 
 
 def _counts(nodes: Sequence[NodeRecord]) -> str:
-    counts = Counter(str(n.state).lower() for n in nodes)
+    counts = Counter(str(n.state).lower() for n in nodes if n.state != NodeState.PARKED)
     return "nodes: " + ", ".join(f"{count} {state}" for state, count in counts.items())

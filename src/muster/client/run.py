@@ -13,7 +13,7 @@ from muster.client.logs import RunChunk, Selection, check_attempt, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
 from muster.errors import InvalidInput, Problem
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import NodeState, RunState
 from muster.service import Service
 from muster.storage.log_reader import LogRecord, records
 from muster.store.records import EventRecord, RunRecord
@@ -115,8 +115,9 @@ class JobRun:
 
     @property
     def nodes(self) -> list[Node]:
-        """In rank order."""
-        return [node_from(record) for record in self._service.nodes(self.id)]
+        """In rank order; without those of replicas that are not wanted."""
+        records = self._service.nodes(self.id)
+        return [node_from(record) for record in records if record.state != NodeState.PARKED]
 
     def refresh(self) -> JobRun:
         """Look again. Returns itself."""
@@ -154,6 +155,20 @@ class JobRun:
         """As `resume`, with overrides that were read already."""
         self._record = self._service.resume(self.id, overrides)
         return self
+
+    def scale(self, group: str, replicas: int, why: str = "by its owner") -> JobRun:
+        """Have more replicas of a group, or fewer; they start, or end, soon after. Raises
+        InvalidInput if there cannot be so many (`max_replicas`), or the run is ending."""
+        self._record = self._service.scale(self.id, group, replicas, why)
+        return self
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """How many replicas each group is to have."""
+        from muster.control.scale import replicas
+        from muster.plan.model import RunPlan
+
+        return dict(replicas(self._record, RunPlan.from_json(self._record.plan)))
 
     def delete(self) -> None:
         """Forget a run that has ended, with its output. Raises InvalidInput if it has not."""
@@ -219,7 +234,7 @@ class JobRun:
         return int(self._record.plan["processes_per_node"])
 
     def group_sizes(self) -> dict[str, int]:
-        """Group -> number of nodes, in rank order."""
+        """Group -> the most nodes it may ever have, in rank order."""
         groups = self._record.plan["groups"]
         return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
 
@@ -291,6 +306,7 @@ class JobRun:
             "cause": self.cause,
             "consequences": self.consequences,
             "notes": list(record.notes),
+            "replicas": self.replicas,
             "nodes": [node.to_dict() for node in self.nodes],
         }
 

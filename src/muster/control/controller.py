@@ -10,7 +10,14 @@ from muster.engines.base import Session
 from muster.errors import StoreBusy
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
-from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    Effect,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.events import CancelRequested, Event, Request, RunBegan, Tick
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
@@ -103,3 +110,5 @@ class Controller:
                 self._session.stop(nodes)
             case KillNodes(nodes):
                 self._session.kill(nodes)
+            case ReleaseNodes(nodes):
+                self._session.release(nodes)

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from muster.control.persist import changed_nodes, run_changes, status_of
 from muster.lifecycle.effects import Entry
-from muster.lifecycle.events import CancelRequested, Request, SuspendRequested
+from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.store import runs
 from muster.store.database import Database
+from muster.store.records import Asked
 
 
 class Ledger(Protocol):
@@ -70,13 +71,20 @@ class StoreLedger:
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
-        cancel, suspend = runs.requests(self._db, self._plan.run_id)
-        asked: list[Request] = []
-        if suspend:
-            asked.append(SuspendRequested(suspend))
-        if cancel:
-            asked.append(CancelRequested(cancel))
-        return asked
+        return requested(runs.requests(self._db, self._plan.run_id))
+
+
+def requested(asked: Asked) -> list[Request]:
+    """What is asked, in an order in which all of it has its effect."""
+    wishes: list[Request] = [
+        ScaleRequested(group, scale["replicas"], scale["why"])
+        for group, scale in asked.scale.items()
+    ]
+    if asked.suspend:
+        wishes.append(SuspendRequested(asked.suspend))
+    if asked.cancel:
+        wishes.append(CancelRequested(asked.cancel))
+    return wishes
 
 
 def beat(pulse: Path) -> None:

@@ -45,6 +45,7 @@ class Intent(Struct, frozen=True, omit_defaults=True):
     fault: Reason | None = None
     again: int | None = None
     not_before: float | None = None
+    parking: bool = False
 
 
 _INTENT = msgspec.json.Decoder(Intent)
@@ -56,6 +57,7 @@ _intent_fields = attrgetter(*Intent.__struct_fields__)
 def run_changes(status: RunStatus) -> dict[str, Any]:
     """Columns of the run."""
     kept = Lifecycle(*_lifecycle_fields(status))
+    counted = () if status.census is None else status.census.groups
     return {
         "state": status.state,
         "details": status.details,
@@ -63,6 +65,7 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
         "started_at": status.started_at,
         "finished_at": status.finished_at,
         "exit_code": status.exit_code,
+        "node_count": len(status.nodes) - sum(group.parked for group in counted),
         "lifecycle": msgspec.to_builtins(kept),
     }
 

@@ -39,7 +39,7 @@ def recover(db: Database, home: Home, launch: Launch) -> list[str]:
         run.id
         for run in runs.live(db)
         # a supervisor may have died when its run was suspended, before it heard of a cancel
-        if run.state != RunState.SUSPENDED or runs.requests(db, run.id)[0]
+        if run.state != RunState.SUSPENDED or runs.requests(db, run.id).cancel
     ]
     return [run_id for run_id in going if _take_up(db, home, run_id, launch)]
 

@@ -59,6 +59,11 @@ class Session(Protocol):
         """End every process of these nodes."""
         ...
 
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """Let go of what was kept for these incarnations to begin in place, and have the others
+        know that these nodes are not there. They may be started later all the same."""
+        ...
+
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
         """What happened, waiting up to `timeout` seconds (None = for ever) for something to.
 

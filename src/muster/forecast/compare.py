@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from muster.forecast.play import play
 from muster.forecast.world import Outcome, Use, World
-from muster.lifecycle.policy import Action, Policy, Strategy
+from muster.lifecycle.policy import Action, GroupPolicy, Policy, Strategy
 
 #: A difference in goodput below this says nothing.
 NOTABLE = 0.001
@@ -95,6 +95,19 @@ def _others(policy: Policy, world: World) -> Iterator[Variant]:
         both = replace(policy, max_restarts=_ENOUGH)
         changed = replace(world, checkpoint_every=best)
         yield Variant(f"no limit, and a checkpoint every {_minutes(best)}", both, changed)
+
+
+def as_it_begins(policy: Policy) -> Policy:
+    """The policy of a run that nobody scales: its groups are as large as at first, for good."""
+    groups: list[GroupPolicy] = []
+    rank = 0
+    for group in policy.groups:
+        count = group.initial
+        least = min(group.min_success, count)
+        made = replace(group, first_rank=rank, replicas=count, min_success=least, wanted=None)
+        groups.append(made)
+        rank += made.size
+    return replace(policy, groups=tuple(groups))
 
 
 def best_interval(policy: Policy, world: World) -> float:

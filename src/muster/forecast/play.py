@@ -28,7 +28,7 @@ class _Play:
         self._policy = policy
         self._world = world
         self._random = Random(seed)
-        self._status = new_status(policy.size)
+        self._status = new_status(policy.first_nodes())
         self._accounts = Accounts(policy, world)
         self._agenda = Agenda()
         self._heard: list[Event] = []

@@ -19,7 +19,7 @@ class GroupCensus(Struct):
     """One group. pending, ready, ended: nodes; pending_of: the pending by incarnation. succeeded,
     failed: replicas: all nodes succeeded; any node failed, or found at fault. By replica: how many
     nodes succeeded, failed, and are on their way out to be started again, which makes them neither
-    ready nor failed."""
+    ready nor failed. parked: nodes of replicas that are not wanted, which are nothing else."""
 
     pending: int
     ready: int
@@ -30,6 +30,7 @@ class GroupCensus(Struct):
     succeeded_in: list[int]
     failed_in: list[int]
     leaving_in: list[int]
+    parked: int = 0
 
     def copy(self) -> GroupCensus:
         return GroupCensus(
@@ -42,6 +43,7 @@ class GroupCensus(Struct):
             self.succeeded_in.copy(),
             self.failed_in.copy(),
             self.leaving_in.copy(),
+            self.parked,
         )
 
 
@@ -72,12 +74,17 @@ class Census(Struct):
             group.pending += by
             _add(group.pending_of, node.incarnation, by)
             return
+        if node.parked:
+            group.parked += by
+        if state is NodeState.PARKED:
+            return
         if state.ended:
             group.ended += by
         else:
             self.alive += by
             if node.again is not None:  # it is gone already, for whoever waits for its group
-                _add(self.awaited, node.again, by)
+                if not node.parking:
+                    _add(self.awaited, node.again, by)
                 group.leaving_in[replica] += by
                 return
             if state is NodeState.READY:
@@ -96,7 +103,7 @@ _GOING = (NodeState.STARTING, NodeState.RUNNING)
 
 
 def _alike(old: NodeStatus, new: NodeStatus) -> bool:
-    return old.again == new.again and old.fault is new.fault
+    return old.again == new.again and old.fault is new.fault and old.parking == new.parking
 
 
 def _add(counts: dict[int, int], key: int, by: int) -> None:
@@ -122,16 +129,29 @@ def take(policy: Policy, nodes: Sequence[NodeStatus]) -> Census:
     return census
 
 
+def wanted(policy: Policy, census: Census, group: int) -> int:
+    """Replicas of the group that are wanted."""
+    rules = policy.groups[group]
+    return rules.replicas - census.groups[group].parked // rules.nodes
+
+
+def least(policy: Policy, census: Census, group: int) -> int:
+    """Replicas of the group that must succeed."""
+    return min(policy.groups[group].min_success, wanted(policy, census, group))
+
+
 def up(policy: Policy, census: Census, group: int) -> bool:
-    """Each node of the group is ready, or has ended."""
+    """Each node of the group that is wanted is ready, or has ended."""
     count = census.groups[group]
-    return count.ready + count.ended == policy.groups[group].size
+    return count.ready + count.ended + count.parked == policy.groups[group].size
 
 
 def complete(policy: Policy, census: Census, group: int) -> bool:
-    """Every node of the group has ended, and enough of its replicas have succeeded."""
-    count, rules = census.groups[group], policy.groups[group]
-    return count.ended == rules.size and count.succeeded >= rules.min_success
+    """Every node of the group that is wanted has ended, and enough of its replicas have
+    succeeded."""
+    count = census.groups[group]
+    ended = count.ended + count.parked == policy.groups[group].size
+    return ended and count.succeeded >= least(policy, census, group)
 
 
 def ranges(ranks: Iterable[int]) -> str:

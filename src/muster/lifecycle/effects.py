@@ -38,6 +38,13 @@ class KillNodes(Struct, frozen=True):
     nodes: tuple[NodeRef, ...]
 
 
+class ReleaseNodes(Struct, frozen=True):
+    """These nodes are not part of the run for now: let go of what was kept for these incarnations
+    to begin with, and of their place in the roster."""
+
+    nodes: tuple[NodeRef, ...]
+
+
 class Entry(Struct, frozen=True):
     """A line of the run's event log: what changed, and why. Recorded with the status it tells of,
     before anything else is carried out."""
@@ -46,4 +53,4 @@ class Entry(Struct, frozen=True):
     data: Mapping[str, Any]
 
 
-Effect = StartNodes | SignalNodes | StopNodes | KillNodes
+Effect = StartNodes | SignalNodes | StopNodes | KillNodes | ReleaseNodes

@@ -58,6 +58,15 @@ class ResumeRequested(Struct, frozen=True):
     why: str
 
 
+class ScaleRequested(Struct, frozen=True):
+    """Somebody wants a group to have so many replicas. It is a wish that lasts: told again, it
+    changes nothing. why: a phrase for the event log."""
+
+    group: str
+    replicas: int
+    why: str
+
+
 class SupervisorLost(Struct, frozen=True):
     """The process that drove the run is gone, and with it every node that had begun.
 
@@ -80,5 +89,5 @@ class Tick(Struct, frozen=True):
 
 
 NodeEvent = NodeStarted | NodeReady | NodeEnded
-Request = CancelRequested | SuspendRequested | ResumeRequested
+Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
 Event = RunBegan | NodeEvent | Request | SupervisorLost | RunBroken | Tick

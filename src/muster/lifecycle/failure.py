@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from muster.lifecycle import budget, cause, restart, stopping, success
+from muster.lifecycle import budget, cause, census, restart, stopping, success
 from muster.lifecycle.describe import describe
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.states import RunState
@@ -102,8 +102,9 @@ def _least(turn: Turn, failure: Failure) -> Action:
 
 def _tolerable(turn: Turn, failure: Failure) -> bool:
     index = turn.policy.group_index(failure.rank)
-    group = turn.policy.groups[index]
-    return turn.census.groups[index].failed <= group.replicas - group.min_success
+    dispensable = census.wanted(turn.policy, turn.census, index)
+    dispensable -= census.least(turn.policy, turn.census, index)
+    return turn.census.groups[index].failed <= dispensable
 
 
 def _tolerate(turn: Turn, failure: Failure) -> None:

@@ -71,6 +71,9 @@ def end(turn: Turn, event: NodeEnded) -> None:
         signal=event.signal,
         raised_at=event.raised_at,
     )
+    if node.parking:  # how it ends is nobody's concern any more
+        turn.park(rank, node.again, _ended_with(event))
+        return
     if node.again is not None:
         fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
         turn.set(rank, fresh, _ended_with(event))

@@ -6,7 +6,14 @@ before anything was done.
 
 from __future__ import annotations
 
-from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    Effect,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef, RunStatus
@@ -14,12 +21,13 @@ from muster.lifecycle.status import NodeRef, RunStatus
 
 def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
     """Everything that is still to be true of the engine, in the order it was meant."""
-    starting, saving, stopping, killing = [], [], [], []
+    starting, saving, stopping, killing, parked = [], [], [], [], []
     for rank, node in enumerate(status.nodes):
-        if not node.alive:
-            continue
         ref = NodeRef(rank, node.incarnation)
-        if node.killed:
+        if not node.alive:
+            if node.state is NodeState.PARKED and node.incarnation:
+                parked.append(ref)
+        elif node.killed:
             killing.append(ref)
         elif node.kill_at is not None:
             stopping.append(ref)
@@ -36,4 +44,6 @@ def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
         made.append(StopNodes(tuple(stopping)))
     if killing:
         made.append(KillNodes(tuple(killing)))
+    if parked:
+        made.append(ReleaseNodes(tuple(parked)))
     return tuple(made)

@@ -8,7 +8,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from muster.lifecycle.status import Reason
+from muster.lifecycle.states import NodeState
+from muster.lifecycle.status import NodeStatus, Reason
 
 
 class Action(StrEnum):
@@ -38,9 +39,10 @@ class Dependency(Struct, frozen=True):
 
 
 class GroupPolicy(Struct, frozen=True):
-    """One node group: `replicas` units of `nodes` nodes each, ranks `first_rank` onwards.
+    """One node group: at most `replicas` units of `nodes` nodes each, ranks `first_rank` onwards.
 
-    min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all).
+    min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all); of
+    fewer that are wanted, all of those. wanted: replicas that are at first; None = all.
     retries: failed nodes of a replica that are started again alone before the replica has failed
     (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end.
     """
@@ -55,10 +57,16 @@ class GroupPolicy(Struct, frozen=True):
     retries: int = 0
     timeout: float | None = None
     ready_timeout: float | None = None
+    wanted: int | None = None
 
     @property
     def size(self) -> int:
         return self.replicas * self.nodes
+
+    @property
+    def initial(self) -> int:
+        """Replicas that are wanted at first."""
+        return self.replicas if self.wanted is None else self.wanted
 
     @property
     def ranks(self) -> range:
@@ -137,6 +145,26 @@ class Policy(Struct, frozen=True, dict=True):
     @cached_property
     def size(self) -> int:
         return sum(group.size for group in self.groups)
+
+    @property
+    def initial_size(self) -> int:
+        """Nodes that are wanted at first."""
+        return sum(group.initial * group.nodes for group in self.groups)
+
+    def first_nodes(self) -> tuple[NodeStatus, ...]:
+        """The nodes of a run that was just accepted."""
+        pending, parked = NodeStatus(), NodeStatus(NodeState.PARKED)
+        nodes: list[NodeStatus] = []
+        for group in self.groups:
+            begin = group.initial * group.nodes
+            nodes += [pending] * begin + [parked] * (group.size - begin)
+        return tuple(nodes)
+
+    def fewest(self, index: int) -> int:
+        """So many replicas of a group are always wanted: where none can succeed, a run that waits
+        for that would have nothing left to do."""
+        counts = index in self.success.groups and self.groups[index].min_success > 0
+        return int(counts)
 
     @cached_property
     def first_ranks(self) -> tuple[int, ...]:

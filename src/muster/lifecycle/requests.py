@@ -1,6 +1,7 @@
-"""What people ask of a run: cancel, suspend, resume; and what is left when its supervisor is lost.
+"""What people ask of a run: cancel, suspend, resume, scale; and what is left when its supervisor is
+lost.
 
-What suspending and resuming do to a run is in `suspension`.
+What suspending and resuming do to a run is in `suspension`, what scaling does in `scaling`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from muster.lifecycle import observe, stopping, suspension
+from muster.lifecycle import observe, scaling, stopping, suspension
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
@@ -17,6 +18,7 @@ from muster.lifecycle.events import (
     NodeEvent,
     ResumeRequested,
     RunBroken,
+    ScaleRequested,
     SupervisorLost,
     SuspendRequested,
 )
@@ -38,6 +40,8 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                     stopping.begin(turn, RunState.SUSPENDED, event.why)
             case ResumeRequested():
                 suspension.resume(turn, event.why)
+            case ScaleRequested():
+                scaling.ask(turn, event)
             case SupervisorLost():
                 _lose(turn, event)
             case RunBroken():
@@ -61,7 +65,9 @@ def _lose(turn: Turn, event: SupervisorLost) -> None:
 def _break(turn: Turn, why: str) -> None:
     """The run cannot go on, whatever its policy says; nothing of it is left."""
     for rank, node in enumerate(turn.nodes):
-        if not node.state.ended:
+        if node.parking:
+            turn.park(rank, node.again, why)
+        elif not node.state.ended and node.state is not NodeState.PARKED:
             finished = turn.now if node.started_at is not None else None
             gone = replace(node, state=NodeState.STOPPED, finished_at=finished, again=None)
             turn.set(rank, gone, why)

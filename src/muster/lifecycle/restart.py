@@ -52,6 +52,8 @@ def _again(turn: Turn, ranks: range, number: int, not_before: float | None) -> N
     leaving: dict[int, NodeStatus] = {}
     for rank in ranks:
         node = turn.nodes[rank]
+        if node.parked:
+            continue
         if node.alive:
             leaving[rank] = replace(node, again=number, not_before=not_before)
         else:

@@ -35,6 +35,7 @@ TERMINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, Ru
 class NodeState(StrEnum):
     """State of one node of a run, within its attempt."""
 
+    PARKED = "PARKED"  # its replica is not wanted at present
     PENDING = "PENDING"  # its group's turn has not come
     STARTING = "STARTING"  # handed to the engine
     RUNNING = "RUNNING"  # its processes run
@@ -50,3 +51,5 @@ class NodeState(StrEnum):
 
 
 ENDED = frozenset({NodeState.SUCCEEDED, NodeState.FAILED, NodeState.STOPPED})
+#: Something of the node may be running.
+ALIVE = frozenset({NodeState.STARTING, NodeState.RUNNING, NodeState.READY})

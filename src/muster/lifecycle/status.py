@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import ALIVE, NodeState, RunState
 
 if TYPE_CHECKING:
     from muster.lifecycle.census import Census
@@ -45,8 +45,8 @@ class NodeStatus(Struct, frozen=True):
     Of a node that is to end: term_at: it was told to save (`Policy.checkpoint`) and is told to
     end then; kill_at: it was told to end (SIGTERM) and has until then; killed: it was not heard.
     fault: it was found at fault while alive, which is what it will have failed of.
-    again: the incarnation it is to have when this one has ended. not_before: a pending node
-    starts no earlier.
+    again: the incarnation it is to have when this one has ended; parking: its replica is not wanted
+    any more, so that one will not be started. not_before: a pending node starts no earlier.
     """
 
     state: NodeState = NodeState.PENDING
@@ -62,11 +62,17 @@ class NodeStatus(Struct, frozen=True):
     fault: Reason | None = None
     again: int | None = None
     not_before: float | None = None
+    parking: bool = False
 
     @property
     def alive(self) -> bool:
         """Something of it may be running."""
-        return self.state is not NodeState.PENDING and not self.state.ended
+        return self.state in ALIVE
+
+    @property
+    def parked(self) -> bool:
+        """Its replica is not wanted, whether or not something of it is still running."""
+        return self.parking or self.state is NodeState.PARKED
 
     @property
     def leaving(self) -> bool:
@@ -116,7 +122,8 @@ class RunStatus(Struct, frozen=True):
     """Everything the heart remembers of one run.
 
     attempt: how often it was started again as a whole, by a restart or a resume.
-    restarts: how often anything of it was started again; the newest incarnation of any node.
+    restarts: how often anything of it was started again, suspended or scaled away; the newest
+    incarnation of any node.
     attempt_at: when the first node of the attempt ran.
     going_since: when the first ran since the run was accepted or resumed; ran: seconds before.
     spent: of the budgets. streak: restarts in a row with no stable time between; restarted_at:
@@ -148,7 +155,7 @@ class RunStatus(Struct, frozen=True):
     census: Census | None = None
 
 
-def new_status(nodes: int, *, suspended: bool = False) -> RunStatus:
-    """The status of a run that was just accepted."""
+def new_status(nodes: tuple[NodeStatus, ...], *, suspended: bool = False) -> RunStatus:
+    """The status of a run that was just accepted. nodes: `Policy.first_nodes`."""
     state = RunState.SUSPENDED if suspended else RunState.ACCEPTED
-    return RunStatus(nodes=(NodeStatus(),) * nodes, state=state)
+    return RunStatus(nodes=nodes, state=state)

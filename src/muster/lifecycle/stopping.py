@@ -55,7 +55,7 @@ def stop_nodes(turn: Turn, ranks: Iterable[int], why: str = "") -> None:
         if node.state is NodeState.PENDING:
             turn.set(rank, replace(node, state=NodeState.STOPPED, not_before=None), why)
         elif node.alive:
-            leaving[rank] = replace(node, again=None, not_before=None, term_at=None)
+            leaving[rank] = replace(_for_good(node), term_at=None)
     tell_to_end(turn, leaving)
 
 
@@ -78,7 +78,7 @@ def tell_to_end(turn: Turn, leaving: Mapping[int, NodeStatus]) -> None:
 def _save(turn: Turn, signal: int, grace: float) -> None:
     told: list[int] = []
     for rank in _alive(turn):
-        node = replace(turn.nodes[rank], again=None, not_before=None)
+        node = _for_good(turn.nodes[rank])
         if node.kill_at is None:
             node = replace(node, term_at=turn.now + grace)
             told.append(rank)
@@ -86,6 +86,12 @@ def _save(turn: Turn, signal: int, grace: float) -> None:
     if told:
         turn.wake(turn.now + grace)
         turn.act(SignalNodes(turn.refs(told), signal))
+
+
+def _for_good(node: NodeStatus) -> NodeStatus:
+    """The node, not to start again. One that is to be parked does not, but keeps the number of
+    the life it might have."""
+    return node if node.parking else replace(node, again=None, not_before=None)
 
 
 def _alive(turn: Turn) -> list[int]:

@@ -14,7 +14,7 @@ from muster.lifecycle.turn import Turn
 
 def apply(turn: Turn) -> None:
     """End the run as SUCCEEDED once it has what it was for, or as FAILED if it never will."""
-    if turn.stopping:
+    if turn.stopping or turn.run.state is RunState.SUSPENDED:
         return
     alive_or_to_come = turn.census.alive or startup.more_to_come(turn)
     if not reached(turn):

@@ -18,6 +18,8 @@ def take(turn: Turn, details: str) -> None:
     for group in turn.policy.groups:
         for replica in range(group.replicas):
             ranks = group.replica_ranks(replica)
+            if turn.nodes[ranks[0]].state is NodeState.PARKED:
+                continue
             if all(turn.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
                 continue
             for rank in ranks:

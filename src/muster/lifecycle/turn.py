@@ -5,15 +5,15 @@ Inside a step things change; seen from outside `decide` is a pure function.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from muster.lifecycle import cause, census
-from muster.lifecycle.effects import Effect, Entry
+from muster.lifecycle.effects import Effect, Entry, ReleaseNodes
 from muster.lifecycle.policy import Policy
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeRef, NodeStatus, Reason, RunStatus
 
 #: Failures of one incident that are remembered; thousands say no more than these.
@@ -41,6 +41,7 @@ class Turn:
         self.effects: list[Effect] = []
         self.entries: list[Entry] = []
         self._changed: dict[int, str] = {}
+        self._parked: list[int] = []
         self._foremost: tuple[bool, float] | None = None  # place of the first of too many failures
 
     # --- what rules do
@@ -50,6 +51,11 @@ class Turn:
         self.census.change(self.policy, rank, self.nodes[rank], node)
         self.nodes[rank] = node
         self._changed[rank] = why
+
+    def park(self, rank: int, number: int | None, why: str = "") -> None:
+        """Nothing is left of a node that is not wanted. number: of the life it might have next."""
+        self.set(rank, NodeStatus(NodeState.PARKED, number or 0), why)
+        self._parked.append(rank)
 
     def update(self, **changes: Any) -> None:
         """Change what is known of the run."""
@@ -78,6 +84,13 @@ class Turn:
         """A failure that something must be done about."""
         self.fresh.append(failure)
         self.remember(failure)
+
+    def pardon(self, ranks: Collection[int]) -> None:
+        """Nothing has to be done about failures of these nodes."""
+        pardoned = [failure for failure in self.fresh if failure.rank in ranks]
+        if pardoned:
+            self.fresh = [failure for failure in self.fresh if failure not in pardoned]
+            self.update(failures=tuple(f for f in self.run.failures if f not in pardoned))
 
     def remember(self, failure: Failure) -> None:
         """Keep a failure with the present incident. Of too many, whatever comes before all others
@@ -115,6 +128,9 @@ class Turn:
     def finish(self) -> tuple[RunStatus, tuple[Effect, ...], tuple[Entry, ...]]:
         """(status', effects, entries); the very status that was given if nothing has changed."""
         entries = self._in_order()
+        parked = [rank for rank in self._parked if self.nodes[rank].state is NodeState.PARKED]
+        if parked and not self.run.state.at_rest:  # of which nothing is kept anyway
+            self.act(ReleaseNodes(self.refs(parked)))
         if not self._changed and self.run is self.before and self.alarm == self.before.alarm:
             return self.before, tuple(self.effects), entries
         status = replace(

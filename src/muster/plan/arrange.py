@@ -47,18 +47,17 @@ def arrange(spec: JobSpec) -> Arranged:
 def _cluster(spec: JobSpec, options: Struct) -> Cluster:
     roles, rank = [], 0
     for group in spec.node_groups:
-        size = group.replicas * group.nodes
-        roles.append(Role(group.name, rank, size, group.env))
-        rank += size
+        roles.append(Role(group.name, rank, group.replicas * group.nodes, group.env))
+        rank += group.most_replicas * group.nodes
     return Cluster(tuple(roles), spec.processes_per_node, options)
 
 
 def _with_main(spec: JobSpec) -> JobSpec:
     """With the first node in a group by itself. Raises InvalidInput if there cannot be one."""
     first, *others = spec.node_groups
-    if first.nodes * first.replicas == 1:
+    if first.nodes * first.most_replicas == 1:
         return spec
-    if first.replicas > 1:
+    if first.most_replicas > 1:
         text = f"the first node of {spec.framework} is unlike the others; it cannot be one of many"
         hint = "put a group with one node before it"
         raise InvalidInput(Problem(f"node_groups[{first.name}].replicas", text, hint))

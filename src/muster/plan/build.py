@@ -101,7 +101,7 @@ def _groups(
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,
-            replicas=group.replicas,
+            replicas=group.most_replicas,
             nodes=group.nodes,
             command=group.command,
             args=group.args or (),

@@ -93,8 +93,8 @@ class EnvironmentPlan(Struct, frozen=True):
 
 
 class GroupPlan(Struct, frozen=True):
-    """One node group. env is literal; framework_env, node_env, node_args and hostname hold
-    placeholders (`frameworks.base`, `spec.placeholders`).
+    """One node group. replicas: as many as it may ever have. env is literal; framework_env,
+    node_env, node_args and hostname hold placeholders (`frameworks.base`, `spec.placeholders`).
 
     command: None = run the artifact's entry point. working_dir: from the code's copy on; None =
     there. hang_timeout: seconds without output after
@@ -179,8 +179,8 @@ class RunPlan(Struct, frozen=True):
 
     @property
     def world_size(self) -> int:
-        """Processes over all nodes."""
-        return len(self.nodes) * self.processes_per_node
+        """Processes over all nodes that are wanted at first."""
+        return self.policy.initial_size * self.processes_per_node
 
     def processes_of(self, rank: int) -> int:
         """How many processes of the program a node runs; one if it only serves."""

@@ -51,7 +51,7 @@ def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
         policy = GroupPolicy(
             name=group.name,
             first_rank=rank,
-            replicas=group.replicas,
+            replicas=group.most_replicas,
             nodes=group.nodes,
             min_success=_min_success(group),
             depends_on=tuple(
@@ -62,6 +62,7 @@ def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
             retries=group.retries,
             timeout=group.timeout,
             ready_timeout=group.ready_timeout,
+            wanted=group.replicas if group.most_replicas > group.replicas else None,
         )
         made.append(policy)
         rank += policy.size
@@ -69,7 +70,7 @@ def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
 
 
 def _min_success(group: NodeGroup) -> int:
-    return group.replicas if group.min_success is None else group.min_success
+    return group.most_replicas if group.min_success is None else group.min_success
 
 
 def _success(spec: JobSpec) -> Success:

@@ -8,16 +8,17 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from muster.control.ledger import Ledger, StoreLedger
+from muster.control.ledger import Ledger, StoreLedger, requested
 from muster.control.persist import changed_nodes, node_record, run_changes, status_of
+from muster.lifecycle.census import ranges
 from muster.lifecycle.effects import Entry
-from muster.lifecycle.events import CancelRequested, Request, SuspendRequested
-from muster.lifecycle.states import RunState
-from muster.lifecycle.status import NodeStatus, RunStatus
+from muster.lifecycle.events import Request
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.store import events, runs
 from muster.store.database import Database
-from muster.store.records import EventRecord, JobRecord, NodeRecord, RunRecord
+from muster.store.records import Asked, EventRecord, JobRecord, NodeRecord, RunRecord, Scale
 
 Wish = Literal["cancel", "suspend"]
 
@@ -29,12 +30,16 @@ class Book(Ledger, Protocol):
         """Record what a person wants; False if that was known, or the run has ended."""
         ...
 
+    def ask_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
+        """Record how many replicas of a group a person wants; False as above."""
+        ...
+
     def state(self) -> RunState:
         """The run's state as recorded."""
         ...
 
-    def asked(self) -> tuple[str, str]:
-        """Why the run's end, and its pause, are wanted; "" if they are not."""
+    def asked(self) -> Asked:
+        """What people want."""
         ...
 
     def log(self) -> list[EventRecord]:
@@ -49,9 +54,14 @@ class MemoryBook:
         self._plan = plan
         self._run = first_record(plan, accepted, suspended=suspended)
         self._lifecycle = b"{}"
-        self._nodes = [node_record(node, NodeStatus()) for node in plan.nodes]
+        self._nodes = first_nodes(plan)
         self._log: list[EventRecord] = []
         self._append([("run", {"state": self._run.state})], accepted)
+        parked = [node.rank for node in self._nodes if node.state == NodeState.PARKED]
+        if parked:
+            self._append(
+                [("nodes", {"ranks": ranges(parked), "state": NodeState.PARKED})], accepted
+            )
 
     def load(self) -> RunStatus:
         """See `Ledger.load`."""
@@ -73,12 +83,7 @@ class MemoryBook:
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
-        asked: list[Request] = []
-        if self._run.suspend_reason:
-            asked.append(SuspendRequested(self._run.suspend_reason))
-        if self._run.cancel_reason:
-            asked.append(CancelRequested(self._run.cancel_reason))
-        return asked
+        return requested(self.asked())
 
     def ask(self, wish: Wish, why: str, now: float) -> bool:
         """See `Book.ask`."""
@@ -88,13 +93,24 @@ class MemoryBook:
         self._append([(f"{wish}_requested", {"why": why})], now)
         return True
 
+    def ask_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
+        """See `Book.ask_scale`."""
+        asked = self._run.scale_requested
+        if self.state().terminal or (group in asked and asked[group]["replicas"] == replicas):
+            return False
+        wish = Scale(replicas=replicas, why=why)
+        self._run = replace(self._run, scale_requested={**asked, group: wish})
+        self._append([("scale_requested", {"group": group, **wish})], now)
+        return True
+
     def state(self) -> RunState:
         """See `Book.state`."""
         return RunState(self._run.state)
 
-    def asked(self) -> tuple[str, str]:
+    def asked(self) -> Asked:
         """See `Book.asked`."""
-        return self._run.cancel_reason or "", self._run.suspend_reason or ""
+        run = self._run
+        return Asked(run.cancel_reason or "", run.suspend_reason or "", run.scale_requested)
 
     def log(self) -> list[EventRecord]:
         """See `Book.log`."""
@@ -120,30 +136,46 @@ class StoreBook(StoreLedger):
 
         def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
             made = replace(record, job_id=job.id, number=number, name=name)
-            return made, [node_record(node, NodeStatus()) for node in plan.nodes]
+            return made, first_nodes(plan)
 
         runs.insert(db, job, build)
 
     def ask(self, wish: Wish, why: str, now: float) -> bool:
         """See `Book.ask`."""
-        cancel, suspend = self.asked()
-        if (cancel if wish == "cancel" else suspend) or self.state().terminal:
+        if getattr(self.asked(), wish) or self.state().terminal:
             return False
         columns = {f"{wish}_requested_at": now, f"{wish}_reason": why}
         runs.save(self._db, self._id, columns, (), [(f"{wish}_requested", {"why": why})], now)
+        return True
+
+    def ask_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
+        """See `Book.ask_scale`."""
+        asked = self.asked().scale
+        if self.state().terminal or (group in asked and asked[group]["replicas"] == replicas):
+            return False
+        wish = Scale(replicas=replicas, why=why)
+        entry = ("scale_requested", {"group": group, **wish})
+        columns = {"scale_requested": {**asked, group: wish}}
+        runs.save(self._db, self._id, columns, (), [entry], now)
         return True
 
     def state(self) -> RunState:
         """See `Book.state`."""
         return RunState(runs.get(self._db, self._id).state)
 
-    def asked(self) -> tuple[str, str]:
+    def asked(self) -> Asked:
         """See `Book.asked`."""
         return runs.requests(self._db, self._id)
 
     def log(self) -> list[EventRecord]:
         """See `Book.log`."""
         return events.since(self._db, self._id)
+
+
+def first_nodes(plan: RunPlan) -> list[NodeRecord]:
+    """The rows of its nodes."""
+    first = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
+    return [node_record(node, status) for node, status in first]
 
 
 def first_record(plan: RunPlan, accepted: float, *, suspended: bool) -> RunRecord:
@@ -162,7 +194,7 @@ def first_record(plan: RunPlan, accepted: float, *, suspended: bool) -> RunRecor
         started_at=None,
         finished_at=None,
         exit_code=None,
-        node_count=len(plan.nodes),
+        node_count=plan.policy.initial_size,
         spec={},
         origins={},
         overrides={},

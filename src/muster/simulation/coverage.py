@@ -58,6 +58,13 @@ EXPECTED: tuple[str, ...] = (
     "resumed",
     "asked meanwhile",
     "asked meanwhile, late",
+    "scale asked",
+    "scaled meanwhile",
+    "scaled up",
+    "scaled down",
+    "scaled down to nothing",
+    "scaled while suspended",
+    "wanted again before it was gone",
     "clock jumps",
 )
 
@@ -114,6 +121,9 @@ def _of_step(step: Step) -> Iterator[str]:
     followed = {"restart", "stopping"} & set(kinds) or step.before.stopping
     if "failure" in kinds and not followed:
         yield "failure that is tolerated"
+    nodes = zip(step.before.nodes, step.after.nodes, strict=True)
+    if any(old.parking and new.alive and not new.parking for old, new in nodes):
+        yield "wanted again before it was gone"
     if step.after.attempt > 2 and step.before.attempt <= 2:
         yield "attempt above 2"
     for entry in step.entries:
@@ -125,6 +135,12 @@ def _of_entry(kind: str, data: Mapping[str, Any], step: Step) -> Iterator[str]:
         yield f"failure: {data['reason']}"
     elif kind == "nodes":
         yield f"node {data['state']}"
+    elif kind == "scaled":
+        yield "scaled up" if data["to"] > data["from"] else "scaled down"
+        if data["to"] == 0:
+            yield "scaled down to nothing"
+        if step.before.state is RunState.SUSPENDED:
+            yield "scaled while suspended"
     elif kind == "resumed":
         yield "resume"
     elif kind == "stopping":

@@ -122,6 +122,17 @@ class AskedMeanwhile(Fault, frozen=True):
     pausing: bool = False
 
 
+class Scaled(Fault, frozen=True):
+    """Somebody wants a group to have so many replicas: at a time; or, where `step` is said, just
+    before a step is recorded, and with `late` just after it."""
+
+    group: str
+    replicas: int
+    at: float = 0.0
+    step: int | None = None
+    late: bool = False
+
+
 AnyFault = (
     NodeFails
     | SlowStart
@@ -133,6 +144,7 @@ AnyFault = (
     | StoreIsBusy
     | Asked
     | AskedMeanwhile
+    | Scaled
 )
 Plan = tuple[AnyFault, ...]
 

@@ -22,6 +22,7 @@ from muster.lifecycle.events import (
     Event,
     ResumeRequested,
     RunBroken,
+    ScaleRequested,
     SupervisorLost,
 )
 from muster.lifecycle.policy import Policy, Strategy
@@ -29,7 +30,7 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.simulation.book import Book
-from muster.simulation.faults import Asked, ControllerDies, NodeFails, Plan, SlowStart
+from muster.simulation.faults import Asked, ControllerDies, NodeFails, Plan, Scaled, SlowStart
 from muster.simulation.plans import plan_of
 from muster.simulation.stage import Crash, StagedLedger, StagedSession
 from muster.simulation.story import Fact, Loaded, Note, Step, Story
@@ -93,6 +94,8 @@ class Simulation:
                 self.agenda.at(fault.at, self._node_fails, fault)
             elif isinstance(fault, Asked):
                 self.agenda.at(fault.at, self.ask, fault.what)
+            elif isinstance(fault, Scaled) and fault.step is None:
+                self.agenda.at(fault.at, self.scale, fault)
 
     def play(self) -> Story:
         """Simulate to the end."""
@@ -162,7 +165,7 @@ class Simulation:
         suspended = state is RunState.SUSPENDED
         if state.terminal or (fault.aftermath == "live" and not suspended):
             return
-        if suspended and not self.book.asked()[0]:
+        if suspended and not self.book.asked().cancel:
             return
         lost: Event = SupervisorLost("its supervisor died", begun)
         if fault.aftermath == "die_unknown":
@@ -231,12 +234,23 @@ class Simulation:
         elif what == "cancel" and state is RunState.SUSPENDED:
             self._settle([CancelRequested("cancel asked by its owner")], "a person")
 
+    def scale(self, wish: Scaled) -> None:
+        """The same for one who wants another number of replicas, which no service looks at."""
+        why = "scaled by its owner"
+        if not self.book.ask_scale(wish.group, wish.replicas, why, self._clock().now()):
+            return
+        self.note("scale asked", f"{wish.group} {wish.replicas}")
+        if self.session is not None:
+            self.session.ring()
+        elif self.book.state() is RunState.SUSPENDED:
+            self._settle([ScaleRequested(wish.group, wish.replicas, why)], "a person")
+
     def _resumed(self) -> bool:
         """Wait until somebody takes a suspended run up; False if nobody ever does."""
         while self.book.state() is RunState.SUSPENDED:
             if self.agenda.next() is not None:
                 self.agenda.advance(float("inf"))
-            elif self._resumable and not any(self.book.asked()):
+            elif self._resumable and not any(self.book.asked()[:2]):
                 self._resumable = False
                 self.agenda.advance(max(self.case.settled, self.agenda.now))
                 self.ask("resume")

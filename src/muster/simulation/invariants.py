@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from muster.simulation import lived, owed, recorded
+from muster.simulation import lived, owed, recorded, scaled
 from muster.simulation.story import Story
 from muster.simulation.view import View
 
@@ -46,6 +46,10 @@ INVARIANTS: tuple[Invariant, ...] = (
     owed.waits_grow,
     owed.no_deadline_is_missed,
     owed.deadlines_are_not_early,
+    scaled.as_many_as_asked,
+    scaled.the_parked_have_nothing,
+    scaled.the_parked_do_not_fail,
+    scaled.what_is_wanted_starts,
 )
 
 

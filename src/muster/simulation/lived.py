@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from muster.lifecycle.effects import KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import KillNodes, ReleaseNodes, SignalNodes, StartNodes, StopNodes
 from muster.lifecycle.policy import GroupPolicy, Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeRef, RunStatus
+from muster.simulation.scaled import wanted
 from muster.simulation.story import Fact, Step
 from muster.simulation.view import View
 
@@ -62,7 +63,12 @@ def old_ones_go_first(view: View) -> Iterator[str]:
     policy = view.policy
     restarts = {restart.number: restart for restart in view.restarts}
     alive: dict[int, int] = {}
-    for fact in view.facts:
+    parked: dict[int, int] = {}  # by rank: the last step after which it was
+    for fact in view.story.lines:
+        if isinstance(fact, Step):
+            parked |= {r: fact.number for r, node in enumerate(fact.after.nodes) if node.parked}
+        if not isinstance(fact, Fact):
+            continue
         if fact.what == "ended":
             alive.pop(fact.rank, None)
         if fact.what != "handed over":
@@ -71,7 +77,8 @@ def old_ones_go_first(view: View) -> Iterator[str]:
         restart = restarts.get(fact.incarnation)
         if restart is None:
             continue  # its first life, or that after a suspension
-        scope = set(restart.ranks)
+        # what is scaled away, then or later, does not start again with the others
+        scope = {r for r in restart.ranks if parked.get(r, 0) < restart.step.number}
         if policy.strategy is Strategy.RECREATE:
             group = policy.group_of(fact.rank)
             scope &= set(group.replica_ranks(group.replica_of(fact.rank)))
@@ -98,7 +105,7 @@ def order_is_kept(view: View) -> Iterator[str]:
                     yield f"step {act.step}: {group.name} before {awaited.name} is complete"
                 for rank in awaited.ranks:
                     life = seen.get(NodeRef(rank, status.nodes[rank].incarnation))
-                    stopped = status.nodes[rank].state.ended
+                    stopped = status.nodes[rank].state.ended or status.nodes[rank].parked
                     ready = life is not None and life.ready is not None and life.ready <= act.at
                     gone = life is not None and life.ended is not None and life.ended <= act.at
                     if not (ready or gone or stopped):
@@ -112,7 +119,7 @@ def _complete(view: View, status: RunStatus, group: GroupPolicy) -> bool:
         refs = [NodeRef(r, status.nodes[r].incarnation) for r in group.replica_ranks(replica)]
         lives = [view.lives.get(ref) for ref in refs]
         done += all(x is not None and x.end is not None and x.end.exit_code == 0 for x in lives)
-    return done >= group.min_success
+    return done >= min(group.min_success, len(wanted(status, group)))
 
 
 def a_failed_replica_stays_down(view: View) -> Iterator[str]:
@@ -130,14 +137,17 @@ def a_failed_replica_stays_down(view: View) -> Iterator[str]:
 
 
 def orders_name_the_present(view: View) -> Iterator[str]:
-    """What the engine is asked is about incarnations that are alive by the record."""
+    """What the engine is asked is about incarnations that are alive by the record; or parked, where
+    what was kept for them is released."""
     for act in view.acts:
         if not act.step:
             continue
         status = view.step(act.step).after
         for rank, incarnation in act.effect.nodes:
             node = status.nodes[rank]
-            if node.incarnation != incarnation or not node.alive:
+            release = isinstance(act.effect, ReleaseNodes)
+            present = node.state is NodeState.PARKED if release else node.alive
+            if node.incarnation != incarnation or not present:
                 yield f"after step {act.step}: {act.effect} of {node.state}/{node.incarnation}"
 
 
@@ -186,5 +196,5 @@ def saving_has_its_time(view: View) -> Iterator[str]:
                 ending = view.step(act.step).after.stopping
                 canceled = ending is not None and ending.outcome is RunState.CANCELED
                 early = act.now < told[ref] + checkpoint.grace - _SOON
-                if early and not (canceled and view.story.asked[0]):
+                if early and not (canceled and view.story.asked.cancel):
                     yield f"after step {act.step}: {ref}, told to save at {told[ref]}"

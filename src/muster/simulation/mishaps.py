@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from muster.engines.simulated.life import KILLED, End
+from muster.lifecycle.policy import Policy
 from muster.lifecycle.status import Reason
 from muster.simulation.faults import (
     Aftermath,
@@ -22,6 +23,7 @@ from muster.simulation.faults import (
     Plan,
     RepeatedCommand,
     RepeatedEvent,
+    Scaled,
     SlowStart,
     StoreIsBusy,
 )
@@ -46,6 +48,20 @@ def draw_plan(dice: Random, nodes: int, *, suspended: bool) -> Plan:
     asked = any(isinstance(fault, Asked) and fault.what == "suspend" for fault in plan)
     if suspended or (asked and dice.random() < 0.8):
         plan.append(Asked(_when(dice), "resume"))
+    return tuple(plan)
+
+
+def draw_scaling(dice: Random, policy: Policy) -> Plan:
+    """People who want other numbers of replicas, some of which cannot be."""
+    plan: list[AnyFault] = []
+    for _ in range(dice.randint(1, 5)):
+        group = dice.choice(policy.groups)
+        replicas = dice.randint(0, group.replicas + 1)
+        if dice.random() < 0.3:
+            step, late = dice.randrange(_STEPS), dice.random() < 0.5
+            plan.append(Scaled(group.name, replicas, step=step, late=late))
+        else:
+            plan.append(Scaled(group.name, replicas, _when(dice)))
     return tuple(plan)
 
 

@@ -67,7 +67,8 @@ def _scope(policy: Policy, restart: Restart, action: Action) -> range:
 
 
 def nothing_else_starts_again(view: View) -> Iterator[str]:
-    """Only what a restart names starts again; suspending takes its nodes from the whole run."""
+    """Only what a restart names starts again; suspending takes its nodes from the whole run, and
+    what is wanted again was parked."""
     named: dict[int, set[int]] = {}
     for restart in view.restarts:
         named.setdefault(restart.step.number, set()).update(restart.ranks)
@@ -77,7 +78,8 @@ def nothing_else_starts_again(view: View) -> Iterator[str]:
         for rank, (old, new) in enumerate(zip(step.before.nodes, step.after.nodes, strict=True)):
             meant = new.incarnation in (old.incarnation, old.again)
             meant = meant and new.again in (None, old.again)
-            if not meant and rank not in named.get(step.number, ()):
+            scaled = old.parked or new.parked
+            if not meant and not scaled and rank not in named.get(step.number, ()):
                 yield f"step {step.number}: node-{rank}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from random import Random
 
+from msgspec.structs import replace
+
 from muster.lifecycle.policy import (
     Action,
     Backoff,
@@ -46,6 +48,25 @@ def draw_policy(dice: Random) -> Policy:
     )
 
 
+def stretched(dice: Random, policy: Policy) -> Policy:
+    """The same, where some groups have room for more replicas than they begin with."""
+    groups: list[GroupPolicy] = []
+    rank = 0
+    for group in policy.groups:
+        room = dice.choice((0, 1, 2, 3))
+        every = group.min_success == group.replicas and dice.random() < 0.7
+        made = replace(
+            group,
+            first_rank=rank,
+            replicas=group.replicas + room,
+            min_success=group.min_success + room * every,
+            wanted=group.replicas if room else None,
+        )
+        groups.append(made)
+        rank += made.size
+    return replace(policy, groups=tuple(groups))
+
+
 _RESTARTS = tuple(action for action in Action if action is not Action.FAIL)
 
 
@@ -83,8 +104,6 @@ def _least(dice: Random, replicas: int) -> int:
 
 def _dependent(dice: Random, groups: tuple[GroupPolicy, ...], index: int) -> GroupPolicy:
     """The group, waiting for some of those before it."""
-    from msgspec.structs import replace
-
     chosen = [other for other in range(index) if dice.random() < 0.5]
     dependencies = tuple(Dependency(other, dice.random() < 0.4) for other in chosen)
     return replace(groups[index], depends_on=dependencies)

@@ -10,12 +10,19 @@ from msgspec.structs import replace
 from muster.lifecycle import census
 from muster.lifecycle.fold import fold
 from muster.lifecycle.policy import Policy
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import ENDED, NodeState, RunState
 from muster.lifecycle.status import NodeRef, NodeStatus, Reason, RunStatus
+from muster.simulation.scaled import wanted
 from muster.simulation.story import Note, Step
 from muster.simulation.view import View
 
-_ORDER = (NodeState.PENDING, NodeState.STARTING, NodeState.RUNNING, NodeState.READY)
+_ORDER = (
+    NodeState.PARKED,
+    NodeState.PENDING,
+    NodeState.STARTING,
+    NodeState.RUNNING,
+    NodeState.READY,
+)
 
 
 def a_run_comes_to_rest(view: View) -> Iterator[str]:
@@ -24,17 +31,18 @@ def a_run_comes_to_rest(view: View) -> Iterator[str]:
     story = view.story
     if story.verdict not in ("ended", "suspended"):
         yield story.verdict
-    elif story.verdict == "suspended" and story.asked[0]:
-        yield f"suspended, while this is asked: {story.asked[0]}"
+    elif story.verdict == "suspended" and story.asked.cancel:
+        yield f"suspended, while this is asked: {story.asked.cancel}"
 
 
 def the_end_is_the_end(view: View) -> Iterator[str]:
     """Nothing is recorded or done after a terminal state was recorded, with which each node has
-    ended."""
+    ended, or is parked."""
     ends = [step.number for step in view.steps if step.after.state.terminal]
     if ends and ends[0] != len(view.steps):
         yield f"step {ends[0] + 1} follows the end"
-    if ends and not all(node.state.ended for node in view.step(ends[0]).after.nodes):
+    over = (*ENDED, NodeState.PARKED)
+    if ends and not all(node.state in over for node in view.step(ends[0]).after.nodes):
         yield f"step {ends[0]}: nodes have not ended"
     if ends and any(act.step >= ends[0] for act in view.acts):
         yield "something was done after the end"
@@ -60,7 +68,7 @@ _NEXT = {
 
 def nodes_only_go_on(view: View) -> Iterator[str]:
     """A node's states come in order within an incarnation, and incarnations count upwards; only
-    one that never began is pending again when its supervisor is lost."""
+    one that never began is pending again when its supervisor is lost, or parked."""
     for step in view.steps:
         if step.before.nodes is step.after.nodes:
             continue
@@ -79,7 +87,8 @@ def _goes_on(old: NodeStatus, new: NodeStatus, *, lost: bool) -> bool:
     if new.state.ended:
         return True
     unbegun = lost and (old.state, new.state) == (NodeState.STARTING, NodeState.PENDING)
-    return unbegun or _ORDER.index(new.state) >= _ORDER.index(old.state)
+    parked = (old.state, new.state) == (NodeState.PENDING, NodeState.PARKED)
+    return unbegun or parked or _ORDER.index(new.state) >= _ORDER.index(old.state)
 
 
 def the_census_is_true(view: View) -> Iterator[str]:
@@ -176,14 +185,15 @@ def each_pause_is_asked_for(view: View) -> Iterator[str]:
         if isinstance(line, Note) and line.kind == "suspend asked":
             asked = True
         elif isinstance(line, Step):
-            if line.after.state is RunState.SUSPENDED and not asked:
+            was = line.before.state is RunState.SUSPENDED
+            if line.after.state is RunState.SUSPENDED and not (was or asked):
                 yield f"step {line.number}: nobody asked for it"
-            asked = asked and line.before.state is not RunState.SUSPENDED
+            asked = asked and not was
 
 
 def the_suspended_have_nothing(view: View) -> Iterator[str]:
     """A suspended run has whole replicas that have succeeded, and nothing else: each other node
-    waits to begin."""
+    waits to begin, or is parked."""
     for step in view.steps:
         after = step.after
         if after.state is not RunState.SUSPENDED or step.before.state is RunState.SUSPENDED:
@@ -192,7 +202,7 @@ def the_suspended_have_nothing(view: View) -> Iterator[str]:
             yield f"step {step.number}: it is still to end"
         for ranks in _replicas(view.policy):
             states = {after.nodes[rank].state for rank in ranks}
-            if states not in ({NodeState.SUCCEEDED}, {NodeState.PENDING}):
+            if states not in ({NodeState.SUCCEEDED}, {NodeState.PENDING}, {NodeState.PARKED}):
                 yield f"step {step.number}: nodes {ranks} are {states}"
 
 
@@ -207,6 +217,8 @@ def successes_survive_suspension(view: View) -> Iterator[str]:
         for ranks in _replicas(view.policy):
             nodes = [step.before.nodes[rank] for rank in ranks]
             if any(node.state is not NodeState.SUCCEEDED for node in nodes):
+                continue
+            if step.after.nodes[ranks[0]].parked:
                 continue
             if not restarted & set(ranks) and any(
                 step.after.nodes[rank] != node for rank, node in zip(ranks, nodes, strict=True)
@@ -233,7 +245,7 @@ def the_outcome_is_true(view: View) -> Iterator[str]:
         case RunState.FAILED:
             yield from _cause(view, final)
         case RunState.CANCELED:
-            if not view.story.asked[0] and "maximum runtime" not in final.details:
+            if not view.story.asked.cancel and "maximum runtime" not in final.details:
                 yield "nobody wanted it canceled"
 
 
@@ -247,7 +259,7 @@ def _success(view: View, final: RunStatus) -> Iterator[str]:
             all(_succeeded(view, final, rank) for rank in group.replica_ranks(replica))
             for replica in range(group.replicas)
         )
-        counts.append((done, group.min_success))
+        counts.append((done, min(group.min_success, len(wanted(final, group)))))
     if rules.any_replica and not any(done for done, _ in counts):
         yield "no replica has succeeded"
     if not rules.any_replica and any(done < least for done, least in counts):

@@ -9,14 +9,16 @@ from muster.plan.model import RunPlan
 from muster.simulation.book import Book, MemoryBook, StoreBook
 from muster.simulation.faults import Plan
 from muster.simulation.harness import Case, Simulation
-from muster.simulation.mishaps import SPAN, draw_plan
-from muster.simulation.policies import draw_policy
+from muster.simulation.mishaps import SPAN, draw_plan, draw_scaling
+from muster.simulation.policies import draw_policy, stretched
 from muster.simulation.programs import Programs
 from muster.simulation.story import Story
 from muster.store.database import Database
 
 #: Programs mean well from then on: all times and steps of faults are over, delays included.
 _SETTLED = 4 * SPAN
+#: Runs of which somebody wants more replicas or fewer while they go.
+_ELASTIC = 0.3
 #: Every so many seeds, what is recorded is read back each time; and it is in a real database.
 _THOROUGH = 4
 _STORED = 50
@@ -26,9 +28,17 @@ def case_of(seed: int, plan: Plan | None = None) -> Case:
     """What a seed stands for. plan: these faults instead of its own."""
     dice = Random(seed)
     policy = draw_policy(dice)
+    others = Random(
+        f"scaling {seed}"
+    )  # so that what follows is the same for those that nobody scales
+    elastic = others.random() < _ELASTIC
+    if elastic:
+        policy = stretched(others, policy)
     programs = Programs(seed, policy, dice, _SETTLED)
     suspended, resumed = dice.random() < 0.05, dice.random() < 0.8
     own = draw_plan(dice, policy.size, suspended=suspended)
+    if elastic:
+        own += draw_scaling(others, policy)
     return Case(
         seed=seed,
         policy=policy,

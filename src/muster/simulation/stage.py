@@ -13,6 +13,7 @@ from muster.lifecycle.effects import (
     Effect,
     Entry,
     KillNodes,
+    ReleaseNodes,
     SignalNodes,
     StartNodes,
     StopNodes,
@@ -20,7 +21,7 @@ from muster.lifecycle.effects import (
 from muster.lifecycle.events import NodeEvent, Request
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef, RunStatus
-from muster.simulation.faults import AskedMeanwhile, ControllerDies, Moment, StoreIsBusy
+from muster.simulation.faults import AskedMeanwhile, ControllerDies, Moment, Scaled, StoreIsBusy
 from muster.simulation.story import Act, Loaded, Step, Told
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class StagedLedger:
         self._deaths = [f for f in plan if isinstance(f, ControllerDies)]
         self._busy = [[f.step, f.times] for f in plan if isinstance(f, StoreIsBusy)]
         self._asked = [f for f in plan if isinstance(f, AskedMeanwhile)]
+        self._scaled = [f for f in plan if isinstance(f, Scaled) and f.step is not None]
         self.fresh = False
         self.acts = 0
 
@@ -78,6 +80,7 @@ class StagedLedger:
         due = [f for f in self._asked if simulation.steps >= f.step]
         wishes = [wish for wish in due if pausing or not wish.pausing]
         looked = self._book.state()
+        self._scale(late=False)
         for wish in wishes:
             self._asked.remove(wish)
             if not wish.late:
@@ -97,6 +100,15 @@ class StagedLedger:
             if wish.late:
                 simulation.note("asked meanwhile, late")
                 simulation.ask(wish.what, looked)
+        self._scale(late=True)
+
+    def _scale(self, *, late: bool) -> None:
+        """People who want another number of replicas in this very moment."""
+        for wish in [f for f in self._scaled if f.late is late]:
+            if self._simulation.steps >= (wish.step or 0):
+                self._scaled.remove(wish)
+                self._simulation.note("scaled meanwhile")
+                self._simulation.scale(wish)
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
@@ -140,6 +152,11 @@ class StagedSession:
         """See `Session.kill`."""
         self._ledger.note(KillNodes(tuple(nodes)))
         self._session.kill(nodes)
+
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        self._ledger.note(ReleaseNodes(tuple(nodes)))
+        self._session.release(nodes)
 
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
         """See `Session.events`. Raises Crash, Standstill, Endless."""

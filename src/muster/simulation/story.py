@@ -13,7 +13,7 @@ from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.simulation.faults import Plan
-from muster.store.records import EventRecord
+from muster.store.records import Asked, EventRecord
 
 
 class Fact(Struct):
@@ -77,7 +77,7 @@ Line = Fact | Told | Step | Act | Loaded | Note
 
 
 class Story(Struct):
-    """A simulated run. lines: in order. log: as recorded. asked: of cancel and suspend, at the
+    """A simulated run. lines: in order. log: as recorded. asked: what people wanted, at the
     end. verdict: why nothing more happened: "ended", "suspended", or what is wrong. settled: when
     the last fault is over and programs mean well."""
 
@@ -89,7 +89,7 @@ class Story(Struct):
     verdict: str = ""
     final: RunStatus | None = None
     recorded: RunState = RunState.ACCEPTED
-    asked: tuple[str, str] = ("", "")
+    asked: Asked = Asked()
     log: Sequence[EventRecord] = ()
 
     def steps(self) -> list[Step]:

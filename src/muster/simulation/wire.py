@@ -121,6 +121,10 @@ class WiredSession(SimulatedSession):
         """See `Session.kill`."""
         self._wire.ask(self._world.kill, nodes)
 
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        self._wire.ask(self._world.release, nodes)
+
 
 _Nth = LateEvent | RepeatedEvent | LateCommand | RepeatedCommand
 

@@ -123,6 +123,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     name: Unique within the job.
     nodes: Nodes in each replica.
     replicas: Units that succeed and fail as one.
+    max_replicas: So many at most, with those that `muster runs scale` adds while the run goes on.
+        Default: as many as there are at first.
     command: What to run, instead of the artifact.
     args: Arguments of the program.
     working_dir: Where processes start: a path, from the node's copy of the code on. Default:
@@ -134,7 +136,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     image: Container image, for engines that use one.
     mounts: Mounts, besides the job's.
     startup_probe: When its nodes count as up. Default: as soon as they run.
-    min_success: Replicas that must succeed. Default: all.
+    min_success: Replicas that must succeed. Default: all, of as many as there are.
     depends_on: Groups that must be ready, or complete, before this one starts.
     max_restarts: So many restarts for failures in this group, and the run fails. Default: no
         limit but the run's.
@@ -152,6 +154,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     name: GroupName
     nodes: Count = 1
     replicas: Count = 1
+    max_replicas: Count | None = None
     command: Words | None = None
     args: Words | None = None
     working_dir: Text | None = None
@@ -171,6 +174,11 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     hang_timeout: Limit | None = None
     hostname: Text | None = None
     node_env: Env = field(default_factory=dict)
+
+    @property
+    def most_replicas(self) -> int:
+        """As many as there may ever be: so many have ranks."""
+        return self.replicas if self.max_replicas is None else self.max_replicas
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):

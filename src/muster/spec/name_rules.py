@@ -46,7 +46,7 @@ def _unknown(path: str, name: str) -> Problem:
 
 def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
     """Host names that are none, or that two nodes would share; one problem a group."""
-    total = sum(group.nodes * group.replicas for group in spec.node_groups)
+    total = sum(group.nodes * group.most_replicas for group in spec.node_groups)
     if total > MAX_NODES:
         return  # told elsewhere, and not to be tried
     run = f"{as_label(spec.name or 'job')}-{'0' * 6}"  # as long as a run's name will ever be
@@ -57,8 +57,8 @@ def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
             for problem in _of_group(group, rank, before, run, total, taken):
                 yield problem._replace(path=f"node_groups[{number}].hostname")
                 break
-        rank += group.nodes * group.replicas
-        before += group.replicas
+        rank += group.nodes * group.most_replicas
+        before += group.most_replicas
 
 
 def _of_group(
@@ -84,7 +84,7 @@ def _nodes(
 ) -> Iterator[tuple[int, Mapping[str, object]]]:
     """first: its first rank, and the number of its first replica among all."""
     rank, before = first
-    for replica in range(group.replicas):
+    for replica in range(group.most_replicas):
         for index in range(group.nodes):
             facts = {"rank": rank, "group": group.name, "replica": replica, "index": index}
             yield rank, {**facts, "run.name": run, "run.replica": before + replica}

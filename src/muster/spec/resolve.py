@@ -30,6 +30,7 @@ from muster.spec.wording import suggestion
 _INHERITED = ("command", "args", "image", "ready_timeout", "hang_timeout")
 #: What only a group can say; a run cannot change it.
 _OWN = (
+    "max_replicas",
     "working_dir",
     "node_args",
     "startup_probe",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from msgspec import Struct
 
@@ -24,8 +24,16 @@ class JobRecord(Struct, frozen=True):
     updated_at: float
 
 
+class Scale(TypedDict):
+    """So many replicas of a group are wanted, and why."""
+
+    replicas: int
+    why: str
+
+
 class RunRecord(Struct, frozen=True):
-    """A JobRun. spec: what it runs, effective; origins: where each setting came from."""
+    """A JobRun. spec: what it runs, effective; origins: where each setting came from.
+    scale_requested: by group; what was asked last."""
 
     id: str
     name: str
@@ -52,6 +60,15 @@ class RunRecord(Struct, frozen=True):
     suspend_requested_at: float | None = None
     suspend_reason: str | None = None
     expires_at: float | None = None
+    scale_requested: Mapping[str, Scale] = {}
+
+
+class Asked(NamedTuple):
+    """What people want of a run. cancel, suspend: why; "" if nobody does. scale: by group."""
+
+    cancel: str = ""
+    suspend: str = ""
+    scale: Mapping[str, Scale] = {}
 
 
 class RunSummary(Struct, frozen=True):

@@ -11,12 +11,12 @@ from typing import Any, Literal
 from msgspec.structs import astuple
 
 from muster.errors import NotFound
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import NodeState, RunState
 from muster.store import jobs, lookup
 from muster.store.database import Database, Row
-from muster.store.records import JobRecord, NodeRecord, RunRecord, RunSummary
+from muster.store.records import Asked, JobRecord, NodeRecord, RunRecord, RunSummary
 
-_JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes")
+_JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes", "scale_requested")
 _SUMMARY = ", ".join(RunSummary.__struct_fields__)
 _COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
 _WHOLE = "SELECT runs.*, plans.plan FROM runs JOIN plans ON plans.run_id = runs.id"
@@ -55,10 +55,20 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
         _append_events(
             connection,
             run.id,
-            [("run", {"state": run.state, "details": run.details})],
+            [("run", {"state": run.state, "details": run.details}), *_parked(nodes)],
             run.created_at,
         )
     return run
+
+
+def _parked(nodes: Sequence[NodeRecord]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Which nodes are not wanted at first: all else that a log does not tell of is PENDING."""
+    ranks = [node.rank for node in nodes if node.state == NodeState.PARKED]
+    if not ranks:
+        return []
+    from muster.lifecycle.census import ranges
+
+    return [("nodes", {"ranks": ranges(ranks), "state": NodeState.PARKED})]
 
 
 def get(db: Database, run_id: str) -> RunRecord:
@@ -183,10 +193,33 @@ def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: 
         return cursor.rowcount > 0
 
 
-def requests(db: Database, run_id: str) -> tuple[str, str]:
-    """Why the run's end, and its pause, were asked for; "" if they were not."""
-    rows = db.read("SELECT cancel_reason, suspend_reason FROM runs WHERE id = ?", (run_id,))
-    return (rows[0][0] or "", rows[0][1] or "") if rows else ("", "")
+def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str) -> bool:
+    """Record that so many replicas of a group are wanted; what was asked of it before is
+    forgotten. False if the run has ended, or that was what was asked last."""
+    now = time.time()
+    with db.transaction(durable=True) as connection:
+        sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {_LIVE}"
+        row = connection.execute(sql, (run_id,)).fetchone()
+        asked = {} if row is None else json.loads(row[0])
+        if row is None or asked.get(group, {}).get("replicas") == replicas:
+            return False
+        asked[group] = {"replicas": replicas, "why": why}
+        connection.execute(
+            "UPDATE runs SET scale_requested = ? WHERE id = ?", (json.dumps(asked), run_id)
+        )
+        told = {"group": group, "replicas": replicas, "why": why}
+        _append_events(connection, run_id, [("scale_requested", told)], now)
+        return True
+
+
+def requests(db: Database, run_id: str) -> Asked:
+    """What people want of the run."""
+    sql = "SELECT cancel_reason, suspend_reason, scale_requested FROM runs WHERE id = ?"
+    rows = db.read(sql, (run_id,))
+    if not rows:
+        return Asked()
+    cancel, suspend, scale = rows[0]
+    return Asked(cancel or "", suspend or "", json.loads(scale))
 
 
 def delete(db: Database, run_id: str) -> None:

@@ -92,6 +92,10 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE nodes ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE nodes ADD COLUMN intent TEXT NOT NULL DEFAULT '';
     """,
+    # elastic groups
+    """
+    ALTER TABLE runs ADD COLUMN scale_requested TEXT NOT NULL DEFAULT '{}';
+    """,
 )
 
 

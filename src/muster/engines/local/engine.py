@@ -95,7 +95,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
 
 
 def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
-    code = plan.artifact.size * len(plan.nodes) if plan.artifact else 0
+    code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
     if free >= code + _SPARE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ class Joining:
     def forget(self, node: LocalNode) -> None:
         """The node has ended."""
         self._joined = [other for other in self._joined if other is not node]
+
+    def leave(self, ranks: Iterable[int]) -> None:
+        """Nodes of these ranks are not of the run for now."""
+        gone = [rank for rank in ranks if self._members.pop(rank, None) is not None]
+        if gone:
+            write_roster(str(self._cluster_file), self._members.values())
 
     def welcome(self) -> None:
         """Have those begin that have joined, now that all can know of them."""

@@ -32,7 +32,11 @@ def this_machine() -> Machine:
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
     """Demands no node here can meet. CPUs are shared out; GPUs never are, so those add up."""
     problems = [p for group in plan.groups for p in _check_group(group, machine)]
-    wanted = sum(g.resources.gpus * g.size for g in plan.groups if g.resources.shape is None)
+    wanted = sum(
+        group.resources.gpus * policy.initial * policy.nodes
+        for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
+        if group.resources.shape is None
+    )
     if wanted > machine.gpus and not problems:
         problems.append(
             Problem(

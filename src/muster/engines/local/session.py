@@ -118,6 +118,14 @@ class LocalSession:
         if self._synced.holds_end_of(nodes):
             self._synced.abort()
 
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        for ref in nodes:
+            kept = self._crew.kept(ref.rank)
+            if kept is not None:
+                os.kill(kept.pid, signal.SIGKILL)
+        self._joining.leave(ref.rank for ref in nodes)
+
     # --- launching
 
     def _begin(self, nodes: Sequence[NodeRef]) -> None:

@@ -46,6 +46,10 @@ class SimulatedSession:
         """See `Session.kill`."""
         self._world.kill(nodes)
 
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        self._world.release(nodes)
+
     def hear(self, events: Sequence[NodeEvent]) -> None:
         """Nodes have something to tell."""
         self._heard += events

@@ -21,9 +21,10 @@ class Phase(IntEnum):
 
 
 class Process:
-    """One incarnation of one node, as it truly is. begun: its program ran. at: when it ended."""
+    """One incarnation of one node, as it truly is. begun: its program ran. kept: once it has
+    ended, the next may begin in its place. at: when it ended."""
 
-    __slots__ = ("at", "begun", "end", "incarnation", "life", "phase", "rank", "stopping")
+    __slots__ = ("at", "begun", "end", "incarnation", "kept", "life", "phase", "rank", "stopping")
 
     def __init__(self, ref: NodeRef, life: Life) -> None:
         self.rank, self.incarnation = ref
@@ -31,6 +32,7 @@ class Process:
         self.phase = Phase.STARTING
         self.begun = False
         self.stopping = False
+        self.kept = False
         self.end: End | None = None
         self.at = 0.0
 
@@ -79,8 +81,10 @@ class World:
             if before is not None and before.phase is not Phase.ENDED:
                 self._saw("refused", Process(ref, Life()))  # one incarnation at a time
                 continue
-            life = self._script(ref, attempt, self._keep and before is not None and before.begun)
+            kept = before is not None and before.kept and before.begun
+            life = self._script(ref, attempt, kept)
             process = self.processes[ref.rank] = Process(ref, life)
+            process.kept = self._keep
             self._saw("handed over", process)
             moments.setdefault(self._moment(life.start), []).append(process)
         for moment, processes in moments.items():
@@ -111,6 +115,13 @@ class World:
     def kill(self, refs: Iterable[NodeRef]) -> None:
         """SIGKILL, to every process of the nodes."""
         self._agenda.at(self._agenda.now, self._end, self._among(refs), KILLED)
+
+    def release(self, refs: Iterable[NodeRef]) -> None:
+        """What has ended before these incarnations is kept for them no longer."""
+        for ref in refs:
+            process = self.processes.get(ref.rank)
+            if process is not None and process.incarnation < ref.incarnation:
+                process.kept = False
 
     # --- what happens to nodes
 

@@ -158,6 +158,10 @@ def _unsaid(whole: Whole, group: NodeGroup, path: str) -> list[Loss]:
             group.min_success not in (None, group.replicas),
             "the first Job that fails is a failure of the JobSet there",
         ),
+        "max_replicas": (
+            group.most_replicas > group.replicas,
+            "there are always as many replicas as at first there",
+        ),
         "max_restarts": (group.max_restarts is not None, "restarts are counted for all together"),
         "retries": (
             whole.in_place and group.retries > 0,
