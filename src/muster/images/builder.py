@@ -55,8 +55,6 @@ def build_command(
     command = [builder.path, "build", "--tag", str(name), "--iidfile", str(id_file)]
     if builder.name == "buildah":
         command.append("--layers")  # the others keep layers for the next time anyway
-    if builder.name == "docker":
-        command.append("--progress=plain")
     for secret, path in secrets.items():
         command += ["--secret", f"id={secret},src={path}"]
     return [*command, "--file", str(folder / RECIPE_FILE)]
@@ -79,7 +77,8 @@ def build(
     with tempfile.TemporaryDirectory(prefix="muster-image-") as scratch:
         id_file = Path(scratch) / "id"
         command = build_command(builder, folder, name, secrets, id_file)
-        env = {"DOCKER_BUILDKIT": "1"} if builder.name == "docker" else {}
+        # docker's older way of building knows no secrets, but needs no plugin
+        env = {"DOCKER_BUILDKIT": "1"} if builder.name == "docker" and secrets else {}
         code, last = _run([*command, *options, str(folder)], env, tell)
         if code != 0:
             action = f"cannot build {name}"

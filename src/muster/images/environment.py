@@ -74,8 +74,9 @@ def _checked(path: Path, text: str, data: dict[str, Any], places: dict[str, int]
     def wrong(where: str, message: str, hint: str = "") -> None:
         problems.append(Problem(where, message, hint, f"{path}:{places.get(where, 1)}"))
 
-    for field in data.keys() - _FIELDS:
-        wrong(field, "is no field of an environment file", f"there are: {', '.join(_FIELDS)}")
+    for field in sorted(data.keys() - _FIELDS):
+        hint = f"there are: {', '.join(sorted(_FIELDS))}"
+        wrong(field, "is no field of an environment file", hint)
     pip: list[str] = []
     conda: list[str] = []
     python, named = "", False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 
@@ -19,6 +20,8 @@ _HOST = re.compile(
 _PART = re.compile(r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-fA-F]{32,}")
+#: USER:PASSWORD@, and not NAME:TAG@sha256:...
+_PASSWORD = re.compile(r"([a-z]+://)?[^/@]*:[^/@]*@(?![a-z0-9]+:[0-9a-fA-F]{8,}$)")
 #: Of registry and repository together; what registries themselves allow.
 _LONGEST = 255
 _FORM = "REGISTRY/NAME:TAG, as in registry.example.com/team/trainer:1.4"
@@ -43,31 +46,36 @@ def read_tag(text: str, path: str = "--tag") -> Reference:
 
     Raises InvalidInput with everything wrong with it, and what was probably meant.
     """
-    problems = [*_problems(text)]
-    if "@" in text:
-        problems = ["has a digest, which follows from what is built and cannot be chosen"]
-    if problems:
-        hint = _meant(text)
-        hint = f"did you mean {hint}?" if hint else f"write {_FORM}"
-        raise InvalidInput(*(Problem(path, f"{text!r} {problem}", hint) for problem in problems))
-    return _split(text, "latest")
+    reference = _read(text, path, _meant(text))
+    if reference.digest:
+        hint = f"write {text.partition('@')[0]}"
+        problem = f"{text!r} has a digest, which follows from what is built and cannot be chosen"
+        raise InvalidInput(Problem(path, problem, hint))
+    return replace(reference, tag=reference.tag or "latest")
 
 
 def read_base(text: str, path: str = "--base") -> Reference:
     """A name of an image that is there, by tag, digest or both. Raises InvalidInput."""
+    return _read(text, path, "")
+
+
+def _read(text: str, path: str, meant: str) -> Reference:
+    if _PASSWORD.match(text):
+        hint = "log in with the builder instead: podman login REGISTRY"
+        raise InvalidInput(Problem(path, "the image's name has a password in it", hint))
     problems = _problems(text)
     if problems:
-        hint = f"write {_FORM}"
+        hint = f"did you mean {meant}?" if meant else f"write {_FORM}"
         raise InvalidInput(*(Problem(path, f"{text!r} {problem}", hint) for problem in problems))
-    return _split(text, "")
+    return _split(text)
 
 
-def _split(text: str, default_tag: str) -> Reference:
+def _split(text: str) -> Reference:
     name, _, digest = text.partition("@")
     first, slash, rest = name.partition("/")
     registry = first if slash and _is_registry(first) else ""
     repository, _, tag = (rest if registry else name).partition(":")
-    return Reference(registry, repository, tag or ("" if digest else default_tag), digest)
+    return Reference(registry, repository, tag, digest)
 
 
 def _is_registry(first: str) -> bool:
@@ -82,9 +90,7 @@ def _problems(text: str) -> list[str]:
         return ["has a space in it"]
     if "://" in text:
         return ["begins like a web address"]
-    if re.match(r"[^/@]*:[^/@]*@", text):
-        return ["has a password in it; log in with the builder instead (podman login REGISTRY)"]
-    reference = _split(text, "")
+    reference = _split(text)
     found = []
     if reference.registry and not _HOST.fullmatch(reference.registry):
         found.append(f"names no registry: {reference.registry!r} is no host, or HOST:PORT")
@@ -135,7 +141,7 @@ def _meant(text: str) -> str:
     """A name close to this one that can be used, "" if there is none."""
     near = re.sub(r"^[a-z]+://", "", text.strip()).partition("@")[0].strip("/")
     near = re.sub(r"[\s+]+", "-", near).removesuffix(":")
-    parts = _split(near, "")
+    parts = _split(near)
     tag = parts.tag.lstrip(".-")[:128]
     near = str(Reference(parts.registry.lower(), parts.repository.lower(), tag))
     return near if near and not _problems(near) else ""

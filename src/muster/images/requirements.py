@@ -14,13 +14,15 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.images.packages import Packages
+from muster.spec.urls import has_credentials
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(\[[^\]]*\])?\s*(.*)")
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S.*)|-[rc](\S+)")
-#: user:password@ in an address; what stands in a variable (${TOKEN}) is no secret.
-_PASSWORD = re.compile(r"://[^/\s@$]*:?[^/\s@$]+@|/t/[^/\s$]{8,}/")
+#: pip fills these in when it installs: no secret stands there.
+_VARIABLE = re.compile(r"(:?\$\{\w+\})+@")
+#: anaconda.org's way of putting a token into an address
+_TOKEN = re.compile(r"/t/[^/\s$]{8,}/")
 _ADDRESS = re.compile(r"(?:git|hg|svn|bzr)\+|https?://")
-_SSH = re.compile(r"\+ssh://git@|://git@")
 
 
 class Requirement(Struct, frozen=True):
@@ -76,7 +78,7 @@ def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
     problems = []
     for line in lines:
         where = f"{source}:{line.number}" if line.number else source
-        if _PASSWORD.search(line.text) and not _SSH.search(line.text):
+        if _TOKEN.search(line.text) or has_credentials(_VARIABLE.sub("", line.text)):
             text = "has a password in an address, which everyone who has the image could read"
             hint = "move it into a pip configuration and give that with --pip-config"
             problems.append(Problem("", text, hint, where))

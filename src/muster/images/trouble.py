@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 #: How many of the builder's last lines tell why it failed; pip tries five times before it gives up.
 LOOKED_AT = 12
+_LONGEST = 160
 
 #: What one of the last lines says -> what happened, and what to do. {builder} and {registry} are
 #: filled in. The first that fits, so what is specific comes first.
@@ -20,6 +21,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         r"cannot connect to the docker daemon|is the docker daemon running",
         "docker's daemon does not run, or you may not talk to it",
         "start it, or install podman or buildah, which need none",
+    ),
+    (
+        r"buildx component is missing|buildkit is enabled but|the --mount option requires buildkit",
+        "this docker has no BuildKit, which mounts what only the build may read",
+        "install docker's buildx plugin, or take podman or buildah",
     ),
     (
         r"server gave http response to https client",
@@ -130,6 +136,11 @@ def failure(action: str, builder: str, registry: str, code: int, lines: Sequence
     last = [line for line in lines if line.strip()][-LOOKED_AT:]
     found = plain_words(builder, registry, last)
     if found is None:
-        said = f": {last[-1].strip()}" if last else ""
+        said = f": {_end(last[-1].strip())}" if last else ""
         return f"{action}: {builder} ended with {code}{said}"
-    return f"{action}: {found[0]}; {builder} said: {found[1]}"
+    return f"{action}: {found[0]}; {builder} said: {_end(found[1])}"
+
+
+def _end(line: str) -> str:
+    """The reason is what builders say last."""
+    return line if len(line) <= _LONGEST else f"...{line[-_LONGEST:]}"

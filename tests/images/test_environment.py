@@ -1,0 +1,98 @@
+"""Conda environment files: whether conda is needed, and what cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.images.environment import Environment, read_environment
+
+
+def read(folder: Path, text: str) -> Environment:
+    path = folder / "environment.yaml"
+    path.write_text(text)
+    return read_environment(path)
+
+
+def refused(folder: Path, text: str) -> list[str]:
+    with pytest.raises(InvalidInput) as caught:
+        read(folder, text)
+    return str(caught.value).replace(f"{folder}/", "").splitlines()
+
+
+def test_conda_s_own_packages_need_conda(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        "channels: [conda-forge]\n"
+        "dependencies:\n  - python=3.12\n  - conda-forge::gdal>=3\n  - pip: [dask==2026.1.0]\n",
+    )
+    assert found.needs_conda
+    assert found.conda == ("gdal",)
+    assert [(item.name, item.version) for item in found.requirements] == [
+        ("dask", "==2026.1.0"),
+        ("gdal", "@conda"),
+    ]
+
+
+def test_where_pip_will_do(tmp_path: Path) -> None:
+    found = read(tmp_path, "dependencies: [python=3.12, pip, pip: [scipy, numpy]]\n")
+    assert not found.needs_conda
+    assert (found.python, found.pip) == ("3.12", ("scipy", "numpy"))
+
+
+@pytest.mark.parametrize(
+    ("written", "version"),
+    [
+        ("python", ""),
+        ("python=3.12", "3.12"),
+        ("python==3.12.4", "3.12"),
+        ("python 3.13.*", "3.13"),
+        ("python=3.12=h5148396_0", "3.12"),
+        ("python>=3.11", ""),
+    ],
+)
+def test_the_python_it_fixes(tmp_path: Path, written: str, version: str) -> None:
+    found = read(tmp_path, f"dependencies: ['{written}']\n")
+    assert (found.python, found.named) == (version, True)
+
+
+def test_everything_wrong_is_told(tmp_path: Path) -> None:
+    assert refused(
+        tmp_path,
+        "dependancies: []\n"
+        "channels:\n  - https://me:pw@conda.example.com/x\n  - https://c.com/t/ab-0123456789/x\n"
+        "dependencies:\n  - python=3.9\n  - 7\n  - pip: [-r more.txt, ./mine]\n",
+    ) == [
+        "environment.yaml:1: dependancies: is no field of an environment file (there are: "
+        "channels, dependencies, name, platforms, prefix, variables)",
+        "environment.yaml:6: dependencies[0]: asks for Python 3.9 (Muster needs 3.11 or newer)",
+        "environment.yaml:7: dependencies[1]: must be a package or pip: [...], not 7",
+        "environment.yaml:5: dependencies: pip: '-r more.txt' needs a file the image does not have "
+        "(write the requirements out, or give that file with --requirements)",
+        "environment.yaml:3: has a password in an address, which everyone who has the image could "
+        "read (move it into a pip configuration and give that with --pip-config)",
+        "environment.yaml:4: has a password in an address, which everyone who has the image could "
+        "read (move it into a pip configuration and give that with --pip-config)",
+        "environment.yaml: './mine' is a place on this machine, which the image does not have "
+        "(publish it as a package, or put the code into --source)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: x\n", "dependencies: is missing"),
+        ("- a\n", "dependencies: is missing"),
+        ("# conda\n@EXPLICIT\nhttps://x/y.conda\n", "is a list of addresses (give the YAML file"),
+        ("a: [\n", "environment.yaml:"),
+    ],
+)
+def test_what_is_no_environment_file(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refused(tmp_path, text)[0]
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"--env: .*: No such file or directory"):
+        read_environment(tmp_path / "none.yaml")

@@ -1,0 +1,52 @@
+"""What frameworks need inside an image."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.frameworks.registry import framework_names
+from muster.images.packages import check_framework, packages_of, ports_of
+from muster.images.requirements import normal, read_requirement
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_every_framework_that_ships_has_its_packages(name: str) -> None:
+    packages = packages_of(name)
+    assert packages is not None
+    ours = {item.name for text in packages.pip if (item := read_requirement(text))}
+    assert len(ours) == len(packages.pip)
+    for other, mine in packages.same:
+        assert other == normal(other)
+        assert mine in ours
+
+
+def test_ports_are_those_that_the_framework_tells() -> None:
+    assert ports_of("dask") == ("8786", "8787")
+    assert ports_of("pytorch") == ("29500",)
+    assert ports_of("generic") == ()
+
+
+def test_an_unknown_framework_is_told_by_its_flag() -> None:
+    with pytest.raises(InvalidInput, match=r'--framework: no framework .* mean "dask"'):
+        check_framework("daks")
+
+
+def test_horovod_s_compiler_raises_the_standard_and_nothing_else(tmp_path: Path) -> None:
+    packages = packages_of("horovod")
+    assert packages is not None
+    # given: the step as a recipe runs it, with a compiler that prints how it was called
+    wrapper = tmp_path / "c++"
+    step = packages.steps[0].replace("/usr/local/bin/c++-17", str(wrapper))
+    subprocess.run(["sh", "-c", step], check=True)
+    (tmp_path / "g++").write_text('#!/bin/sh\nprintf "[%s]" "$@"\n')
+    (tmp_path / "g++").chmod(0o755)
+    # when
+    command = [str(wrapper), "-std=gnu++14", "-DX=a b", "-std=c++20", "-std=c++14", "x.cc"]
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    # then
+    assert done.stdout == "[-std=gnu++17][-DX=a b][-std=c++20][-std=gnu++17][x.cc]"

@@ -1,0 +1,36 @@
+"""Muster as a wheel: pip takes it, and it is what runs here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from muster.images.wheel import wheel_of_this
+
+
+def test_the_same_code_gives_the_same_bytes() -> None:
+    assert wheel_of_this() == wheel_of_this()
+
+
+def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
+    wheel = wheel_of_this()
+    path = tmp_path / wheel.name
+    path.write_bytes(wheel.content)
+    target = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(target), str(path)], check=True, timeout=300)
+    assert (target / "bin" / "muster").exists()
+    code = "import muster, muster.cli.main as m; print(muster.__file__); m.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(target)},
+        timeout=60,
+    )
+    place, version = done.stdout.splitlines()
+    assert place.startswith(str(target))
+    assert version.split()[-1] in wheel.name
