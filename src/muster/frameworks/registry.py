@@ -26,6 +26,7 @@ _BUILT_IN = {
     "generic": "muster.frameworks.generic:Generic",
     "pytorch": "muster.frameworks.pytorch:PyTorch",
     "dask": "muster.frameworks.dask:Dask",
+    "mpi": "muster.frameworks.mpi:Mpi",
 }
 
 

@@ -40,15 +40,19 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
     raise CannotStart(NOT_FOUND, "%s: command not found (PATH is %s)" % (name, path))
 
 
-def spawn(argv: Sequence[str], env: Mapping[str, str], stdout: str, stderr: str) -> int:
-    """Start a process in a group of its own, its output appended to files. Returns its pid.
+def spawn(
+    argv: Sequence[str], env: Mapping[str, str], stdout: str | None, stderr: str | None
+) -> int:
+    """Start a process in a group of its own, its output appended to files (None: it has ours).
+    Returns its pid.
 
     posix_spawn, never fork: the caller may be large. Raises CannotStart.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    actions.append((os.POSIX_SPAWN_OPEN, 1, stdout, append, 0o644))
-    actions.append((os.POSIX_SPAWN_OPEN, 2, stderr, append, 0o644))
+    for number, path in ((1, stdout), (2, stderr)):
+        if path is not None:
+            actions.append((os.POSIX_SPAWN_OPEN, number, path, append, 0o644))
     program = find_program(argv[0], env)
     try:
         return os.posix_spawn(
@@ -140,18 +144,27 @@ def _wait_for_one() -> bool:
     return True
 
 
-def children() -> List[int]:
-    """Pids of our children, from /proc; none where there is no /proc."""
+def children(of: int | None = None) -> List[int]:
+    """Pids of our children, or of another process's, from /proc; none where there is no /proc."""
     if not sys.platform.startswith("linux"):
         return []
     try:
+        if of is not None:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                threads = os.listdir("/proc/%d/task" % of)
+                return [pid for thread in threads for pid in _listed("%d/task/%s" % (of, thread))]
+            return []
         # complete, as only we reap and there is one thread of us; a look at every process of the
         # machine takes as long for each node as there are nodes
-        with open("/proc/thread-self/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
+        return _listed("thread-self")
     except FileNotFoundError:  # a kernel built without
         me = os.getpid()
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == me]
+
+
+def _listed(task: str) -> List[int]:
+    with open("/proc/%s/children" % task, "rb") as file:
+        return [int(pid) for pid in file.read().split()]
 
 
 def _parent(pid: str) -> int:

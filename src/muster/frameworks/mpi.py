@@ -1,0 +1,52 @@
+"""MPI: the program runs as ranks on all nodes, started by MPICH's or Open MPI's own launcher on the
+main node. There is no ssh: what a launcher wants to have run on another node, that node's relay
+runs (`muster.node.relay`)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
+from muster.frameworks.relays import NEED, relay_places, relay_port, relay_service
+
+
+class MpiOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What MPI can be told.
+
+    flavour: Whose launcher starts the ranks. Default: what `mpiexec` on the main node is.
+    """
+
+    flavour: Literal["auto", "mpich", "openmpi"] = "auto"
+
+
+class Mpi(Framework):
+    name = "mpi"
+    summary = "an MPI program (mpi4py, C, Fortran) on all nodes, without ssh"
+    Options = MpiOptions
+    needs = (
+        NEED,
+        Need("any", "main", "mpiexec; each node's proxy, or daemon, connects to it"),
+        Need("any", "every", "MPI's own traffic, between every two ranks"),
+    )
+
+    def has_main(self, options: MpiOptions) -> bool:
+        return True
+
+    def setup(self, cluster: Cluster) -> Setup:
+        """A relay on every node; the launcher in front of the program on the main node."""
+        options: MpiOptions = cluster.options
+        each = str(cluster.processes_per_node)
+        launcher = ("${python}", "-m", "muster.node.mpi", "--flavour", options.flavour)
+        main = RoleSetup(
+            services=(relay_service(),),
+            launcher=(*launcher, "--per-node", each, "--"),
+            processes=1,
+            env={"MUSTER_RELAYS": relay_places(cluster)},
+        )
+        serving = RoleSetup(services=(relay_service(),), program=False, processes=1, decides=False)
+        return Setup(
+            ports=(relay_port(),),
+            roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+        )

@@ -1,0 +1,308 @@
+"""Starts an MPI program on the run's nodes, from the main one, without ssh.
+
+    python -m muster.node.mpi --flavour mpich --per-node 2 -- python train.py
+
+It starts mpiexec here, and what mpiexec wants to have started on each node through that node's
+relay. It ends with the exit code of the first rank that failed, on whose node the run then fails.
+And it sees to what launchers do not: mpiexec waits for ever for a proxy that never comes, and
+ignores SIGTERM meanwhile; Open MPI's mpirun may exit with 0 when a node is lost, and hang when a
+rank has died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Callable, Dict, List, Sequence, Tuple
+
+from muster.node import errands, processes, trust
+from muster.node.errand import node_places, rank_ends, read_ends, signal_ranks
+from muster.node.hydra import HydraOutput, abort_in
+from muster.node.mpi_launchers import (
+    Launcher,
+    NoMpi,
+    find_launcher,
+    hydra_words,
+    names_of_their_own,
+    open_mpi_words,
+    rank_words,
+    write_agent,
+)
+
+#: Seconds that nodes may take until their relays answer.
+ASSEMBLY = 300.0
+#: Seconds for others to end, or to say why, once something has failed.
+SETTLE = 2.0
+GRACE = 10.0
+
+
+class Program:
+    """One run of the program. places: each node's relay, by rank. each: ranks a node. grace:
+    seconds ranks may take to end once we are told to."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        program: Sequence[str],
+        *,
+        each: int,
+        places: Sequence[errands.Where],
+        token: str,
+        grace: float,
+    ) -> None:
+        self._launcher = launcher
+        self._rank_words = rank_words(program, launcher)
+        self._each = each
+        self._places = list(places)
+        self._token = token
+        self._grace = grace
+        self._poll = select.poll()
+        self._act: Dict[int, Callable[[], None]] = {}
+        self._hydra = HydraOutput([address for address, _ in places])
+        self._proxies: Dict[int, errands.Errand] = {}  # MPICH's, that have not ended, by node
+        self._ranks: Dict[int, int] = {}  # exit codes of those that have ended
+        self._failed: Tuple[int, int] | None = None  # the first rank to, and its code
+        self._trouble = ""  # what else has failed first
+        self._lost = False  # whether that was a node
+        self._told: int | None = None
+        self._kill_at: float | None = None
+
+    def run(self) -> int:
+        """Run it to its end; returns the exit code. Raises CannotAsk, NoMpi."""
+        wake = processes.wake_on_signals()
+        processes.become_subreaper()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._tell)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._pass_on)
+        errands.await_relays(self._places, self._token, ASSEMBLY)
+        with tempfile.TemporaryDirectory(prefix="mpi-") as folder:
+            self._watch(wake, lambda: _drain(wake))
+            ends, path = rank_ends(folder)
+            self._watch(ends, lambda: self._note_ends(read_ends(ends)))
+            self._mpiexec = self._start(folder, node_places(path))
+            self._until(lambda: self._mpiexec.poll() is not None)
+            code = self._mpiexec.poll()
+            if code is None:
+                processes.signal_group(self._mpiexec.pid, signal.SIGKILL)
+            elif self._told is None:
+                # what it has started elsewhere is about to end, and may still have news
+                self._kill_at = time.monotonic() + SETTLE
+                ended = bool(code) and self._launcher.flavour == "mpich"
+                self._until(lambda: not self._proxies and (ended or self._complete))
+            for node in list(self._proxies):
+                self._let_go(node)
+            processes.kill_everything(False, [])
+        return self._verdict(code)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether nothing more is to be heard of ranks."""
+        return self._failed is not None or len(self._ranks) == self._each * len(self._places)
+
+    # --- starting
+
+    def _start(self, folder: str, places: Dict[str, str]) -> subprocess.Popen[bytes]:
+        """mpiexec, in a folder that every node has: ranks start in the one that it started in."""
+        env = {**os.environ, **places, "OMPI_ALLOW_RUN_AS_ROOT": "1"}
+        env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+        mpich = self._launcher.flavour == "mpich"
+        if mpich:
+            hosts = [address for address, _ in self._places]
+            words = hydra_words(self._launcher.program, hosts, self._each, self._rank_words)
+        else:
+            hosts = names_of_their_own(len(self._places))
+            loopback = self._places[0][0].startswith("127.")
+            words = open_mpi_words(
+                self._launcher,
+                hosts,
+                self._each,
+                agent=write_agent(folder),
+                interface="lo" if loopback else None,
+                rank=self._rank_words,
+            )
+        mpiexec = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if mpich else None,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+        if mpiexec.stdout is not None:
+            self._stdout = mpiexec.stdout.fileno()
+            self._watch(self._stdout, self._hear_hydra)
+        return mpiexec
+
+    def _hear_hydra(self) -> None:
+        data = os.read(self._stdout, 1 << 16)
+        if not data:
+            self._forget(self._stdout)
+        commands, others = self._hydra.feed(data)
+        for node, command in commands:
+            self._start_proxy(node, command)
+        sys.stdout.write("".join(line + "\n" for line in others))
+        sys.stdout.flush()
+
+    def _start_proxy(self, node: int, command: str) -> None:
+        try:
+            proxy = errands.Errand(self._places[node], self._token, shell=command, shield=True)
+        except errands.CannotAsk as error:
+            self._note_trouble("node-%d: %s" % (node, error), lost=True)
+            return
+        self._proxies[node] = proxy
+        self._watch(proxy.fileno(), lambda: self._hear_proxy(node))
+
+    # --- watching
+
+    def _watch(self, descriptor: int, act: Callable[[], None]) -> None:
+        self._act[descriptor] = act
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _forget(self, descriptor: int) -> None:
+        del self._act[descriptor]
+        self._poll.unregister(descriptor)
+
+    def _until(self, over: Callable[[], bool]) -> None:
+        """Act on what happens until it is over, or the time is."""
+        while not over():
+            left = None
+            if self._kill_at is not None:
+                left = (self._kill_at - time.monotonic()) * 1000
+                if left <= 0:
+                    return
+            for descriptor, _ in self._poll.poll(left):
+                if descriptor in self._act:
+                    self._act[descriptor]()
+
+    def _hear_proxy(self, node: int) -> None:
+        proxy = self._proxies[node]
+        code: int | None = None
+        lost = ""
+        try:
+            code = proxy.hear()
+        except errands.CannotAsk as error:
+            lost = str(error)
+        self._note_ends([(r, c) for r, c in proxy.ranks.items() if r not in self._ranks])
+        if code is None and not lost:
+            return
+        self._let_go(node)
+        aborted = abort_in(proxy.last_words)
+        if aborted is not None:
+            self._note_ends([aborted])
+        elif lost:
+            self._note_trouble("node-%d: %s" % (node, lost), lost=True)
+        elif code:
+            # what proxies exit with when a rank has failed is no news
+            known = code < 126
+            what = "MPICH's proxy on node-%d ended with exit code %d" % (node, code)
+            self._note_trouble("" if known else what)
+
+    def _let_go(self, node: int) -> None:
+        proxy = self._proxies.pop(node)
+        self._forget(proxy.fileno())
+        proxy.close()
+
+    def _note_ends(self, ends: Sequence[Tuple[int, int]]) -> None:
+        for rank, code in ends:
+            self._ranks[rank] = code
+            if code and self._failed is None:
+                self._failed = (rank, code)
+                self._hurry(0.0)  # launchers may take their time, or for ever
+
+    def _note_trouble(self, what: str, *, lost: bool = False) -> None:
+        """Something has failed; who started it knows better, and may say how in a moment."""
+        if not self._trouble:
+            self._trouble, self._lost = what, lost
+        self._hurry(SETTLE)
+
+    def _hurry(self, seconds: float) -> None:
+        at = time.monotonic() + seconds
+        self._kill_at = at if self._kill_at is None else min(at, self._kill_at)
+
+    # --- ending
+
+    def _tell(self, number: int, _: object) -> None:
+        """We are to end: so are the ranks."""
+        if self._told is None:
+            self._told = number
+            self._pass_on(signal.SIGTERM, None)
+            self._hurry(self._grace)
+
+    def _pass_on(self, number: int, _: object) -> None:
+        """To the ranks: by MPICH's proxies, or by what stands in for Open MPI's ssh."""
+        for proxy in list(self._proxies.values()):
+            proxy.signal(number, ranks=True)
+        if self._launcher.flavour == "openmpi" and hasattr(self, "_mpiexec"):
+            for pid in processes.children(self._mpiexec.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            signal_ranks(self._mpiexec.pid, number)
+
+    def _verdict(self, code: int | None) -> int:
+        """What we exit with. The failure of another node is that node's to tell, first."""
+        if self._failed is not None and self._told is None:
+            rank, failed = self._failed
+            node = rank // self._each
+            sys.stderr.write(
+                "muster mpi: rank %d, on node-%d, ended with %d\n" % (rank, node, failed)
+            )
+            if node:
+                with contextlib.suppress(errands.CannotAsk):
+                    errands.dismiss(self._places[node], self._token, failed)
+                self._await_the_end()
+            return failed
+        if self._lost:
+            self._await_the_end()
+        if self._told is not None:
+            return 128 + self._told
+        if self._hydra.died or self._trouble:
+            sys.stderr.write("muster mpi: %s\n" % (self._hydra.died or self._trouble))
+            return code if code is not None and code > 0 else 1
+        if code == 0 and not self._complete:
+            missing = self._each * len(self._places) - len(self._ranks)
+            sys.stderr.write("muster mpi: %d ranks have not ended as they should\n" % missing)
+            return 1
+        return 1 if code is None else 128 - code if code < 0 else code
+
+    def _await_the_end(self) -> None:
+        self._kill_at = time.monotonic() + SETTLE
+        self._until(lambda: self._told is not None)
+
+
+def _drain(wake: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wake, 4096)
+
+
+def main(words: List[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m muster.node.mpi")
+    parser.add_argument("--flavour", choices=("auto", "mpich", "openmpi"), default="auto")
+    parser.add_argument("--per-node", type=int, default=1, help="ranks (default: %(default)s)")
+    parser.add_argument("--grace", type=float, default=GRACE, help="seconds (default: %(default)s)")
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    asked = parser.parse_args(words)
+    try:
+        return Program(
+            find_launcher(asked.flavour),
+            asked.program[asked.program[:1] == ["--"] :],
+            each=asked.per_node,
+            places=errands.relays(),
+            token=trust.token_from_environment(),
+            grace=asked.grace,
+        ).run()
+    except (errands.CannotAsk, NoMpi, trust.Untrusted) as error:
+        sys.stderr.write("muster mpi: %s\n" % error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
