@@ -22,6 +22,7 @@ _COMMANDS = {
     "events": ("muster.cli.events", "Show what happened to a run."),
     "simulate": ("muster.cli.simulate", "Say what a long run will cost, failures included."),
     "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
+    "node": ("muster.cli.node", "Be a node of a cluster that assembles itself."),
     "doctor": ("muster.cli.doctor", "Say what this machine can do."),
     "convert": ("muster.cli.convert", "Turn a spec into a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),

@@ -1,0 +1,112 @@
+"""The job that a node's parameters describe, and its place in it. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.assemble.members import Assembly
+from muster.assemble.parameters import Parameters
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.registry import get_framework
+from muster.plan.arrange import Arranged, arrange
+from muster.plan.build import Identity, build_plan
+from muster.plan.model import ResourcePlan, RunPlan
+from muster.spec.decode import names
+from muster.spec.models import JobSpec
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
+
+#: What the main node of a cluster that stays does until it is told to end.
+_STAY = (sys.executable, "-c", "import signal; signal.pause()")
+_CODE = "/code"
+#: The option that takes START_ARGS, by mode.
+_START_ARGS = {
+    "MAIN": ("scheduler_args", "head_args", "master_args"),
+    "WORKER": ("worker_args",),
+    "PS": (),
+}
+
+
+def arranged_job(parameters: Parameters, environ: Mapping[str, str]) -> Arranged:
+    """The whole cluster, as its framework wants it. Raises InvalidInput."""
+    groups: list[dict[str, Any]] = [{"name": "main"}]
+    if parameters.worker_count:
+        groups.append({"name": "workers", "nodes": parameters.worker_count})
+    if parameters.ps_count:
+        groups.append({"name": "ps", "nodes": parameters.ps_count})
+    spec: JobSpec = spec_from_mapping(
+        {
+            "name": "cluster",
+            "command": list(_command(parameters)),
+            "framework": parameters.framework,
+            "framework_options": _options(parameters),
+            "processes_per_node": parameters.processes,
+            "node_groups": groups,
+            "ready_timeout": parameters.timeout,
+            # what is said of ports there is for the framework to see
+            "env": {name: text for name, text in environ.items() if name.endswith("_PORT")},
+        }
+    )
+    return arrange(resolve(spec, overrides_from_mapping({})).spec)
+
+
+def _command(parameters: Parameters) -> Sequence[str]:
+    if not parameters.ephemeral:
+        return _STAY
+    entry = str(code_dir(parameters) / (parameters.entry_point or ""))
+    runner = ["bash"] if entry.endswith(".sh") else [sys.executable]
+    return [*parameters.profiler, *runner, entry, *parameters.args]
+
+
+def code_dir(parameters: Parameters) -> Path:
+    """Where the program is, and starts."""
+    return Path(parameters.code_dir or (_CODE if Path(_CODE).is_dir() else ".")).absolute()
+
+
+def _options(parameters: Parameters) -> dict[str, Any]:
+    """What can be said to the framework. Raises InvalidInput for what it does not know."""
+    known = names(get_framework(parameters.framework).Options)
+    options: dict[str, Any] = {}
+    words = list(parameters.start_args)
+    if parameters.death_timeout is not None and parameters.framework == "dask":
+        options["worker_args"] = ["--death-timeout", f"{parameters.death_timeout:g}"]
+    if words:
+        name = next((name for name in _START_ARGS[parameters.mode] if name in known), None)
+        if name is None:
+            text = f"{parameters.framework} takes no arguments on a {parameters.mode} node"
+            raise InvalidInput(Problem("START_ARGS", text, "leave it out"))
+        options[name] = [*options.get(name, ()), *words]
+    if parameters.threads is not None and "threads" in known:
+        options["threads"] = parameters.threads
+    if parameters.worker_count and "worker_on_main" in known:
+        options["worker_on_main"] = False  # here the main node is the scheduler and nothing else
+    return options
+
+
+def plan_of(arranged: Arranged, assembly: Assembly, job: str) -> RunPlan:
+    """The plan of the cluster, now that its members are known."""
+    return build_plan(
+        arranged,
+        Identity(assembly.cluster, assembly.cluster, job, "cluster"),
+        artifact=None,
+        addresses=lambda _network, _nodes: [member.address for member in assembly.members],
+        source_kind=lambda _source: "directory",
+        shape_of=lambda name: ResourcePlan(shape=name),
+        in_place=False,
+    )
+
+
+def ports_of(arranged: Arranged, assembly: Assembly) -> dict[str, int]:
+    """Every port of the cluster, as its members chose them, by the names placeholders have."""
+    numbers: dict[str, int] = {}
+    for port in arranged.setup.ports:
+        if port.each:
+            for rank, member in enumerate(assembly.members):
+                numbers[f"{port.name}.{rank}"] = member.ports[port.name]
+        else:
+            numbers[port.name] = assembly.members[0].ports[port.name]
+    return numbers

@@ -1,0 +1,101 @@
+"""Who is in a cluster, and what they write about themselves. Pure.
+
+The files hold what ADS's nodes write and read (`OCI__MAIN_IP`, `SCHEDULER_IP`, ...), and under
+`muster` what ours go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert, field, to_builtins
+
+from muster.assemble.parameters import Mode
+
+#: Where programs of other origin look for the main node, by framework.
+_MAIN_KEYS = {
+    "dask": "SCHEDULER_IP",
+    "pytorch": "MASTER_ADDR",
+    "ray": "HEAD_IP",
+    "horovod": "OCI__WORKER_IP",
+    "tensorflow": "OCI__WORKER_IP",
+}
+_ORDER: dict[Mode, int] = {"MAIN": 0, "WORKER": 1, "PS": 2}
+
+
+class Member(Struct, frozen=True):
+    """One node. ports: where it will listen, by the framework's names. rank: if it was told one."""
+
+    run: str
+    mode: Mode
+    address: str
+    hostname: str
+    ports: Mapping[str, int] = field(default_factory=dict)
+    rank: int | None = None
+
+    @property
+    def file(self) -> str:
+        """The file in which it says so."""
+        return "MAIN_config.json" if self.mode == "MAIN" else f"{self.mode}_{self.run}_config.json"
+
+
+class Assembly(Struct, frozen=True):
+    """A cluster that has come together. members: in rank order, the main node first.
+    token: by which its nodes know each other."""
+
+    cluster: str
+    token: str
+    members: tuple[Member, ...]
+
+    def rank_of(self, run: str) -> int | None:
+        """None if that node is not among them."""
+        return next((rank for rank, m in enumerate(self.members) if m.run == run), None)
+
+
+def config(member: Member, framework: str, scratch: str) -> dict[str, Any]:
+    """The content of the node's file. scratch: its TMPDIR."""
+    told: dict[str, Any] = {"tmpdir": scratch, "muster": to_builtins(member)}
+    if member.mode == "MAIN":
+        told["OCI__MAIN_IP"] = member.address
+        if framework in _MAIN_KEYS:
+            told[_MAIN_KEYS[framework]] = member.address
+    else:
+        told["OCI__WORKER_IP"] = member.address
+    return told
+
+
+def member_of(data: Any) -> Member | None:
+    """Who wrote this; None if it was none of us."""
+    try:
+        return convert(data["muster"], Member)
+    except (KeyError, TypeError, ValidationError):
+        return None
+
+
+def assembly_of(data: Any) -> Assembly | None:
+    """What `cluster.json` says; None if that is nothing."""
+    try:
+        return convert(data, Assembly)
+    except ValidationError:
+        return None
+
+
+def ranked(members: Iterable[Member]) -> tuple[Member, ...]:
+    """In rank order: the main node, the workers, the parameter servers; among equals by the rank
+    each was told, then by name."""
+    return tuple(
+        sorted(members, key=lambda m: (_ORDER[m.mode], m.rank is None, m.rank or 0, m.run))
+    )
+
+
+def missing(members: Sequence[Member], workers: int, servers: int) -> str:
+    """Who has not come, for people; empty if all have."""
+    there = {mode: [m for m in members if m.mode == mode] for mode in _ORDER}
+    said = []
+    for mode, wanted, what in (("WORKER", workers, "worker"), ("PS", servers, "parameter server")):
+        come = there[mode]  # type: ignore[index]
+        if len(come) < wanted:
+            who = ", ".join(f"{m.hostname} ({m.address})" for m in come) or "none"
+            said.append(f"{len(come)} of {wanted} {what}s have come: {who}")
+    return "; ".join(said)

@@ -1,0 +1,209 @@
+"""What a node that assembles itself is told by its environment. Pure.
+
+Two families of names mean the same: those of the design (`WORK_DIR`, `ENTRY_POINT`, `TIME_OUT`) and
+those ADS shipped (`OCI__WORK_DIR`, `OCI__ENTRY_SCRIPT`, `OCI__TIMEOUT`). Where both are set, the
+latter win: ADS sets them for each single run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from muster.errors import InvalidInput, Problem
+from muster.frameworks.registry import framework_names
+from muster.spec.quantities import parse_duration
+from muster.spec.wording import Refused, suggestion
+
+Mode = Literal["MAIN", "WORKER", "PS"]
+_MODES: tuple[Mode, ...] = ("MAIN", "WORKER", "PS")
+#: What each is called, the first that is set counts.
+_NAMES = {
+    "mode": ("OCI__MODE", "MODE"),
+    "work_dir": ("OCI__WORK_DIR", "WORK_DIR"),
+    "cluster_type": ("OCI__CLUSTER_TYPE", "CLUSTER_TYPE"),
+    "worker_count": ("OCI__WORKER_COUNT", "WORKER_COUNT"),
+    "ps_count": ("OCI__PS_COUNT", "PS_COUNT"),
+    "ephemeral": ("OCI__EPHEMERAL", "EPHEMERAL"),
+    "entry_point": ("OCI__ENTRY_SCRIPT", "ENTRY_SCRIPT", "OCI__ENTRY_POINT", "ENTRY_POINT"),
+    "args": ("OCI__ENTRY_SCRIPT_ARGS", "ENTRY_SCRIPT_ARGS", "ARGS"),
+    "kwargs": ("OCI__ENTRY_SCRIPT_KWARGS", "ENTRY_SCRIPT_KWARGS", "NAMED_ARGS"),
+    "timeout": ("OCI__TIMEOUT", "OCI__TIME_OUT", "TIMEOUT", "TIME_OUT"),
+    "ttl": ("OCI__TTL", "TTL"),
+    "start_args": ("OCI__START_ARGS", "START_ARGS"),
+    "code_dir": ("OCI__CODE_DIR", "CODE_DIR"),
+    "job": ("JOB_OCID",),
+    "run": ("JOB_RUN_OCID",),
+    "rank": ("RANK",),
+    "processes": ("nprocs", "NPROCS"),
+    "threads": ("nthread", "NTHREAD"),
+    "death_timeout": ("death_timeout", "DEATH_TIMEOUT"),
+    "address": ("MUSTER_NODE_ADDRESS",),
+    "profile": ("PROFILE",),
+    "profile_command": ("PROFILE_CMD",),
+}
+
+
+class Parameters(Struct, frozen=True):
+    """timeout, ttl: seconds. ttl: of a cluster that is not ephemeral; None = until it is stopped.
+    run: this node's own; job: what its cluster is told apart by. rank: if the environment says it.
+    command: before the program's own words, where the program is profiled."""
+
+    mode: Mode
+    work_dir: str
+    framework: str
+    job: str
+    run: str
+    worker_count: int = 1
+    ps_count: int = 0
+    ephemeral: bool = True
+    entry_point: str | None = None
+    args: tuple[str, ...] = ()
+    timeout: float = 600.0
+    ttl: float | None = None
+    start_args: tuple[str, ...] = ()
+    code_dir: str | None = None
+    rank: int | None = None
+    processes: int = 1
+    threads: int | None = None
+    death_timeout: float | None = None
+    address: str | None = None
+    profiler: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> int:
+        """How many nodes there are beside the main one."""
+        return self.worker_count + self.ps_count
+
+
+def read_parameters(environ: Mapping[str, str], new_run: str) -> Parameters:
+    """The node's parameters. new_run: what it is called if nothing says so (`JOB_RUN_OCID`).
+
+    Raises InvalidInput with every problem found.
+    """
+    return _Reader(environ).read(new_run)
+
+
+class _Reader:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._problems: list[Problem] = []
+
+    def read(self, new_run: str) -> Parameters:
+        ephemeral = self._truth("ephemeral", default=True)
+        mode = self._mode()
+        entry = self._text("entry_point")
+        framework = self._framework()
+        if ephemeral and entry is None and (mode == "MAIN" or framework not in _CLIENTS):
+            hint = "name the program to run, or set EPHEMERAL=0 for a cluster that stays"
+            self._problems.append(Problem(self._name("entry_point"), "is not set", hint))
+        job = self._needed("job", "clusters in one WORK_DIR are told apart by it; set it alike on")
+        work_dir = self._needed("work_dir", "a folder or fsspec URL that all nodes see; set it on")
+        made = Parameters(
+            mode=mode,
+            work_dir=work_dir,
+            framework=framework,
+            job=job,
+            run=self._text("run") or new_run,
+            worker_count=self._number("worker_count", 1, least=0),
+            ps_count=self._number("ps_count", 0, least=0),
+            ephemeral=ephemeral,
+            entry_point=entry,
+            args=(*self._words("args"), *self._words("kwargs")),
+            timeout=self._duration("timeout") or 600.0,
+            ttl=self._duration("ttl"),
+            start_args=self._words("start_args"),
+            code_dir=self._text("code_dir"),
+            rank=self._number("rank", -1, least=0) if self._text("rank") else None,
+            processes=self._number("processes", 1, least=1),
+            threads=self._number("threads", 1, least=1) if self._text("threads") else None,
+            death_timeout=self._duration("death_timeout"),
+            address=self._text("address"),
+            profiler=self._words("profile_command")
+            if self._truth("profile", default=False)
+            else (),
+        )
+        if self._problems:
+            raise InvalidInput(*self._problems)
+        return made
+
+    def _name(self, what: str) -> str:
+        """The name that is set, else the plain one."""
+        names = _NAMES[what]
+        return next((name for name in names if self._environ.get(name)), names[-1])
+
+    def _text(self, what: str) -> str | None:
+        # ADS writes what is unset as "None"
+        text = self._environ.get(self._name(what), "").strip()
+        return text if text and text != "None" else None
+
+    def _needed(self, what: str, why: str) -> str:
+        text = self._text(what)
+        if text is None:
+            self._problems.append(Problem(self._name(what), "is not set", f"{why} every node"))
+        return text or ""
+
+    def _mode(self) -> Mode:
+        text = (self._text("mode") or "").upper()
+        for mode in _MODES:
+            if text == mode:
+                return mode
+        said = f"{text!r} is no mode" if text else "is not set"
+        self._problems.append(Problem(self._name("mode"), said, "MAIN, WORKER or PS"))
+        return "MAIN"
+
+    def _framework(self) -> str:
+        text = (self._text("cluster_type") or "").lower()
+        names = framework_names()
+        if text not in names:
+            said = f"no framework named {text!r}" if text else "is not set"
+            self._problems.append(
+                Problem(self._name("cluster_type"), said, suggestion(text, names))
+            )
+        return text
+
+    def _words(self, what: str) -> tuple[str, ...]:
+        text = self._text(what)
+        try:
+            return tuple(shlex.split(text)) if text else ()
+        except ValueError as error:
+            self._problems.append(Problem(self._name(what), f"{text!r}: {error}", "check quotes"))
+            return ()
+
+    def _number(self, what: str, default: int, *, least: int) -> int:
+        text = self._text(what)
+        if text is None:
+            return default
+        if not text.isdigit() or int(text) < least:
+            said = f"must be a whole number from {least}, not {text!r}"
+            self._problems.append(Problem(self._name(what), said))
+            return default
+        return int(text)
+
+    def _duration(self, what: str) -> float | None:
+        text = self._text(what)
+        if text is None:
+            return None
+        try:
+            return parse_duration(text)
+        except Refused as error:
+            self._problems.append(Problem(self._name(what), error.message, error.hint))
+            return None
+
+    def _truth(self, what: str, *, default: bool) -> bool:
+        text = (self._text(what) or "").lower()
+        if text in ("1", "true", "yes"):
+            return True
+        if text in ("0", "false", "no"):
+            return False
+        if text:
+            said = f"must be 0 or 1, not {text!r}"
+            self._problems.append(Problem(self._name(what), said))
+        return default
+
+
+#: Whose program runs on the main node alone: the other nodes need not know it.
+_CLIENTS = ("dask", "ray", "spark", "mpi", "horovod")

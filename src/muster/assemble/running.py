@@ -1,0 +1,149 @@
+"""One node of an assembled cluster at work: its agent in a process of its own, watched."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from muster.assemble.address import interface_of
+from muster.assemble.job import code_dir, plan_of, ports_of
+from muster.assemble.members import Assembly
+from muster.assemble.parameters import Parameters
+from muster.engines.base import RunContext
+from muster.engines.local.launch import NodePaths, launch_message
+from muster.engines.local.outputs import NodeOutputs
+from muster.node.agent import run_agent
+from muster.node.channel import Channel
+from muster.node.roster import member, write_roster
+from muster.plan.arrange import Arranged
+from muster.storage.home import Home
+
+#: What the service says of a node itself goes before what we would say.
+_THEIRS = ("JOB_", "PROJECT_", "TENANCY_", "OCI_")
+
+
+class NodeEnd(Struct, frozen=True):
+    """How the node ended. exit_code: None if its program never began; told: why we ended it."""
+
+    exit_code: int | None
+    message: str = ""
+    told: str = ""
+
+
+def launch_of(
+    parameters: Parameters,
+    arranged: Arranged,
+    assembly: Assembly,
+    folder: Path,
+    environ: Mapping[str, str],
+    python: str,
+) -> dict[str, Any]:
+    """What this node's agent is told. folder: the node's own, on its own disk."""
+    plan = plan_of(arranged, assembly, parameters.job)
+    rank = assembly.rank_of(parameters.run)
+    assert rank is not None, "only members are launched"
+    node = plan.nodes[rank]
+    cluster_file = folder / "cluster.json"
+    write_roster(
+        str(cluster_file),
+        [member(n.rank, n.address, n.fqdn, n.group, n.node_id) for n in plan.nodes],
+    )
+    paths = NodePaths(
+        folder=folder,
+        cluster_file=cluster_file,
+        work=code_dir(parameters) if parameters.ephemeral else folder,
+        outputs=_outputs(plan.processes_of(rank), folder),
+        tls=folder / "tls",
+        short=folder,
+    )
+    paths.temporary.mkdir(exist_ok=True)
+    message = launch_message(
+        RunContext(plan, Home(folder), environ, python),
+        node,
+        paths,
+        attempt=0,
+        restart=0,
+        ports=ports_of(arranged, assembly),
+        token=assembly.token,
+        gpus=(),
+        interface=interface_of(node.address),
+        mounted={},
+        extra={name: text for name, text in environ.items() if name.startswith(_THEIRS)},
+        contained=False,
+    )
+    command = plan.group(node.group).command or ()
+    for process in message["processes"]:
+        process["argv"] = list(command)
+    return {**message, "folder": str(folder), "fresh": [], "incarnation": 0, "keep": False}
+
+
+def _outputs(processes: int, folder: Path) -> NodeOutputs:
+    """Our own output, so that it is where the service looks for it."""
+    # not /dev/stdout: that is the output of whoever opens it, which has none yet
+    ours = tuple(f"/proc/{os.getpid()}/fd/{number}" for number in (1, 2))
+    return NodeOutputs(((ours[0], ours[1]),) * processes, folder, "service")
+
+
+class Running:
+    """The node's agent. look: called every `interval` seconds; a reason to end, or nothing."""
+
+    def __init__(
+        self, launch: Mapping[str, Any], look: Callable[[], str | None], interval: float
+    ) -> None:
+        self._look = look
+        self._interval = interval
+        ours, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            ours.close()
+            _live(theirs, launch)
+        theirs.close()
+        self._channel = Channel(ours)
+
+    def run(self, on_done: Callable[[], None]) -> NodeEnd:
+        """Until the node has ended. on_done: its program has ended well, and what served it is
+        about to. A SIGTERM to us is the node's."""
+        told = ""
+        asked: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        next_look = time.monotonic()
+        while True:
+            left = max(0.0, next_look - time.monotonic())
+            readable, _, _ = select.select([self._channel], [], [], left)
+            if readable:
+                for message in self._channel.receive():
+                    if message["event"] == "done":
+                        on_done()
+                    elif message["event"] == "ended":
+                        return self._ended(message, told)
+                if self._channel.closed:
+                    os.waitpid(self._pid, 0)
+                    return NodeEnd(None, "the node's agent was killed", told)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + self._interval
+                why = "it was told to end by a signal" if asked else self._look()
+                if why and not told:
+                    told = why
+                    self._channel.send(op="stop", incarnation=0)
+
+    def _ended(self, message: Mapping[str, Any], told: str) -> NodeEnd:
+        os.waitpid(self._pid, 0)
+        return NodeEnd(message["exit_code"], message["message"], told)
+
+
+def _live(sock: socket.socket, launch: Mapping[str, Any]) -> None:
+    """The agent's whole life."""
+    code = 1
+    try:
+        run_agent(Channel(sock), launch)
+        code = 0
+    finally:
+        os._exit(code)
