@@ -90,7 +90,8 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"no matching distribution found|could not find a version that satisfies",
         "a package is not to be had in that version",
-        "see the line below; for an index of your own, --pip-config",
+        "is it spelled right, and is there one for this Python? for an index of your own, "
+        "--pip-config",
     ),
     (
         r"no module named pip",

@@ -1,0 +1,252 @@
+"""Images for real: a base made here, a builder, a package index with a password, a registry.
+
+Needs podman or buildah, docker-registry, and packages that pip can download. As root, or as a user
+whose builder works; what is missing is said where a test is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from muster.images.packages import packages_of
+from support.images import Index, builder_environment, index, make_root, registry
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "hunter2-is-in-no-layer"
+BASE = "localhost/muster-base:1"
+PROGRAM = """\
+import os
+from distributed import Client, LocalCluster
+import extra
+with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:
+    with Client(cluster) as client:
+        print(os.environ["CLUSTER_TYPE"], client.submit(sum, [1, 2, 3]).result(), extra.WORD)
+"""
+
+
+class Bench(NamedTuple):
+    """A builder that works, with a base image in its storage. env: what it is called with."""
+
+    builder: str
+    env: dict[str, str]
+    folder: Path
+
+    def call(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            words,
+            check=False,
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            timeout=900,
+        )
+        assert code is None or done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def muster(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        return self.call(sys.executable, "-m", "muster", "image", *words, code=code)
+
+    def run(self, image: str, *words: str) -> str:
+        """What a container prints that is started like this."""
+        if self.builder == "podman":
+            return self.call("podman", "run", "--rm", "--network=host", image, *words).stdout
+        name = self.call("buildah", "from", image).stdout.strip()
+        try:
+            return self.call("buildah", "run", name, "--", *words).stdout
+        finally:
+            self.call("buildah", "rm", name)
+
+
+@pytest.fixture(scope="module", params=["podman", "buildah"])
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    builder: str = request.param
+    if shutil.which(builder) is None:
+        pytest.skip(f"{builder} is not on PATH (apt-get install {builder})")
+    folder = tmp_path_factory.mktemp(builder)
+    made = Bench(builder, builder_environment(folder), folder)
+    make_root(folder / "root")
+    (folder / "Base").write_text(
+        "FROM scratch\nCOPY root/ /\nENV PATH=/usr/local/bin:/usr/bin:/bin\nRUN python3 --version\n"
+    )
+    done = made.call(builder, "build", "-t", BASE, "-f", "Base", ".", code=None)
+    shutil.rmtree(folder / "root")
+    if done.returncode != 0:
+        pytest.skip(f"{builder} cannot build here: {done.stderr.strip().splitlines()[-1]}")
+    yield made
+    made.call(builder, "rmi", "--all", "--force")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Dask and Muster need, as files."""
+    folder = tmp_path_factory.mktemp("wheels")
+    packages = packages_of("dask")
+    assert packages is not None
+    wanted = [*packages.pip, "click", "fsspec", "msgspec", "PyYAML", "iniconfig"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+    done = subprocess.run(
+        [*command, "--only-binary=:all:", *wanted], check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"pip cannot download: {done.stderr.strip().splitlines()[-1]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packages(wheels: Path) -> Iterator[Index]:
+    with index(wheels, "me", PASSWORD) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with registry(tmp_path_factory.mktemp("registry")) as address:
+        yield address
+
+
+@pytest.fixture
+def code(bench: Bench) -> Iterator[Path]:
+    folder = bench.folder / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "extra.py").write_text("WORD = 'first'\n")
+    (folder / "weights.bin").write_text("large")
+    (folder / ".musterignore").write_text("*.bin\n")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def build(bench: Bench, address: Index, *words: str, code: int = 0) -> Any:
+    """`muster image build` with the index of the tests."""
+    config = bench.folder / "pip.conf"
+    url = f"http://me:{PASSWORD}@{address.address}/simple"
+    config.write_text(f"[global]\nindex-url = {url}\n")
+    told = ["--base", BASE, "--pip-config", str(config), "--builder", bench.builder]
+    return bench.muster("build", *told, *words, "--", "--network=host", code=code)
+
+
+def test_from_code_to_a_container_of_a_pulled_image(
+    bench: Bench, packages: Index, store: str, code: Path
+) -> None:
+    # given: an image, built with requirements of the code's own
+    (bench.folder / "requirements.txt").write_text("iniconfig\n")
+    name = f"{store}/team/train-{bench.builder}:1"
+    wanted = [
+        *("--framework", "dask", "--source", "code", "--entrypoint", "train.py"),
+        *("--requirements", "requirements.txt", "--tag", name),
+    ]
+    made = json.loads(build(bench, packages, *wanted, "--json").stdout)
+    assert made["image"] == name
+    assert made["builder"] == bench.builder
+
+    # then: it starts the node program, or any other
+    config = inspected(bench, name)
+    assert config["Cmd"] == ["muster", "node"]
+    assert not config.get("Entrypoint")
+    assert {"CLUSTER_TYPE=DASK", "ENTRY_POINT=/code/train.py"} <= set(config["Env"])
+    assert sorted(config["ExposedPorts"]) == ["8786/tcp", "8787/tcp"]
+    assert bench.run(name, "python3", "train.py") == "DASK 6 first\n"
+    assert bench.run(name, "muster", "--version").startswith("muster")
+    assert sorted(bench.run(name, "ls", "/code").split()) == ["extra.py", "train.py"]
+
+    # when: the code changes
+    before = len(packages.served)
+    (code / "extra.py").write_text("WORD = 'second'\n")
+    assert build(bench, packages, *wanted).stdout == f"built {name} with {bench.builder}\n"
+    # then: no package of the framework or of the code is fetched again
+    again = " ".join(packages.served[before:])
+    assert not any(name in again for name in ("dask", "bokeh", "iniconfig"))
+
+    # when: it goes to the registry, and comes back
+    pushed = bench.muster(
+        "push", name, "--json", "--builder", bench.builder, "--", "--tls-verify=false"
+    )
+    digest = json.loads(pushed.stdout)["digest"]
+    bench.call(bench.builder, "rmi", "--force", name)
+    pinned = f"{name.rpartition(':')[0]}@{digest}"
+    bench.call(bench.builder, "pull", "--tls-verify=false", pinned)
+    # then
+    assert bench.run(pinned, "python3", "train.py") == "DASK 6 second\n"
+
+
+def inspected(bench: Bench, name: str) -> dict[str, Any]:
+    """The image's configuration, as the OCI image specification has it."""
+    kind = ["--type", "image"] if bench.builder == "buildah" else []
+    data = json.loads(bench.call(bench.builder, "inspect", *kind, name).stdout)
+    config: dict[str, Any] = (
+        data[0]["Config"] if isinstance(data, list) else data["OCIv1"]["config"]
+    )
+    return config
+
+
+def test_the_password_is_in_no_layer(bench: Bench, packages: Index) -> None:
+    # given: an image with nothing but what pip installed with the password
+    name = f"localhost/secret-{bench.builder}:1"
+    said = build(bench, packages, "--framework", "generic", "--tag", name)
+    assert PASSWORD not in said.stdout + said.stderr
+    # when: all of it is written out
+    archive = bench.folder / "image.tar"
+    if bench.builder == "podman":
+        bench.call("podman", "save", "--output", str(archive), name)
+    else:
+        bench.call("buildah", "push", name, f"docker-archive:{archive}")
+    # then: its layers, configuration and history know nothing of it
+    assert b"muster_jobs-" in archive.read_bytes()
+    assert PASSWORD.encode() not in archive.read_bytes()
+    with tarfile.open(archive) as whole:
+        assert any(member.name.endswith(".tar") for member in whole), "layers are not compressed"
+    archive.unlink()
+
+
+def test_what_goes_wrong_while_building(bench: Bench, packages: Index, store: str) -> None:
+    (bench.folder / "wrong.txt").write_text("no-such-package-of-ours\n")
+    tag = ["--framework", "generic", "--tag", "localhost/wrong:1"]
+    said = build(bench, packages, *tag, "--requirements", "wrong.txt", code=4).stderr
+    assert "error: cannot build localhost/wrong:1: a package is not to be had" in said
+    assert said.splitlines()[-1].endswith(
+        "No matching distribution found for no-such-package-of-ours"
+    )
+    for base, meaning in (
+        (f"{store}/team/none:1", "there is no such base image"),
+        ("127.0.0.1:1/team/none:1", "127.0.0.1:1 cannot be reached"),
+    ):
+        words = ["--base", base, "--builder", bench.builder]
+        said = bench.muster("build", *tag, *words, "--", "--tls-verify=false", code=4).stderr
+        assert meaning in said.splitlines()[-1]
+
+
+def test_what_goes_wrong_while_pushing(
+    bench: Bench, packages: Index, store: str, tmp_path: Path
+) -> None:
+    with registry(tmp_path, closed=True) as closed:
+        cases = (
+            (store, [], f"{store} speaks plain HTTP"),
+            (closed, ["--tls-verify=false"], f"{closed} refuses (log in"),
+            ("127.0.0.1:1", ["--tls-verify=false"], "127.0.0.1:1 cannot be reached"),
+        )
+        for address, options, meaning in cases:
+            name = f"{address}/team/push:1"
+            bench.call(bench.builder, "tag", BASE, name)
+            words = ["push", name, "--builder", bench.builder, "--quiet", "--", *options]
+            said = bench.muster(*words, code=4).stderr.splitlines()
+            assert said[-1].startswith(f"error: cannot push {name}: {meaning}")
+            assert len(said) > 1, "the builder's own words come before"
+        said = bench.muster(
+            "push", f"{store}/team/none:1", "--builder", bench.builder, code=4
+        ).stderr.splitlines()
+        assert f"{bench.builder} has no image of that name" in said[-1]
