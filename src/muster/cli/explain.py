@@ -86,7 +86,11 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
         click.echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
     code = plan.artifact
     command = group.command or ((code.entrypoint or code.file_name,) if code else ())
-    ports = {port.name: _port(plan, port) for port in plan.ports}
+    ports = {
+        name: _port(plan, port)
+        for port in plan.ports
+        for name in (port.name, *(f"{port.name}.{node.rank}" for node in plan.nodes))
+    }
     first = Facts(plan, plan.nodes[group.first_rank], local_rank=0, attempt=0, ports=ports)
     own = [first.fill(word) for word in group.node_args]
     click.echo(f"  runs {shlex.join([*command, *group.args, *own])}")

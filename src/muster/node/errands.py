@@ -78,10 +78,12 @@ class Errand:
         return None
 
     def wait(self) -> int:
-        """The exit code. Raises CannotAsk if the node goes away before there is one."""
+        """The exit code, and then it is closed. Raises CannotAsk if the node goes away before there
+        is one."""
         while True:
             code = self.hear()
             if code is not None:
+                self.close()
                 return code
 
     def signal(self, number: int, *, ranks: bool = False) -> None:
