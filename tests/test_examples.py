@@ -112,3 +112,14 @@ def test_two_groups_without_a_framework(client: Client) -> None:
         "worker 1",
         "worker 2",
     ]
+
+
+@pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+def test_a_notebook_on_three_nodes(client: Client) -> None:
+    run = start(client, EXAMPLES / "notebook" / "job.yaml")
+    said = messages(run)
+    found = {m.partition(":")[0]: float(m.split()[-1]) for m in said if "test accuracy" in m}
+    assert found.keys() == {"trial 0", "trial 1", "trial 2"}
+    assert found["trial 0"] > 0.95 > found["trial 2"]
+    assert [path.parent.name for path in run.outputs] == ["rank-0", "rank-1", "rank-2"]

@@ -139,6 +139,8 @@ def _show(run: JobRun) -> None:
         [(s.path, _value(s), s.origin) for s in run.settings()],
     )
     click.echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
+    for path in run.outputs:
+        click.echo(f"left behind: {path}")
 
 
 _DURATIONS = (

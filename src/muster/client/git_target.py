@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.sources import check_port
 from muster.spec.urls import without_credentials
+from muster.spec.wording import Refused
 
 _FORM = "write git+https://host/owner/repo.git@branch#folder"
 
@@ -22,6 +24,10 @@ def is_git(target: object) -> bool:
 
 def git_fields(target: str) -> dict[str, Any]:
     """The `git` field of a spec that a target stands for. Raises InvalidInput."""
+    try:
+        check_port(target.removeprefix("git+"))
+    except Refused as error:
+        raise InvalidInput(Problem("git.url", error.message, error.hint)) from None
     shown = without_credentials(target)
     if not target.startswith("git+"):
         hint = (

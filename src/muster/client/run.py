@@ -286,6 +286,13 @@ class JobRun:
         """Where the plain log files are."""
         return self._service.home.run_dir(self.id).logs(self._record.attempt).resolve()
 
+    @property
+    def outputs(self) -> list[Path]:
+        """What its programs left for its owner: executed notebooks, and whatever they have put
+        below $MUSTER_OUTPUTS themselves."""
+        folder = self._service.home.run_dir(self.id).outputs
+        return sorted(path for path in folder.rglob("*") if path.is_file())
+
     def to_dict(self) -> dict[str, Any]:
         """The run as JSON-ready data; times as RFC 3339 text."""
         record = self._record
@@ -307,6 +314,7 @@ class JobRun:
             "consequences": self.consequences,
             "notes": list(record.notes),
             "replicas": self.replicas,
+            "outputs": [str(path) for path in self.outputs],
             "nodes": [node.to_dict() for node in self.nodes],
         }
 

@@ -107,7 +107,7 @@ def _with_roles(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
             if group.command not in (None, spec.node_groups[0].command):
                 text = f"{spec.framework} says itself what this group runs"
                 problems.append(Problem(f"{path}.command", text, "leave it out"))
-        elif group.command is None and spec.artifact is None:
+        elif group.command is None and spec.artifact is None and spec.git is None:
             hint = "give it a command, or the job an artifact"
             problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
     if problems:

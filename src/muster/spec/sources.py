@@ -46,20 +46,25 @@ def _variable(value: Any) -> Any:
     return value
 
 
+def check_port(url: str) -> None:
+    """Raises Refused for what looks like a port and may be the beginning of a password: such an
+    address is not to be shown."""
+    from urllib.parse import urlsplit
+
+    try:
+        _ = urlsplit(url).port if "://" in url else None
+    except ValueError:
+        hint = "in a user or password, write / as %2F, @ as %40 and # as %23; or use token_env"
+        raise Refused("has a port that is no number", hint) from None
+
+
 def _url(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.startswith("-") or "::" in value.partition("/")[0] or re.search(r"\s", value):
         shown = short(without_credentials(value))
         raise Refused(f"{shown} is no address of a repository", "write https://host/owner/repo.git")
-    from urllib.parse import urlsplit
-
-    try:
-        _ = urlsplit(value).port if "://" in value else None
-    except ValueError:
-        # not shown: what looks like a port may be the beginning of a password
-        hint = "in a user or password, write / as %2F, @ as %40 and # as %23; or use token_env"
-        raise Refused("has a port that is no number", hint) from None
+    check_port(value)
     if "?" in value and "://" in value:
         hint = "leave out the question mark and what follows; a token goes into token_env"
         raise Refused("has a query, which may hold a secret and which git has no use for", hint)

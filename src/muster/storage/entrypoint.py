@@ -9,7 +9,17 @@ from pathlib import Path, PurePosixPath
 from muster.errors import InvalidInput, Problem
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-KINDS = {".py": "python", ".sh": "shell", ".bash": "shell", ".jar": "jar", ".class": "class"}
+KINDS = {
+    ".py": "python",
+    ".ipynb": "notebook",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".jar": "jar",
+    ".class": "class",
+}
+#: What runs them on a node, with the node's own Python.
+_NODE = Path(__file__).parents[1] / "node"
+_RUNNERS = {"notebook": str(_NODE / "notebook.py")}
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
@@ -49,6 +59,8 @@ def command(kind: str, name: str, entrypoint: str | None, python: str, folder: P
     given = f"./{name}" if name.startswith("-") else name  # no option of python's or bash's
     if kind == "python":
         return [python, given]
+    if kind in _RUNNERS:
+        return [python, _RUNNERS[kind], given]
     if kind == "shell":
         with open(folder / name, "rb") as file:
             return [*_shell(file.readline(256)), given]

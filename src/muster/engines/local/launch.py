@@ -78,6 +78,7 @@ def launch_message(
         "MUSTER_ATTEMPT": str(attempt),
         "MUSTER_RESTART": str(restart),
         "MUSTER_TOKEN": token,
+        "MUSTER_OUTPUTS": str(context.home.run_dir(plan.run_id).outputs),
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
         "TMPDIR": str(paths.temporary),
         **extra,
