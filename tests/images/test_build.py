@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,13 +59,17 @@ class Bench(NamedTuple):
     def muster(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         return self.call(sys.executable, "-m", "muster", "image", *words, code=code)
 
-    def run(self, image: str, *words: str) -> str:
-        """What a container prints that is started like this."""
+    def run(self, image: str, *words: str, volume: str = "", **env: str) -> str:
+        """What a container prints that is started like this; without words, as the image says."""
+        options = ["--volume", volume] if volume else []
+        options += [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
         if self.builder == "podman":
-            return self.call("podman", "run", "--rm", "--network=host", image, *words).stdout
+            command = ["podman", "run", "--rm", "--network=host", *options, image, *words]
+            return self.call(*command).stdout
         name = self.call("buildah", "from", image).stdout.strip()
+        started = words or inspected(self, image)["Cmd"]
         try:
-            return self.call("buildah", "run", name, "--", *words).stdout
+            return self.call("buildah", "run", *options, name, "--", *started).stdout
         finally:
             self.call("buildah", "rm", name)
 
@@ -192,6 +197,37 @@ def inspected(bench: Bench, name: str) -> dict[str, Any]:
         data[0]["Config"] if isinstance(data, list) else data["OCIv1"]["config"]
     )
     return config
+
+
+CLIENT = """\
+from distributed import Client
+with Client() as client:
+    workers = client.scheduler_info()["workers"].values()
+    print(len(workers), sum(client.gather(client.map(lambda x: x * x, range(10)))))
+"""
+
+
+def test_containers_without_a_command_become_a_cluster(
+    bench: Bench, packages: Index, code: Path
+) -> None:
+    # given: an image with a program that is Dask's client
+    (code / "train.py").write_text(CLIENT)
+    name = f"localhost/cluster-{bench.builder}:1"
+    wanted = ["--framework", "dask", "--source", "code", "--entrypoint", "train.py", "--tag", name]
+    build(bench, packages, *wanted)
+    work = bench.folder / "work"
+    work.mkdir()
+    told = {"WORK_DIR": "/work", "JOB_OCID": "images", "WORKER_COUNT": "1", "TIMEOUT": "300"}
+
+    # when: two containers are started over one folder
+    def start(mode: str) -> str:
+        return bench.run(name, volume=f"{work}:/work", MODE=mode, **told)
+
+    with ThreadPoolExecutor() as pool:
+        worker, main = pool.submit(start, "WORKER"), pool.submit(start, "MAIN")
+        # then: they meet, compute, and both end
+        assert main.result() == "1 285\n"
+        worker.result()
 
 
 def test_the_password_is_in_no_layer(bench: Bench, packages: Index) -> None:
