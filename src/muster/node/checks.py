@@ -31,7 +31,7 @@ class Waiting:
         self._child: int | None = None
         self.due: float | None = now
         self.done = False
-        self.why = "it was not looked at yet"
+        self.why = ""
 
     def step(self, now: float) -> None:
         """Look, if it is time to."""
@@ -51,7 +51,10 @@ class Waiting:
         self._child = None
         code = exit_of(status)[0]
         self.done = code == 0
-        self.why = "%s: it exited with %d" % (self._what(), code)
+        how = "it exited with %d" % code
+        if self.due is None:
+            how = "it took longer than %g s" % _COMMAND_PATIENCE
+        self.why = "%s: %s" % (self._what(), how)
         self._again(now)
         return True
 
@@ -72,6 +75,7 @@ class Waiting:
         try:
             self._child = spawn(self._check["command"], self._env, os.devnull, os.devnull)
             self.due = now + _COMMAND_PATIENCE
+            self.why = self.why or "%s: it has not ended yet" % self._what()
         except CannotStart as error:
             self.why = "%s: %s" % (self._what(), error)
             self._again(now)
@@ -89,7 +93,7 @@ def _look(check: Mapping[str, Any]) -> str:
             address = (check["address"], int(check["port"]))
             socket.create_connection(address, _PATIENCE).close()
             return ""
-        answer = _get(check["address"], int(check["port"]), check["path"])
+        answer = fetch(check["address"], int(check["port"]), check["path"])
     except OSError as error:
         return "%s does not answer: %s" % (where, error.strerror or error)
     except ValueError as error:
@@ -99,7 +103,7 @@ def _look(check: Mapping[str, Any]) -> str:
     return _missing(check, answer)
 
 
-def _get(address: str, port: int, path: str) -> bytes:
+def fetch(address: str, port: int, path: str) -> bytes:
     """What is there. Raises OSError, or ValueError if the answer is no good."""
     from http.client import HTTPConnection, HTTPException  # slow to import, and seldom needed
 

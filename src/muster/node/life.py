@@ -9,12 +9,12 @@ import signal
 import time
 from typing import Any, Dict, List, Mapping
 
-from muster.node import error_file, processes
+from muster.node import marks, processes
 from muster.node.channel import Channel, Message
 from muster.node.emptying import empty
-from muster.node.last_words import last_words, size_of
+from muster.node.fault import Fault
 from muster.node.probe import StartupProbe
-from muster.node.services import Services
+from muster.node.services import Left, Services
 from muster.node.silence import Silence
 
 
@@ -28,15 +28,13 @@ class Life:
         self._wake = wake
         self._running: Dict[int, int] = {}  # pid -> local rank
         self._groups: List[int] = []
-        self._written: List[int] = []  # bytes of stderr that were there before us, each process
         self._services = Services(launch, launch["processes"][0]["env"], time.monotonic())
         self._begun = False  # the owner's program
         self._done_said = False
         self._probe: StartupProbe | None = None
         self._silence: Silence | None = None
         self._kill_at: float | None = None
-        self._failure: Dict[str, Any] | None = None
-        self._at_fault: int | None = None  # local rank
+        self._fault = Fault(launch["processes"])
         #: Whether another life can follow in the same place.
         self.intact = True
         #: Set by a signal handler: it is to end. Acted upon when no process is half started.
@@ -45,16 +43,13 @@ class Life:
     def run(self) -> Dict[str, Any]:
         """Live it. Returns what there is to tell of its end."""
         if not self._told_to_end() and self._start():
-            self._watch()
-            if self._running:
-                self._note_failure(128 + signal.SIGKILL, int(signal.SIGKILL), "exit", "")
+            if self._watch() and not self._done:
+                self._fault.note(128 + signal.SIGKILL, int(signal.SIGKILL))
             elif self._kill_at is not None and not self._launch["program"]:
                 self._note_told()  # who only serves ends when it is told to
         groups = [*self._groups, *self._services.groups]
         processes.kill_everything(self._launch["contained"], groups)
-        if self._failure is None:
-            return {"exit_code": 0, "signal": 0, "reason": "exit", "message": ""}
-        return self._explained(self._failure)
+        return self._fault.verdict()
 
     def _told_to_end(self) -> bool:
         """Whether the end came before the beginning: then nothing is started at all."""
@@ -70,41 +65,17 @@ class Life:
             for folder in self._launch["fresh"]:
                 empty(folder)
             os.chdir(self._launch["cwd"])
-            self._forget_former_life()
-            self._note_begun()
-            self._written = [size_of(process["stderr"]) for process in self._launch["processes"]]
+            marks.forget_former_life(self._launch)
+            marks.note_begun(self._launch["folder"], self._launch["incarnation"])
+            self._fault.begin()
             if self._services.expected:
                 self._say("started")
             self._go_on()
         except OSError as error:  # what was here is here no more
             self.intact = False
-            self._note_failure(None, 0, "not_started", str(error))
+            self._fault.note(None, 0, "not_started", str(error))
             return False
         return True
-
-    def _forget_former_life(self) -> None:
-        """What an earlier life has left that would be taken for a word of this one."""
-        for process in self._launch["processes"]:
-            if "error_file" in process:
-                error_file.forget(process["error_file"])
-        mark = self._launch["probe"] and self._launch["probe"]["file"]
-        own = os.path.realpath(self._launch["folder"]) + os.sep
-        # a mark elsewhere may be somebody else's: one node may wait for what another has done
-        if mark and os.path.realpath(mark).startswith(own):
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-                os.unlink(mark)
-
-    def _note_begun(self) -> None:
-        """Say that from here on the program may have run, to whoever takes the run over.
-
-        A line in one write: who finds less than that knows that nothing was started after it.
-        """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(self._launch["folder"], "begun"), flags, 0o600)
-        try:
-            os.write(descriptor, b"%d\n" % self._launch["incarnation"])
-        finally:
-            os.close(descriptor)
 
     def _go_on(self) -> None:
         """Start what can be started by now: the services in their order, then the program."""
@@ -121,7 +92,8 @@ class Life:
         except processes.CannotStart as error:
             with open(self._launch["processes"][0]["stderr"], "a") as file:
                 file.write("muster: %s\n" % error)
-            self._fail(error.code, 0, "exit", str(error))
+            self._fault.note(error.code, 0, "exit", str(error))
+            self._stop()
 
     def _start_program(self) -> None:
         """Raises CannotStart."""
@@ -154,7 +126,8 @@ class Life:
 
     # --- watching
 
-    def _watch(self) -> None:
+    def _watch(self) -> bool:
+        """Until it is over. Whether it was cut short."""
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -164,7 +137,7 @@ class Life:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake, 4096)
                 elif self._hear():
-                    return
+                    return True
             if self.called_off:
                 self._stop()
             self._reap()
@@ -172,13 +145,19 @@ class Life:
             self._probe_once()
             self._listen()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                return
+                return not self._over()
+        return False
+
+    @property
+    def _done(self) -> bool:
+        """Whether the program has run, and has ended."""
+        return bool(self._launch["program"]) and self._begun and not self._running
 
     def _over(self) -> bool:
         """Whether nothing is left to watch. What then still runs is not needed."""
         if self._running:
             return False
-        ending = self._failure is not None or self._kill_at is not None
+        ending = self._fault.noted or self._kill_at is not None
         if not self._launch["program"]:
             return not self._services.running and (self._begun or ending)
         if ending:
@@ -222,37 +201,36 @@ class Life:
         return self._channel.closed
 
     def _reap(self) -> None:
+        failed = []
         for pid, status in processes.ended_children():
-            if self._probe is not None and self._probe.reaped(pid, status, time.monotonic()):
+            now = time.monotonic()
+            if self._probe is not None and self._probe.reaped(pid, status, now):
                 continue
-            if self._services.reaped(pid, status, time.monotonic()):
-                self._look_after_services()
+            if self._services.reaped(pid, status, now):
                 continue
             local_rank = self._running.pop(pid, None)
-            if local_rank is not None:
-                code, number = processes.exit_of(status)
-                if code:
-                    if self._failure is None:
-                        self._at_fault = local_rank
-                    self._fail(code, number, "exit", "")
+            code, number = processes.exit_of(status)
+            if local_rank is not None and code:
+                failed.append((local_rank, code, number))
+        # a program fails of a service that it has lost, hardly ever the other way round
+        for left in self._services.take_left():
+            if failed or not self._done:
+                self._miss(left)
+        for local_rank, code, number in failed:
+            self._fault.note(code, number, "exit", at=local_rank)
+            self._stop()
 
-    def _look_after_services(self) -> None:
-        """One of them may have ended unasked. To one that stands in for the program that is
-        granted: it has left; to one that the program needs it is not."""
-        if self._services.ended is None or self._failure is not None:
-            return
-        name, code, number, stderr = self._services.ended
-        if not self._launch["program"]:
-            if code:
-                self._fail(code, number, "exit", last_words(stderr, 0))
-            else:
-                self._begun = True
-                self._services.stop(time.monotonic())
-            return
-        how = "signal %d ended it" % number if number else "exit code %d" % code
-        words = last_words(stderr, 0)
-        text = "%s ended by itself (%s)" % (name, how)
-        self._fail(code or None, number, "exit", "%s\n%s" % (text, words) if words else text)
+    def _miss(self, left: Left) -> None:
+        """A service has ended unasked. One that stands in for the program may leave, as may one
+        that the program had told to; before it was up, and of an error, none may."""
+        if not self._begun:
+            self._fail(left.code or None, left.number, "exit", str(left))
+        elif not self._launch["program"]:
+            if left.code:
+                self._fail(left.code, left.number, "exit", left.words or str(left))
+            self._services.stop(time.monotonic())
+        elif left.code:
+            self._fail(left.code, left.number, "exit", str(left))
 
     def _probe_once(self) -> None:
         if self._probe is None or not self._running:
@@ -284,20 +262,11 @@ class Life:
 
     def _fail(self, code: int | None, number: int, reason: str, message: str) -> None:
         """The first failure of the node is its failure; its other processes are told to end."""
-        self._note_failure(code, number, reason, message)
+        self._fault.note(code, number, reason, message)
         self._stop()
 
-    def _note_failure(self, code: int | None, number: int, reason: str, message: str) -> None:
-        if self._failure is None:
-            self._failure = {
-                "exit_code": code,
-                "signal": number,
-                "reason": reason,
-                "message": message,
-            }
-
     def _note_told(self) -> None:
-        self._note_failure(128 + signal.SIGTERM, int(signal.SIGTERM), "exit", "")
+        self._fault.note(128 + signal.SIGTERM, int(signal.SIGTERM))
 
     def _stop(self) -> None:
         """Ask the processes to end; they have the grace period."""
@@ -311,27 +280,3 @@ class Life:
             self._services.stop(time.monotonic())
         elif not self._begun:
             self._note_told()
-
-    def _explained(self, failure: Dict[str, Any]) -> Dict[str, Any]:
-        """With what the program itself had to say about its failure."""
-        if failure["message"] or not failure["exit_code"]:
-            return failure
-        launched = self._launch["processes"]
-        noted = None
-        if self._at_fault is not None and "error_file" in launched[self._at_fault]:
-            noted = error_file.read(launched[self._at_fault]["error_file"])
-        message = noted.message if noted is not None else ""
-        return {
-            **failure,
-            "message": message or self._last_words(),
-            "raised_at": noted.at if noted is not None else None,
-        }
-
-    def _last_words(self) -> str:
-        """Of the process at fault; if it had none, of the first that left any."""
-        order = sorted(range(len(self._written)), key=lambda rank: rank != self._at_fault)
-        for rank in order:
-            words = last_words(self._launch["processes"][rank]["stderr"], self._written[rank])
-            if words:
-                return words
-        return ""

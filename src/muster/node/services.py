@@ -7,7 +7,27 @@ import signal
 from typing import Any, Dict, List, Mapping, Sequence
 
 from muster.node.checks import Waiting
+from muster.node.last_words import last_words, size_of
 from muster.node.processes import exit_of, signal_group, spawn
+
+
+class Left:
+    """A service that ended unasked. code: what it exited with; number: the signal, or 0."""
+
+    def __init__(self, service: Mapping[str, Any], code: int, number: int, written: int) -> None:
+        self.code, self.number = code, number
+        self._service, self._written = service, written
+
+    @property
+    def words(self) -> str:
+        """The last it wrote."""
+        return last_words(self._service["stderr"], self._written)
+
+    def __str__(self) -> str:
+        """A sentence about it, and its last words."""
+        how = "signal %d ended it" % self.number if self.number else "exit code %d" % self.code
+        text = "%s ended by itself (%s)" % (self._service["name"], how)
+        return "%s\n%s" % (text, self.words) if self.words else text
 
 
 class Services:
@@ -15,8 +35,7 @@ class Services:
 
     launch: `services` (each `name`, `argv`, `env` on top of what all have, `stdout`, `stderr`,
     `after`, `ready`, `grace`), `gather` (a check or None), `ready_timeout`. `up`: all of them run,
-    and what the program waits for is there. `failed`: what took too long. `ended`: the first of
-    them that ended unasked, as (name, exit code, signal, path of its stderr).
+    and what the program waits for is there. `failed`: what took too long.
     """
 
     def __init__(self, launch: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
@@ -28,13 +47,14 @@ class Services:
         self._deadline: float = now + launch["ready_timeout"]
         self._patience = launch["ready_timeout"]
         self._running: Dict[int, Mapping[str, Any]] = {}  # pid -> service, in order
+        self._written: Dict[int, int] = {}  # bytes in its stderr before it
+        self._left: List[Left] = []
         self._stopping: int | None = None
         self._kill_at: float | None = None
         self._told = False
         self.groups: List[int] = []
         self.up = False
         self.failed = ""
-        self.ended: tuple[str, int, int, str] | None = None
 
     @property
     def running(self) -> bool:
@@ -77,8 +97,10 @@ class Services:
 
     def _start(self, service: Mapping[str, Any]) -> None:
         env = {**self._env, **service["env"]}
+        written = size_of(service["stderr"])
         pid = spawn(service["argv"], env, service["stdout"], service["stderr"])
         self._running[pid] = service
+        self._written[pid] = written
         self.groups.append(pid)
 
     def reaped(self, pid: int, status: int, now: float) -> bool:
@@ -88,11 +110,17 @@ class Services:
         service = self._running.pop(pid, None)
         if service is None:
             return False
-        if not self._told and self.ended is None:
-            self.ended = (service["name"], *exit_of(status), service["stderr"])
+        if not self._told:
+            code, number = exit_of(status)
+            self._left.append(Left(service, code, number, self._written[pid]))
         if pid == self._stopping:
             self._stopping = self._kill_at = None
         return True
+
+    def take_left(self) -> List[Left]:
+        """Those that have ended unasked since the last time."""
+        left, self._left = self._left, []
+        return left
 
     def stop(self, now: float) -> None:
         """Have them end, the last that was started first; each has its time."""
