@@ -16,8 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.client.api import get_job, get_run, jobs, run, runs
+    from muster.client.api import cluster, get_job, get_run, jobs, run, runs
     from muster.client.client import Client
+    from muster.client.cluster import Cluster
     from muster.client.job import Job
     from muster.client.node import Node
     from muster.client.run import JobRun, Setting
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Client",
+    "Cluster",
     "InvalidInput",
     "Job",
     "JobRun",
@@ -37,6 +39,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Setting",
+    "cluster",
     "get_job",
     "get_run",
     "jobs",
@@ -51,6 +54,7 @@ _HOME = {
     "Problem": "muster.errors",
     "LogRecord": "muster.storage.log_reader",
     "Client": "muster.client.client",
+    "Cluster": "muster.client.cluster",
     "Job": "muster.client.job",
     "JobRun": "muster.client.run",
     "Node": "muster.client.node",

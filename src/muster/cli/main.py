@@ -22,6 +22,7 @@ _COMMANDS = {
     "events": ("muster.cli.events", "Show what happened to a run."),
     "simulate": ("muster.cli.simulate", "Say what a long run will cost, failures included."),
     "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
+    "cluster": ("muster.cli.cluster", "Start, scale and end clusters that stay."),
     "node": ("muster.cli.node", "Be a node of a cluster that assembles itself."),
     "doctor": ("muster.cli.doctor", "Say what this machine can do."),
     "convert": ("muster.cli.convert", "Turn a spec into a JobSet manifest, or back."),

@@ -34,7 +34,15 @@ class _Args(click.Command):
 @click.argument("target", required=False)
 @click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
 @click.option("--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable.")
-@click.option("--framework", help="generic (default), pytorch, or an installed one.")
+@click.option("--framework", help="generic (default), pytorch, dask, ray, ... (`muster ports`).")
+@click.option(
+    "--option",
+    "-o",
+    "framework_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What the framework is told.",
+)
 @click.option("--name", help="The job's name (default: from TARGET).")
 @click.option("--entrypoint", help="File to run inside a folder, archive or repository.")
 @click.option(
@@ -107,6 +115,7 @@ def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) ->
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
     from muster.client.target import notes_for
+    from muster.spec.options import options_from_flags
     from muster.spec.overrides import overrides_from_flags
 
     target = options["target"]
@@ -115,6 +124,7 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         command=after if target is None else None,
         name=options["name"],
         framework=options["framework"],
+        framework_options=options_from_flags(options["framework_options"]) or None,
         entrypoint=options["entrypoint"],
         requirements=list(options["requirements"]) or None,
         conda=options["conda"],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client, overrides_from
 from muster.client.job import Job
 from muster.client.run import JobRun
 from muster.lifecycle.states import RunState
+
+if TYPE_CHECKING:
+    from muster.client.cluster import Cluster
 
 _clients: dict[str, Client] = {}
 
@@ -28,6 +31,7 @@ def run(
     name: str | None = None,
     entrypoint: str | None = None,
     framework: str | None = None,
+    framework_options: Mapping[str, Any] | None = None,
     processes_per_node: int | None = None,
     network: str | None = None,
     requirements: str | Sequence[str] | None = None,
@@ -50,6 +54,7 @@ def run(
         "name": name,
         "entrypoint": entrypoint,
         "framework": framework,
+        "framework_options": framework_options,
         "processes_per_node": processes_per_node,
         "network": network,
         "requirements": requirements,
@@ -78,6 +83,13 @@ def runs(
     """Runs, newest first. job: a name (all its versions) or id; since: epoch seconds."""
     states = None if state is None else [RunState(state.upper())]
     return _client(home).runs(states=states, job=job, since=since, limit=limit)
+
+
+def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
+    """The cluster of that name that is up (`muster cluster up`), or the newest."""
+    from muster.client.cluster import find
+
+    return find(_client(home), name)
 
 
 def get_job(job: str, *, home: str | Path | None = None) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -87,6 +88,31 @@ class JobRun:
         if kept.going_since is None:
             return kept.ran
         return kept.ran + (self._record.finished_at or time.time()) - kept.going_since
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What it runs, in normal form, as plain data; secrets hidden."""
+        from muster.spec.secrets import hidden
+
+        shown: dict[str, Any] = hidden(self._record.spec)
+        return shown
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Where its cluster is reached, by name (`address`, `dashboard`); empty if it has none, or
+        has not begun."""
+        try:
+            text = self._service.home.run_dir(self.id).endpoints.read_text()
+        except FileNotFoundError:
+            return {}
+        found: dict[str, str] = json.loads(text)
+        return found
+
+    @property
+    def tls_folder(self) -> Path | None:
+        """The folder with `ca.pem`, `cert.pem` and `key.pem`; None if its nodes use none."""
+        folder = self._service.home.run_dir(self.id).tls
+        return folder if self._record.plan.get("tls") else None
 
     @property
     def notes(self) -> list[str]:

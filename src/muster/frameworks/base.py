@@ -125,6 +125,16 @@ class Succeeds(Struct, frozen=True, tag="succeeds"):
 Check = Answers | Joined | Succeeds
 
 
+class Quiet(Struct, frozen=True):
+    """Nobody uses the cluster, by what a service tells over HTTP, in JSON: all these fields (paths
+    with dots) are 0, empty or absent."""
+
+    address: str
+    port: str
+    path: str
+    zero: tuple[str, ...]
+
+
 class Service(Struct, frozen=True):
     """A program of the framework's own that runs on a node as long as the node does.
 
@@ -171,6 +181,8 @@ class Setup(Struct, frozen=True):
     env: templates for every process, services included. defaults: the same, but what the owner set
     goes before. roles: by group name; a group that is not there runs the program and nothing else.
     network: what it needs when the owner did not say. tls: whether nodes need certificates.
+    endpoints: where people and clients reach the cluster, as templates by name; `address` is what
+    clients connect to, `dashboard` what people look at. quiet: how to tell that nobody does.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -180,6 +192,8 @@ class Setup(Struct, frozen=True):
     network: Network = "shared"
     network_reason: str = "nothing in this framework needs an interface of its own"
     tls: bool = False
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    quiet: Quiet | None = None
 
 
 class Need(Struct, frozen=True):

@@ -16,6 +16,7 @@ from muster.frameworks.base import (
     Framework,
     Joined,
     Need,
+    Quiet,
     Role,
     RoleSetup,
     Service,
@@ -100,6 +101,13 @@ class Dask(Framework):
             ),
             roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
             tls=options.tls,
+            endpoints={
+                "address": address,
+                "dashboard": f"http://{_MAIN}:${{port.dashboard}}/status",
+            },
+            quiet=Quiet(
+                _MAIN, "${port.dashboard}", "/json/counts.json", ("clients", "processing")
+            ),
         )
 
 

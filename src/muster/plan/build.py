@@ -76,6 +76,8 @@ def build_plan(
         nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
         ports=setup.ports,
         tls=setup.tls,
+        endpoints=setup.endpoints,
+        quiet=setup.quiet,
         artifact=artifact,
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,

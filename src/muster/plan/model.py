@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 
-from muster.frameworks.base import Port, RoleSetup
+from muster.frameworks.base import Port, Quiet, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
@@ -150,9 +150,9 @@ class RunPlan(Struct, frozen=True):
     """Everything an engine needs to run the run, and nothing it must not know. Times in seconds.
 
     policy: what the lifecycle is held to; its groups are `groups`, in the same order.
-    tls: whether nodes need certificates. subdomain: below which nodes have names, too.
-    keep_attempts: so many have their output kept; None = all. ttl_after_finished: how long the run
-    is kept once it has ended; None = for ever.
+    tls: whether nodes need certificates. endpoints, quiet: see `frameworks.base.Setup`.
+    subdomain: below which nodes have names, too. keep_attempts: so many have their output kept;
+    None = all. ttl_after_finished: how long the run is kept once it has ended; None = for ever.
     """
 
     run_id: str
@@ -168,6 +168,8 @@ class RunPlan(Struct, frozen=True):
     nodes: tuple[NodePlan, ...]
     ports: tuple[Port, ...] = ()
     tls: bool = False
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    quiet: Quiet | None = None
     artifact: ArtifactPlan | None = None
     log_output: bool = True
     log_directory: str | None = None

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from msgspec import to_builtins
 
-from muster.frameworks.base import Check, RoleSetup
+from muster.frameworks.base import Check, Quiet, RoleSetup
 from muster.plan.template import Facts
 
 
@@ -41,16 +41,16 @@ def services(
                 "env": {**env, **{k: facts.fill(v) for k, v in service.env.items()}},
                 "stdout": stdout,
                 "stderr": stderr,
-                "after": check(service.after, facts),
-                "ready": check(service.ready, facts),
+                "after": filled(service.after, facts),
+                "ready": filled(service.ready, facts),
                 "grace": service.grace,
             }
         )
     return made
 
 
-def check(asked: Check | None, facts: Facts) -> dict[str, Any] | None:
-    """What `node.checks.Waiting` looks at."""
+def filled(asked: Check | Quiet | None, facts: Facts) -> dict[str, Any] | None:
+    """What the node looks at (`node.checks`, `node.keeper`)."""
     return None if asked is None else _filled(to_builtins(asked), facts)
 
 

@@ -61,6 +61,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "mounts"
 
     @property
+    def endpoints(self) -> Path:
+        """Where the run's cluster is reached, by name."""
+        return self.path / "endpoints.json"
+
+    @property
     def tls(self) -> Path:
         """Certificates of the run's nodes."""
         return self.path / "tls"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from muster.engines.base import RunContext
 from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import node_environment, submitted
 from muster.plan.model import GroupPlan, NodePlan
-from muster.plan.services import check, services
+from muster.plan.services import filled, services
 from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
@@ -83,6 +84,8 @@ def launch_message(
         "TMPDIR": str(paths.temporary),
         **extra,
     }
+    if plan.quiet is not None and node.rank == 0:
+        shared["MUSTER_QUIET"] = json.dumps(filled(plan.quiet, facts))
     if gpus:
         shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     processes = []
@@ -99,7 +102,7 @@ def launch_message(
         "program": group.role.program,
         "launcher": [first.fill(word) for word in group.role.launcher],
         "services": services(group.role, first, paths.outputs, {"PYTHONPATH": path}),
-        "gather": check(group.role.gather, first),
+        "gather": filled(group.role.gather, first),
         "ready_timeout": group.ready_timeout,
         "cwd": cwd,
         "node_args": [facts.fill(word) for word in group.node_args],

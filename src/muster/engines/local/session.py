@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import shutil
@@ -33,6 +34,7 @@ from muster.node.processes import (
     kill_everything,
     wake_on_signals,
 )
+from muster.plan.template import Facts
 
 _LONGEST_WAIT = 86400.0  # seconds
 #: What an agent has to answer an order to end its node at once (seconds) before it is ended itself.
@@ -71,6 +73,10 @@ class LocalSession:
         mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes)
+        if plan.endpoints:
+            facts = Facts(plan, plan.nodes[0], 0, 0, self._ports.numbers)
+            told = {name: facts.fill(text) for name, text in plan.endpoints.items()}
+            self._run_dir.endpoints.write_text(json.dumps(told))
         self._attempts = Attempts(plan, self._run_dir)
         self._following = Following()
         self._starter = Starter(

@@ -1,0 +1,193 @@
+"""`muster cluster`: clusters that stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.arguments import json_option
+
+if TYPE_CHECKING:
+    from muster.client.cluster import Cluster
+
+name_argument = click.argument("name")
+
+
+@click.group()
+def cluster() -> None:
+    """Clusters that stay: started once, used from scripts and notebooks, scaled, taken down."""
+
+
+def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    from muster.spec.quantities import parse_duration
+    from muster.spec.wording import Refused
+
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except Refused as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@cluster.command()
+@click.argument("framework")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+@click.option("--max-workers", type=click.IntRange(min=1), metavar="N", help="Room to grow.")
+@click.option("--name", help="What it is called. Default: the framework's name.")
+@click.option("--ttl", callback=_duration, metavar="TIME", help="30m, 2h: then it ends.")
+@click.option(
+    "--idle-timeout", callback=_duration, metavar="TIME", help="Ends when unused for so long."
+)
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="framework_options.")
+@click.option("--env", "-e", multiple=True, metavar="K=V", help="Environment variable.")
+@click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
+@json_option()
+def up(
+    framework: str,
+    workers: int,
+    max_workers: int | None,
+    name: str | None,
+    ttl: float | None,
+    idle_timeout: float | None,
+    options: tuple[str, ...],
+    env: tuple[str, ...],
+    no_wait: bool,
+    as_json: bool,
+) -> None:
+    """Start a cluster and wait until it is up.
+
+    \b
+    muster cluster up dask --workers 3 --ttl 2h
+    muster cluster up ray --workers 2 --name lab --idle-timeout 30m
+    """
+    from muster.client import cluster as clusters
+    from muster.client.client import Client
+    from muster.spec.options import options_from_flags
+
+    started, draft = clusters.up(
+        Client(),
+        framework,
+        workers,
+        name=name,
+        max_workers=max_workers,
+        ttl=ttl,
+        idle=idle_timeout,
+        options=options_from_flags(options),
+        fields={"env": _env(env)},
+    )
+    for note in draft.notes:
+        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    if not no_wait:
+        click.echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
+        started.wait()
+    _print(started, as_json=as_json)
+
+
+def _env(pairs: tuple[str, ...]) -> dict[str, str]:
+    made = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair!r} is not K=V", param_hint="--env")
+        made[name] = value
+    return made
+
+
+@cluster.command("list")
+@json_option()
+def list_(as_json: bool) -> None:
+    """The clusters that are up."""
+    from muster.cli.output import print_json, print_table
+    from muster.client.client import Client
+    from muster.client.cluster import clusters
+
+    found = clusters(Client())
+    if as_json:
+        print_json([one.to_dict() for one in found])
+        return
+    header = ("NAME", "FRAMEWORK", "STATE", "WORKERS", "LEFT", "ADDRESS")
+    print_table(header, [_row(one) for one in found])
+
+
+def _row(one: Cluster) -> tuple[str, ...]:
+    return (
+        one.name,
+        one.framework,
+        one.state,
+        str(one.workers),
+        _left(one),
+        one.address or "-",
+    )
+
+
+def _left(one: Cluster) -> str:
+    import time
+
+    from muster.cli.output import span
+
+    return "-" if one.until is None else span(max(one.until - time.time(), 0))
+
+
+@cluster.command()
+@name_argument
+@json_option()
+def show(name: str, as_json: bool) -> None:
+    """Where a cluster is reached, and its nodes."""
+    from muster.client.client import Client
+    from muster.client.cluster import find
+
+    _print(find(Client(), name), as_json=as_json)
+
+
+@cluster.command()
+@name_argument
+@click.argument("workers", type=click.IntRange(min=0))
+@json_option()
+def scale(name: str, workers: int, as_json: bool) -> None:
+    """Have so many workers; they join, or leave, while the cluster is used."""
+    from muster.client.client import Client
+    from muster.client.cluster import find
+
+    found = find(Client(), name).scale(workers)
+    _print(found, as_json=as_json)
+
+
+@cluster.command()
+@click.argument("names", nargs=-1, required=True)
+def down(names: tuple[str, ...]) -> None:
+    """End clusters, and everything that runs on them."""
+    from muster.client.client import Client
+    from muster.client.cluster import find
+
+    client = Client()
+    for found in [find(client, name) for name in names]:
+        found.down()
+        click.echo(f"{found.name} is down ({found.run.name} {found.run.state})")
+
+
+def _print(one: Cluster, *, as_json: bool) -> None:
+    from muster.cli.output import print_json, print_table, state
+
+    if as_json:
+        print_json(one.to_dict())
+        return
+    rows: list[tuple[str, Any]] = [
+        ("address", one.address),
+        ("dashboard", one.dashboard),
+        ("ends in", _left(one) if one.until is not None else None),
+        ("python", f'muster.cluster("{one.name}").{_method(one)}'),
+        ("logs", f"muster logs {one.run.name} --follow"),
+    ]
+    click.echo(f"{one.name} is {state(one.state)}: {one.framework}, {one.workers} workers")
+    for what, value in rows:
+        if value:
+            click.echo(f"  {what:<10} {value}")
+    click.echo()
+    nodes = [(str(n.rank), n.group, n.fqdn, n.address, state(n.state)) for n in one.run.nodes]
+    print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE"), nodes)
+
+
+def _method(one: Cluster) -> str:
+    return {"dask": "dask_client()", "ray": "ray_init()"}.get(one.framework, "address")
