@@ -38,10 +38,12 @@ def arrange(spec: JobSpec) -> Arranged:
     refuses it."""
     framework = get_framework(spec.framework)
     options = read_options(framework, spec.framework_options)
-    if framework.has_main(options):
-        spec = _with_main(spec)
-    setup = framework.setup(_cluster(spec, options))
-    return Arranged(_with_roles(spec, setup.roles), setup)
+    parted = _with_main(spec) if framework.has_main(options) else spec
+    setup = framework.setup(_cluster(parted, options))
+    _check_programs(parted, setup.roles)
+    rest = parted.node_groups[1].name if parted is not spec else None
+    awaited = _with_awaited(parted, setup.roles, rest)
+    return Arranged(_with_replacement(_with_success(awaited, setup.roles), setup.roles), setup)
 
 
 def _cluster(spec: JobSpec, options: Struct) -> Cluster:
@@ -94,12 +96,9 @@ def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGro
     return replace(group, depends_on=depends)
 
 
-def _with_roles(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
-    """With what the roles of its groups mean for success and failure, where the owner said nothing.
-
-    Raises InvalidInput if a group that only serves was given a program of its own, or one that
-    does not only serve has none.
-    """
+def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
+    """Raises InvalidInput if a group that only serves was given a program of its own, or one that
+    does not only serve has none."""
     problems = []
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
@@ -112,7 +111,38 @@ def _with_roles(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
             problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
     if problems:
         raise InvalidInput(*problems)
-    return _with_replacement(_with_success(spec, roles), roles)
+
+
+def _with_awaited(spec: JobSpec, roles: Mapping[str, RoleSetup], rest: str | None) -> JobSpec:
+    """With nobody waiting for the success of nodes that only serve: they do not end before the
+    run. rest: the group whose owner did not know it to be one.
+
+    Raises InvalidInput if an owner asked for just that.
+    """
+    problems: list[Problem] = []
+
+    def awaited(path: str, name: str) -> bool:
+        if _role(roles, name).program:
+            return True
+        if name != rest:
+            text = f"group {name} only serves the others: it ends when the run does"
+            problems.append(Problem(path, text, "leave it out"))
+        return False
+
+    wanted = tuple(name for name in spec.success.groups if awaited("success.groups", name))
+    groups = []
+    for group in spec.node_groups:
+        path = f"node_groups[{group.name}].depends_on"
+        depends = tuple(
+            other
+            for other in group.depends_on
+            if other.status == "ready" or awaited(path, other.group)
+        )
+        groups.append(replace(group, depends_on=depends))
+    if problems:
+        raise InvalidInput(*problems)
+    success = replace(spec.success, groups=wanted)
+    return replace(spec, node_groups=tuple(groups), success=success)
 
 
 def _role(roles: Mapping[str, RoleSetup], group: str) -> RoleSetup:

@@ -1,0 +1,253 @@
+"""Specs in the shape their frameworks give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.errors import InvalidInput
+from muster.plan.arrange import Arranged, arrange
+from muster.spec.models import JobSpec
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
+
+Data = dict[str, Any]
+
+
+def spec_of(data: Data) -> JobSpec:
+    asked = {"name": "demo", "framework": "dask", "command": ["x"], **data}
+    return resolve(spec_from_mapping(asked), overrides_from_mapping({})).spec
+
+
+def arranged(**data: Any) -> Arranged:
+    return arrange(spec_of(data))
+
+
+def sizes(spec: JobSpec) -> dict[str, int]:
+    return {group.name: group.replicas * group.nodes for group in spec.node_groups}
+
+
+def group(name: str, nodes: int = 1, **more: Any) -> Data:
+    return {"name": name, "nodes": nodes, **more}
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ({"nodes": 1}, {"workers": 1}),
+        ({"nodes": 3}, {"main": 1, "workers": 2}),
+        ({"nodes": 3, "framework": "pytorch"}, {"workers": 3}),
+        ({"node_groups": [group("a")]}, {"a": 1}),
+        ({"node_groups": [group("a"), group("b", 2)]}, {"a": 1, "b": 2}),
+        ({"node_groups": [group("a", 2), group("b", 2)]}, {"main": 1, "a": 1, "b": 2}),
+        ({"node_groups": [group("main"), group("b", 2)]}, {"main": 1, "b": 2}),
+        ({"node_groups": [group("a"), group("b", replicas=3)]}, {"a": 1, "b": 3}),
+    ],
+)
+def test_a_main_node_of_its_own(data: Data, found: dict[str, int]) -> None:
+    assert sizes(arranged(**data).spec) == found
+
+
+def test_both_parts_are_what_their_group_was() -> None:
+    data = group("a", 3, env={"X": "1"}, ready_timeout="1m", hostname="h-${rank}", args=["y"])
+    main, rest = arranged(node_groups=[data]).spec.node_groups
+    assert (main.name, main.nodes, rest.name, rest.nodes) == ("main", 1, "a", 2)
+    for part in (main, rest):
+        assert (part.env, part.ready_timeout, part.args) == ({"X": "1"}, 60.0, ("y",))
+        assert part.hostname == "h-${rank}"
+
+
+def test_whoever_meant_the_first_group_means_both_parts() -> None:
+    spec = arranged(
+        node_groups=[group("a", 3), group("b", depends_on=[{"group": "a"}])],
+        failure={
+            "max_restarts": 1,
+            "rules": [
+                {"action": "fail", "groups": ["a"], "exit_codes": [2]},
+                {"action": "fail", "groups": ["b", "a"]},
+                {"action": "fail"},
+            ],
+        },
+    ).spec
+    assert [dep.group for dep in spec.node_groups[2].depends_on] == ["main", "a"]
+    assert [rule.groups for rule in spec.failure.rules[:3]] == [
+        ("main", "a"),
+        ("b", "main", "a"),
+        (),
+    ]
+
+
+# --- success
+
+
+@pytest.mark.parametrize(
+    ("data", "groups"),
+    [
+        ({"nodes": 1}, ()),
+        ({"nodes": 3}, ("main",)),
+        ({"node_groups": [group("a"), group("b", 2)]}, ("a",)),
+        ({"nodes": 3, "framework": "pytorch"}, ()),
+        ({"nodes": 3, "success": {"groups": ["workers"]}}, ("main",)),
+        ({"nodes": 3, "framework": "pytorch", "success": {"groups": ["workers"]}}, ("workers",)),
+        ({"node_groups": [group("a"), group("b", 2)], "success": {"groups": ["a"]}}, ("a",)),
+    ],
+)
+def test_success_is_for_those_to_decide_who_run_the_program(
+    data: Data, groups: tuple[str, ...]
+) -> None:
+    assert arranged(**data).spec.success.groups == groups
+
+
+def test_nobody_waits_for_the_end_of_who_serves() -> None:
+    later = {"group": "a", "status": "complete"}
+    groups = [group("a", 3), group("b", depends_on=[later])]
+    *_, b = arranged(node_groups=groups).spec.node_groups
+    assert [(dep.group, dep.status) for dep in b.depends_on] == [("main", "complete")]
+
+
+# --- replacement
+
+
+@pytest.mark.parametrize(
+    ("data", "rules"),
+    [
+        ({"failure": {"max_restarts": 1}}, [("others-go-on", "restart_node", ("workers",))]),
+        ({"failure": {}}, []),
+        ({"failure": {"max_restarts": 1, "action": "restart_run"}}, []),
+        ({"failure": {"max_restarts": 1}, "nodes": 1}, []),
+        ({"failure": {"max_restarts": 1}, "framework": "pytorch"}, []),
+        (
+            {"failure": {"max_restarts": 1, "rules": [{"name": "mine", "action": "fail"}]}},
+            [("mine", "fail", ()), ("others-go-on", "restart_node", ("workers",))],
+        ),
+        (
+            {
+                "failure": {
+                    "max_restarts": 1,
+                    "rules": [{"name": "others-go-on", "action": "restart_run"}],
+                }
+            },
+            [("others-go-on", "restart_run", ())],
+        ),
+    ],
+)
+def test_one_that_can_be_replaced_is(data: Data, rules: list[Any]) -> None:
+    found = arranged(**{"nodes": 3, **data}).spec.failure.rules
+    assert [(rule.name, rule.action, rule.groups) for rule in found] == rules
+
+
+# --- what cannot be
+
+
+SERVES = "group b only serves the others: it ends when the run does"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"node_groups": [group("a", replicas=2)]},
+            "node_groups[a].replicas: the first node of dask is unlike the others; "
+            "it cannot be one of many (put a group with one node before it)",
+        ),
+        (
+            {"node_groups": [group("a", max_replicas=2)]},
+            "node_groups[a].replicas: the first node of dask is unlike the others; "
+            "it cannot be one of many (put a group with one node before it)",
+        ),
+        (
+            {"node_groups": [group("a", 2), group("main")]},
+            "node_groups[a].nodes: dask needs its first node to be unlike the others "
+            "(write group main first, with one node)",
+        ),
+        (
+            {"node_groups": [group("a"), group("b", command=["y"])]},
+            "node_groups[b].command: dask says itself what this group runs (leave it out)",
+        ),
+        (
+            {"node_groups": [group("a"), group("b")], "success": {"groups": ["a", "b"]}},
+            f"success.groups: {SERVES} (leave it out)",
+        ),
+        (
+            {
+                "node_groups": [
+                    group("a"),
+                    group("b"),
+                    group("c", depends_on=[{"group": "b", "status": "complete"}]),
+                ]
+            },
+            f"node_groups[c].depends_on: {SERVES} (leave it out)",
+        ),
+        ({"framework": "dusk"}, "framework: no framework named 'dusk' (did you mean \"dask\"?"),
+        (
+            {"framework_options": {"treads": 1}},
+            'framework_options.treads: unknown field (did you mean "threads"?)',
+        ),
+        ({"framework": "pytorch", "framework_options": {"x": 1}}, "framework_options.x"),
+    ],
+)
+def test_refusals(data: Data, message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        arranged(**data)
+    (problem,) = refused.value.problems
+    assert str(problem).startswith(message)
+
+
+# --- once is enough
+
+
+NAMES = ("main", "a", "b", "c")
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Data:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
+    some = st.lists(st.sampled_from(names), unique=True)
+    groups = []
+    for number, name in enumerate(names):
+        before = names[:number]
+        status = st.sampled_from(["ready", "complete"])
+        depends = st.builds(lambda n, s: {"group": n, "status": s}, st.sampled_from(names), status)
+        groups.append(
+            {
+                "name": name,
+                "nodes": draw(st.integers(1, 3)),
+                "replicas": draw(st.integers(1, 2)),
+                "depends_on": [
+                    d for d in draw(st.lists(depends, max_size=2)) if d["group"] in before
+                ],
+            }
+        )
+    actions = st.sampled_from(["fail", "restart_run", "restart_node"])
+    rules = draw(
+        st.lists(st.builds(lambda a, g: {"action": a, "groups": g}, actions, some), max_size=2)
+    )
+    failure = {"max_restarts": draw(st.integers(0, 2)), "rules": rules}
+    if draw(st.booleans()):
+        failure["action"] = "restart_group"
+    return {
+        "node_groups": groups,
+        "framework": draw(st.sampled_from(["dask", "generic", "pytorch"])),
+        "success": {"groups": draw(some)},
+        "failure": failure,
+    }
+
+
+@given(specs())
+def test_what_is_arranged_stays_as_it_is(data: Data) -> None:
+    try:
+        spec = spec_of(data)
+        once = arrange(spec)
+    except InvalidInput:
+        return
+    assert arrange(once.spec) == once
+    assert sum(sizes(once.spec).values()) == sum(sizes(spec).values())
+    names = set(sizes(once.spec))
+    for told in (once.spec.success, *once.spec.failure.rules):
+        assert set(told.groups) <= names
+    if once.spec.success.groups:
+        assert all(once.role(name).program for name in once.spec.success.groups)
