@@ -27,6 +27,7 @@ _BUILT_IN = {
     "pytorch": "muster.frameworks.pytorch:PyTorch",
     "dask": "muster.frameworks.dask:Dask",
     "mpi": "muster.frameworks.mpi:Mpi",
+    "horovod": "muster.frameworks.horovod:Horovod",
 }
 
 

@@ -130,6 +130,15 @@ def relay_of(host: str) -> Where:
     raise CannotAsk("no node of this run is called %r" % host)
 
 
+def answers(where: Where, token: str) -> bool:
+    """Whether there is a relay of this run."""
+    try:
+        _call(where, token, 2.0).close()
+    except CannotAsk:
+        return False
+    return True
+
+
 def await_relays(places: Sequence[Where], token: str, patience: float) -> None:
     """Wait until all of them answer. Raises CannotAsk after `patience` seconds, and says which
     do not, and why."""
@@ -164,13 +173,13 @@ def roster() -> List[Dict[str, str]]:
     return members
 
 
-def _call(where: Where, token: str) -> Channel:
+def _call(where: Where, token: str, patience: float = trust.PATIENCE) -> Channel:
     try:
-        sock = socket.create_connection(where, trust.PATIENCE)
+        sock = socket.create_connection(where, patience)
     except OSError as error:
         raise CannotAsk("no relay answers at %s:%d: %s" % (*where, error)) from None
     try:
-        trust.meet_relay(sock, token)
+        trust.meet_relay(sock, token, patience)
         trust.notice_silence(sock)
     except trust.Untrusted as error:
         sock.close()

@@ -54,9 +54,9 @@ def meet_asker(sock: socket.socket, token: str) -> None:
         sock.sendall(_digest(token, 1, nonces))
 
 
-def meet_relay(sock: socket.socket, token: str) -> None:
+def meet_relay(sock: socket.socket, token: str, patience: float = PATIENCE) -> None:
     """The side that calls. Raises Untrusted; the socket is then of no more use."""
-    with _patience(sock):
+    with _patience(sock, patience):
         nonces = _receive(sock, _SIZE) + os.urandom(_SIZE)
         sock.sendall(nonces[_SIZE:] + _digest(token, 0, nonces))
         if not hmac.compare_digest(_receive(sock, _SIZE), _digest(token, 1, nonces)):
@@ -89,8 +89,8 @@ def _receive(sock: socket.socket, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _patience(sock: socket.socket):  # type: ignore[no-untyped-def]
-    sock.settimeout(PATIENCE)
+def _patience(sock: socket.socket, seconds: float = PATIENCE):  # type: ignore[no-untyped-def]
+    sock.settimeout(seconds)
     try:
         yield
     except OSError as error:

@@ -1,0 +1,266 @@
+"""MPI with the real MPICH (and, among the slow ones, Open MPI) over nodes of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.client import Client, overrides_from
+from muster.client.run import JobRun
+from muster.errors import InvalidInput
+from muster.frameworks.base import Cluster, Role
+from muster.frameworks.mpi import MpiOptions
+from muster.frameworks.registry import get_framework, read_options
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi"
+
+needs_mpich = pytest.mark.skipif(
+    shutil.which("mpiexec.hydra") is None or find_spec("mpi4py") is None,
+    reason="MPICH (mpiexec.hydra) and mpi4py are not installed",
+)
+needs_open_mpi = pytest.mark.skipif(
+    shutil.which("prterun") is None or find_spec("mpi4py") is None,
+    reason="Open MPI 5 (prterun) and mpi4py are not installed",
+)
+MPICH = pytest.param("mpich", marks=needs_mpich)
+OPEN_MPI = pytest.param("openmpi", marks=[needs_open_mpi, pytest.mark.slow])
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+how, culprit = sys.argv[1], int(sys.argv[2])
+comm.Barrier()
+Path(os.environ["UP"], f"{comm.rank}").write_text("up")
+if comm.rank == culprit:
+    if how == "raises":
+        raise ValueError("bad luck")
+    if how == "exits":
+        sys.exit(3)
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "aborts":
+        comm.Abort(7)
+if how == "saves":
+    signal.signal(signal.SIGUSR1, lambda *_: (print(f"saved {comm.rank}"), os._exit(0)))
+    Path(os.environ["UP"], f"waits-{comm.rank}").write_text("up")
+    while True:
+        signal.pause()
+comm.Barrier()
+if how == "waits":
+    signal.pause()
+"""
+
+
+def cluster(nodes: int, processes: int = 1, **options: Any) -> Cluster:
+    roles = (Role("main", 0, 1, {}), Role("workers", 1, nodes - 1, {}))
+    return Cluster(roles[: 1 if nodes == 1 else 2], processes, MpiOptions(**options))
+
+
+def test_a_relay_everywhere_and_the_launcher_on_the_main_node() -> None:
+    setup = get_framework("mpi").setup(cluster(3, 2, flavour="mpich"))
+    main, workers = setup.roles["main"], setup.roles["workers"]
+    assert " ".join(main.launcher).endswith("muster.node.mpi --flavour mpich --per-node 2 --")
+    assert main.processes == 1
+    assert not workers.program
+    assert not workers.decides
+    assert [service.name for service in (*main.services, *workers.services)] == ["relay"] * 2
+    assert main.env["MUSTER_RELAYS"] == ",".join(
+        f"${{roster.{rank}.address}}:${{port.relay.{rank}}}" for rank in range(3)
+    )
+
+
+def test_what_it_can_be_told() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_options(get_framework("mpi"), {"flavour": "lam"})
+    assert "framework_options.flavour" in str(refused.value)
+
+
+def start(client: Client, target: Path, **overrides: object) -> JobRun:
+    job, new = client.job(target)
+    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
+
+
+def began(
+    client: Client, folder: Path, flavour: str, how: str, culprit: int = -1, more: str = ""
+) -> JobRun:
+    """PROGRAM on three nodes, two ranks each; every rank leaves a mark in folder/up."""
+    (folder / "up").mkdir()
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "job.yaml").write_text(
+        f"artifact: train.py\nframework: mpi\nframework_options: {{flavour: {flavour}}}\n"
+        f"nodes: 3\nprocesses_per_node: 2\nargs: [{how}, '{culprit}']\n"
+        f"env: {{UP: {folder / 'up'}}}\n{more}"
+    )
+    return start(client, folder / "job.yaml")
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
+def test_the_example_trains_one_model_however_many_ranks(
+    client: Client, tmp_path: Path, flavour: str
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "mpi")
+    spec = tmp_path / "mpi" / "job.yaml"
+    spec.write_text(spec.read_text() + f"framework_options: {{flavour: {flavour}}}\n")
+    losses = {}
+    for nodes in (1, 3):
+        run = start(client, spec, nodes=nodes)
+        assert run.wait(240).state == "SUCCEEDED", run.details
+        said = [(record.rank, record.message) for record in run.logs()]
+        ranks = {(at, text) for at, text in said if text.startswith("rank ")}
+        assert ranks == {
+            (node, f"rank {rank} of {2 * nodes} on node-{node}")
+            for node in range(nodes)
+            for rank in (2 * node, 2 * node + 1)
+        }
+        texts = [text for _, text in said]
+        (accuracy,) = (float(t.split()[-1]) for t in texts if t.startswith("test accuracy"))
+        assert accuracy > 0.95
+        losses[nodes] = [float(t.split()[-1]) for t in texts if re.match(r"step \d+: loss", t)]
+    assert losses[1] == pytest.approx(losses[3], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "why"),
+    [("raises", 1, "bad luck"), ("exits", 3, ""), ("dies", 137, "Killed"), ("aborts", 7, "")],
+)
+@needs_mpich
+def test_the_run_fails_where_and_as_its_first_rank_did(
+    client: Client, tmp_path: Path, how: str, code: int, why: str
+) -> None:
+    run = began(client, tmp_path, "mpich", how, culprit=3)
+    assert run.wait(240).state == "FAILED"
+    assert f"node-1 (group workers, rank 1) failed with exit code {code}" in run.details
+    assert why in run.details
+
+
+@pytest.mark.slow
+@needs_open_mpi
+def test_open_mpi_a_rank_that_dies_ends_the_run(client: Client, tmp_path: Path) -> None:
+    """Its launcher may hang on that, and exits with 0 when it has lost a node."""
+    run = began(client, tmp_path, "openmpi", "dies", culprit=5)
+    assert run.wait(240).state == "FAILED"
+
+
+VICTIMS = {
+    "rank": r"-m mpi4py train.py waits",
+    "proxy": r"hydra_pmi_proxy --control-port|prted --",
+    "relay": r"-m muster.node.relay serve",
+    "launcher": r"(mpiexec.hydra|prterun) -",
+    "helper": r"-m muster.node.mpi --flavour",
+}
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
+def test_whatever_is_killed_ends_the_run(
+    client: Client, tmp_path: Path, alive: Callable[[str], list[str]], flavour: str, victim: str
+) -> None:
+    run = began(client, tmp_path, flavour, "waits")
+    until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    mark = f"UP={tmp_path / 'up'}"
+    pids = [int(pid) for pid in alive(mark) if re.search(VICTIMS[victim], command_of(pid))]
+    assert pids
+    os.kill(max(pids), signal.SIGKILL)
+    assert run.wait(240).state == "FAILED"
+    assert alive(mark) == []
+
+
+@needs_mpich
+def test_a_killed_rank_is_restarted_with_all_others(client: Client, tmp_path: Path) -> None:
+    run = began(client, tmp_path, "mpich", "waits", more="failure: {max_restarts: 1}\n")
+    until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    (victim,) = [pid for pid in ranks_of(tmp_path) if rank_of(pid) == 4]
+    for mark in (tmp_path / "up").iterdir():
+        mark.unlink()
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    run.cancel("seen enough")
+    assert run.wait(240).state == "CANCELED"
+
+
+@needs_mpich
+def test_a_checkpoint_signal_reaches_every_rank(client: Client, tmp_path: Path) -> None:
+    more = "checkpoint: {signal: SIGUSR1, grace: 20s}\n"  # nodes that only serve use it up
+    run = began(client, tmp_path, "mpich", "saves", more=more)
+    until(lambda: len(list((tmp_path / "up").glob("waits-*"))) == 6)
+    run.suspend()
+    assert run.wait(240).state == "SUSPENDED"
+    saved = {record.message for record in run.logs() if record.message.startswith("saved")}
+    assert saved == {f"saved {rank}" for rank in range(6)}
+
+
+@needs_mpich
+def test_canceling_leaves_nothing(
+    client: Client, tmp_path: Path, alive: Callable[[str], list[str]]
+) -> None:
+    run = began(client, tmp_path, "mpich", "waits")
+    until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
+    run.cancel("seen enough")
+    assert run.wait(240).state == "CANCELED"
+    assert alive(f"UP={tmp_path / 'up'}") == []
+
+
+@pytest.mark.slow
+@needs_open_mpi
+def test_open_mpi_wants_names_and_says_so(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    run = began(client, tmp_path, "openmpi", "waits")
+    assert run.wait(240).state == "FAILED"
+    assert "Open MPI needs a host name for each node" in run.details
+
+
+def test_no_mpi_at_all_is_said(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "job.yaml").write_text(
+        f"command: 'true'\nframework: mpi\nnodes: 2\nenv: {{PATH: {tmp_path / 'empty'}}}\n"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    assert run.wait(240).state == "FAILED"
+    assert "no MPICH or Open MPI here: no mpiexec on PATH" in run.details
+
+
+def command_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def ranks_of(folder: Path) -> list[int]:
+    mark = f"UP={folder / 'up'}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark not in (path / "environ").read_bytes().split(b"\0"):
+                continue
+        except OSError:
+            continue
+        if "python" in command_of(path.name).split(" ")[0] and rank_of(int(path.name)) is not None:
+            found.append(int(path.name))
+    return found
+
+
+def rank_of(pid: int) -> int | None:
+    env = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next((int(v[9:]) for v in env if v.startswith(b"PMI_RANK=")), None)
