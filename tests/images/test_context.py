@@ -82,5 +82,5 @@ def test_a_folder_of_somebody_else_is_left_alone(made: Draft, tmp_path: Path) ->
 
 def test_where_it_cannot_be_written(made: Draft, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match=r"--output: .*Not a directory"):
+    with pytest.raises(InvalidInput, match=r"cannot write .*: Not a directory"):
         write_context(tmp_path / "file" / "context", made)

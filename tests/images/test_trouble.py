@@ -39,6 +39,11 @@ SAID = [
      "the base image's Python is too old"),
     ("/usr/bin/python3: No module named pip", "the base image has Python, but no pip"),
     ("/bin/sh: 1: python3: not found", "the base image has no Python"),
+    ('runc create failed: exec: "/bin/sh": stat /bin/sh: no such file or directory',
+     "the base image has no shell"),
+    ('initializing source docker://localhost/none:1: pinging container registry localhost: Get '
+     '"https://localhost/v2/": dial tcp 127.0.0.1:443: connect: connection refused',
+     "there is no such image here"),
     ("/bin/sh: apt-get: not found", "the base image is neither Debian nor Ubuntu"),
     ("exec container process `/bin/sh`: Exec format error", "another kind of processor"),
 ]  # fmt: skip

@@ -36,8 +36,9 @@ def write_context(folder: Path, draft: Draft) -> Path:
         if draft.source is not None:
             _copy(draft.source, draft.code, folder / "code")
     except OSError as error:
-        text = f"{error.filename or folder}: {error.strerror}"
-        raise InvalidInput(Problem("--output", text, "TMPDIR says where it is otherwise")) from None
+        text = f"cannot write {error.filename or folder}: {error.strerror}"
+        hint = "what images are built from is put into TMPDIR, or where --output says"
+        raise InvalidInput(Problem("", text, hint)) from None
     return recipe
 
 

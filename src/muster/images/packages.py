@@ -11,7 +11,7 @@ import re
 from msgspec import Struct
 
 from muster.errors import InvalidInput
-from muster.frameworks.registry import framework_names, get_framework
+from muster.frameworks.registry import get_framework
 
 
 class Packages(Struct, frozen=True, kw_only=True):
@@ -89,7 +89,3 @@ def check_framework(framework: str) -> None:
         get_framework(framework)
     except InvalidInput as error:
         raise InvalidInput(*(p._replace(path="--framework") for p in error.problems)) from None
-
-
-def known_frameworks() -> list[str]:
-    return framework_names()

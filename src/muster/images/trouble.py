@@ -65,6 +65,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "is it spelled right, and can this machine reach it? a proxy goes into HTTPS_PROXY",
     ),
     (
+        r"docker://localhost/|https?://localhost/v2",
+        "there is no such image here",
+        "a name that begins with localhost/ is one that was built on this machine, with {builder}",
+    ),
+    (
         r"connection refused|i/o timeout|network is unreachable|no route to host|timed out"
         r"|connection reset|deadline exceeded|tls handshake timeout",
         "{registry} cannot be reached",
@@ -97,6 +102,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         r"no module named pip",
         "the base image has Python, but no pip",
         "take another --base, or add it: --apt python3-pip",
+    ),
+    (
+        r"/bin/sh\W.*no such file",
+        "the base image has no shell, so nothing can be installed into it",
+        "take one with Python 3.11 or newer and pip, such as python:3.11-slim",
     ),
     (
         r"python3: (command )?not found|python3.*no such file",
