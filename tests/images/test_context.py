@@ -75,9 +75,23 @@ def test_a_folder_of_somebody_else_is_left_alone(made: Draft, tmp_path: Path) ->
     folder = tmp_path / "theirs"
     folder.mkdir()
     (folder / "code").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"--output: .*theirs is not empty"):
-        write_context(folder, made)
+    for other in ("", "FROM scratch"):
+        with pytest.raises(InvalidInput, match=r"--output: .*theirs holds something else"):
+            write_context(folder, made)
+        (folder / "Containerfile").write_text(other)
     assert (folder / "code").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", [".", "code", "code/context"])
+def test_code_is_never_overwritten_nor_copied_into_itself(
+    made: Draft, tmp_path: Path, place: str
+) -> None:
+    folder = tmp_path / place
+    folder.mkdir(exist_ok=True)
+    (folder / "Containerfile").write_text(recipe_text(made.recipe))  # as if it had been ours
+    with pytest.raises(InvalidInput, match="lie in one another"):
+        write_context(folder, made)
+    assert (tmp_path / "code" / "train.py").read_text() == "print()"
 
 
 def test_where_it_cannot_be_written(made: Draft, tmp_path: Path) -> None:

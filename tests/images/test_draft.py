@@ -67,6 +67,7 @@ def test_everything_wrong_is_told_at_once(code: Path, tmp_path: Path) -> None:
             environment=tmp_path / "e.yaml",
             base="Python",
             pip_config=tmp_path / "pip.conf",
+            debian=("libgomp1", "--purge", "git=1:2.39.5-0+deb12u2"),
         )
     assert [problem.path for problem in caught.value.problems] == [
         "--framework",
@@ -75,6 +76,7 @@ def test_everything_wrong_is_told_at_once(code: Path, tmp_path: Path) -> None:
         "--env",
         "--base",
         "--pip-config",
+        "--apt",
     ]
     assert "trian.py is not in" in str(caught.value)
     assert "it holds train.py" in str(caught.value)
@@ -131,7 +133,7 @@ def test_conda_where_conda_is_needed(tmp_path: Path) -> None:
         "channels": ["conda-forge"],
         "dependencies": ["python>=3.11", "pip", "gdal", "dask"],
     }
-    assert made.notes == ("micromamba installs environment.yaml: gdal, dask come from conda",)
+    assert made.notes == ("micromamba installs environment.yaml, for the sake of gdal, dask",)
     assert made.recipe.comments == made.notes
 
 

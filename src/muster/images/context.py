@@ -9,7 +9,7 @@ from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
 from muster.images.draft import Draft
-from muster.images.recipe import RECIPE_FILE, recipe_text
+from muster.images.recipe import HEAD, RECIPE_FILE, recipe_text
 
 #: Of files that are written here: builders that look at times find their layers again.
 _THEN = 315532800
@@ -22,9 +22,7 @@ def write_context(folder: Path, draft: Draft) -> Path:
     """
     recipe = folder / RECIPE_FILE
     try:
-        if folder.exists() and any(folder.iterdir()) and not recipe.is_file():
-            hint = f"name a new folder, or one that has a {RECIPE_FILE}"
-            raise InvalidInput(Problem("--output", f"{folder} is not empty", hint))
+        _check_place(folder, recipe, draft.source)
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("code", *{path.partition("/")[0] for path in draft.files}):
             _remove(folder / name)
@@ -40,6 +38,25 @@ def write_context(folder: Path, draft: Draft) -> Path:
         hint = "what images are built from is put into TMPDIR, or where --output says"
         raise InvalidInput(Problem("", text, hint)) from None
     return recipe
+
+
+def _check_place(folder: Path, recipe: Path, source: Path | None) -> None:
+    if folder.exists() and any(folder.iterdir()) and not _is_ours(recipe):
+        text = f"{folder} holds something else"
+        raise InvalidInput(Problem("--output", text, "name a new folder, or an empty one"))
+    if source is None:
+        return
+    here, code = folder.resolve(), source.resolve()
+    if here.is_relative_to(code) or code.is_relative_to(here):
+        text = f"{folder} and the code in {source} lie in one another"
+        raise InvalidInput(Problem("--output", text, "name a folder beside it"))
+
+
+def _is_ours(recipe: Path) -> bool:
+    try:
+        return recipe.read_text(errors="replace").startswith(HEAD)
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,9 @@ from muster.images.wheel import Wheel
 PYTHON_IMAGE = "docker.io/library/python:{}-slim"
 DEFAULT_PYTHON = "3.11"
 MICROMAMBA_IMAGE = "docker.io/mambaorg/micromamba:2.0.5"
+#: Debian Policy 5.6.1 and 5.6.12
+_DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[0-9A-Za-z.+:~-]+)?")
+
 _T = TypeVar("_T")
 
 
@@ -88,6 +92,11 @@ def draft(request: Request, wheel: Wheel, home: Path) -> Draft:
     base = attempt(lambda: _base(request, environment, notes), "")
     attempt(lambda: read_base(request.micromamba, "--micromamba"), None)
     secrets = attempt(lambda: _secrets(request), no_secrets)
+    problems += [
+        Problem("--apt", f"{name!r} is no name of a Debian package", "write git, or git=1:2.39.5")
+        for name in request.debian
+        if not _DEBIAN.fullmatch(name)
+    ]
     if problems:
         raise InvalidInput(*problems)
 
@@ -157,7 +166,7 @@ def _take_up(environment: Environment, request: Request, files: dict[str, bytes]
     name = request.environment.name
     if environment.needs_conda:
         files[ENVIRONMENT] = _with_python(environment).encode()
-        return f"micromamba installs {name}: {', '.join(environment.conda)} come from conda"
+        return f"micromamba installs {name}, for the sake of {', '.join(environment.conda)}"
     lines = list(environment.pip)
     if lines:
         lines += [f"-r {request.requirements.name}"] if request.requirements else []

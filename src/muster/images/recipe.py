@@ -18,6 +18,8 @@ KEPT = "/opt/muster"
 CONDA = "/opt/env"
 #: Names in the context, the folder that the recipe is built from.
 RECIPE_FILE = "Containerfile"
+#: How a recipe of ours begins.
+HEAD = "# A node of a "
 REQUIREMENTS = "requirements"
 ENVIRONMENT = "environment.yaml"
 #: What pip reads and nobody else may: name of the secret, where it is mounted, pip's variable.
@@ -64,7 +66,7 @@ def recipe_text(recipe: Recipe) -> str:
 
 def _parts(recipe: Recipe) -> Iterator[list[str]]:
     yield [
-        f"# A node of a {recipe.framework} cluster. Written by `muster image build`.",
+        f"{HEAD}{recipe.framework} cluster. Written by `muster image build`.",
         *(f"# {comment}" for comment in recipe.comments),
         f"FROM {recipe.base}",
     ]
