@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -123,3 +125,16 @@ def test_a_notebook_on_three_nodes(client: Client) -> None:
     assert found.keys() == {"trial 0", "trial 1", "trial 2"}
     assert found["trial 0"] > 0.95 > found["trial 2"]
     assert [path.parent.name for path in run.outputs] == ["rank-0", "rank-1", "rank-2"]
+
+
+@pytest.mark.skipif(find_spec("cloudpickle") is None, reason="cloudpickle is not installed")
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+def test_a_function_on_four_nodes(client: Client) -> None:
+    program = EXAMPLES / "function" / "digits.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    one, every = map(float, re.findall(r"0\.\d+", done.stdout))
+    assert 0.8 < one < 0.9 < every
+    (run,) = client.runs()
+    said = sorted(record.message for record in run.logs())
+    assert said == [f"rank {rank} has grown 5 trees" for rank in range(4)]

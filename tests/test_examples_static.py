@@ -29,7 +29,8 @@ def name(path: Path) -> str:
 
 def test_every_example_is_a_job_with_a_page() -> None:
     folders = {path for path in (ROOT / "examples").iterdir() if path.is_dir()}
-    assert folders == {job.parent for job in JOBS}
+    # a function is started by a program, not from a file
+    assert folders - {ROOT / "examples" / "function"} == {job.parent for job in JOBS}
     assert all((folder / "README.md").is_file() for folder in folders)
 
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from muster.client.api import cluster, get_job, get_run, jobs, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster
+    from muster.client.function import FunctionJob, FunctionRun, job
     from muster.client.job import Job
     from muster.client.node import Node
     from muster.client.run import JobRun, Setting
-    from muster.errors import InvalidInput, MusterError, NotFound, Problem
+    from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
     from muster.storage.log_reader import LogRecord
 
 __version__ = "0.1.0"
@@ -30,6 +31,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Client",
     "Cluster",
+    "FunctionJob",
+    "FunctionRun",
     "InvalidInput",
     "Job",
     "JobRun",
@@ -38,10 +41,12 @@ __all__ = [
     "Node",
     "NotFound",
     "Problem",
+    "RunFailed",
     "Setting",
     "cluster",
     "get_job",
     "get_run",
+    "job",
     "jobs",
     "run",
     "runs",
@@ -52,6 +57,10 @@ _HOME = {
     "MusterError": "muster.errors",
     "NotFound": "muster.errors",
     "Problem": "muster.errors",
+    "RunFailed": "muster.errors",
+    "FunctionJob": "muster.client.function",
+    "FunctionRun": "muster.client.function",
+    "job": "muster.client.function",
     "LogRecord": "muster.storage.log_reader",
     "Client": "muster.client.client",
     "Cluster": "muster.client.cluster",

@@ -72,5 +72,11 @@ class StoreBusy(StoreError):  # noqa: N818
     the disk is full."""
 
 
+class RunFailed(MusterError):  # noqa: N818
+    """A run whose result was asked for has none: it failed, was canceled or is suspended."""
+
+    exit_code = EXIT_RUN_FAILED
+
+
 class EngineError(MusterError):
     """The engine could not do what was asked of it."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _clients: dict[str, Client] = {}
 
 
-def _client(home: str | Path | None) -> Client:
+def client_of(home: str | Path | None) -> Client:
+    """The client of a MUSTER_HOME (default: the environment's), one for all who ask."""
     from muster.storage.home import default_home
 
     key = str(Path(home).absolute() if home else default_home().root)
@@ -49,7 +50,7 @@ def run(
 
     Raises InvalidInput with every problem found, before anything starts.
     """
-    client = _client(home)
+    client = client_of(home)
     fields = {
         "name": name,
         "entrypoint": entrypoint,
@@ -69,7 +70,7 @@ def run(
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:
     """The run of that name, id (or unambiguous beginning of one), or the newest."""
-    return _client(home).run(run)
+    return client_of(home).run(run)
 
 
 def runs(
@@ -82,23 +83,23 @@ def runs(
 ) -> list[JobRun]:
     """Runs, newest first. job: a name (all its versions) or id; since: epoch seconds."""
     states = None if state is None else [RunState(state.upper())]
-    return _client(home).runs(states=states, job=job, since=since, limit=limit)
+    return client_of(home).runs(states=states, job=job, since=since, limit=limit)
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
     """The cluster of that name that is up (`muster cluster up`), or the newest."""
     from muster.client.cluster import find
 
-    return find(_client(home), name)
+    return find(client_of(home), name)
 
 
 def get_job(job: str, *, home: str | Path | None = None) -> Job:
     """The Job of that name (its newest version), `name@version`, or id."""
-    client = _client(home)
+    client = client_of(home)
     return Job(client, client.service.job(job))
 
 
 def jobs(*, home: str | Path | None = None) -> list[Job]:
     """All Jobs, newest first."""
-    client = _client(home)
+    client = client_of(home)
     return [Job(client, record) for record in client.service.jobs()]

@@ -7,16 +7,16 @@ ipykernel in the Python that runs it, which is the one that runs the cells, too.
 
 from __future__ import annotations
 
+import os
 import sys
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]  # our own modules are none of the notebook's business
 
 import asyncio
 import importlib
 import inspect
 import json
-import os
 import re
 import shutil
 import signal

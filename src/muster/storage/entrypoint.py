@@ -16,10 +16,11 @@ KINDS = {
     ".bash": "shell",
     ".jar": "jar",
     ".class": "class",
+    ".function": "function",
 }
 #: What runs them on a node, with the node's own Python.
 _NODE = Path(__file__).parents[1] / "node"
-_RUNNERS = {"notebook": str(_NODE / "notebook.py")}
+_RUNNERS = {"notebook": str(_NODE / "notebook.py"), "function": str(_NODE / "function.py")}
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 

@@ -71,6 +71,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "tls"
 
     @property
+    def arguments(self) -> Path:
+        """What a function is called with, beside `outputs`; for the owner's eyes only."""
+        return self.path / "arguments.pickle"
+
+    @property
     def outputs(self) -> Path:
         """What programs leave behind for their owner: executed notebooks, results."""
         return self.path / "outputs"
