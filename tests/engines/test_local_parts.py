@@ -61,6 +61,47 @@ def test_ports_the_owner_or_the_network_fixes() -> None:
     assert ports.Ports([Port("a", 29500)], 1, isolated=True).numbers == {"a": 29500}
 
 
+def test_a_port_that_every_node_has() -> None:
+    held = ports.Ports([Port("relay", 7070, each=True), Port("one", 1)], 3, isolated=False)
+    assert sorted(held.numbers) == ["one", "relay.0", "relay.1", "relay.2"]
+    assert len(set(held.numbers.values())) == 4
+    assert all(ports.hold(number) is None for number in held.numbers.values())
+    held.close()
+    own = ports.Ports([Port("relay", 7070, each=True)], 2, isolated=True)
+    assert own.numbers == {"relay.0": 7070, "relay.1": 7070}
+
+
+def test_ports_in_a_row() -> None:
+    held = ports.Ports([Port("range", 9000, count=5, each=True)], 2, isolated=False)
+    for first in held.numbers.values():
+        assert 20000 <= first <= 32000 - 5
+        assert [ports.hold(first + more) for more in range(5)] == [None] * 5
+    one, two = held.numbers.values()
+    assert abs(one - two) >= 5
+    held.close()
+
+
+def test_a_row_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few ports one in the middle is taken: only one row of three is left."""
+    free = ports.Ports([Port("range", 1, count=7)], 1, isolated=False)
+    first = free.numbers["range"]
+    free.close()
+    monkeypatch.setattr(ports, "_RANGE", range(first, first + 7))
+    monkeypatch.setattr(ports.random, "sample", lambda numbers, _: list(numbers))
+    taken = ports.hold(first + 2)
+    assert taken is not None
+    wanted = [Port("range", 1, count=4), Port("range", 1, count=5)]
+    held = ports.Ports(wanted[:1], 1, isolated=False)
+    assert held.numbers == {"range": first + 3}
+    held.close()
+    with pytest.raises(EngineError, match="no 5 free ports in a row"):
+        ports.Ports(wanted[1:], 1, isolated=False)
+    taken.close()
+    assert all(
+        one is not None and one.close() is None for one in map(ports.hold, range(first, first + 7))
+    )
+
+
 # --- what fits
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 
@@ -188,6 +189,7 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
         resources=more.pop("resources", ResourcePlan()),
         probe=more.pop("probe", None),
         hang_timeout=more.pop("hang_timeout", None),
+        role=more.pop("role", RoleSetup()),
     )
     policy = Policy(
         groups=(GroupPolicy("workers", 0, 1, nodes, 1),),

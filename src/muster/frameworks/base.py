@@ -8,6 +8,7 @@ addresses and ports are known:
 | --- | --- |
 | `${node.rank}`, `${node.address}`, `${node.fqdn}` | this node's own |
 | `${group}`, `${replica}`, `${index}` | this node's place |
+| `${group.rank}` | this node's rank among those of its group |
 | `${process.rank}`, `${process.local_rank}` | this process's global and local rank |
 | `${roster.0.address}`, `${roster.0.fqdn}` | those of the node with that rank |
 | `${run.id}`, `${run.attempt}` | the run's |
@@ -138,14 +139,19 @@ class Quiet(Struct, frozen=True):
 class Service(Struct, frozen=True):
     """A program of the framework's own that runs on a node as long as the node does.
 
-    after: what must hold before it starts. ready: what must hold before what comes after it
-    starts. output: `node`: where the node's program writes; `own`: a stream of its own. grace:
-    seconds between SIGTERM and SIGKILL once it is not needed any more.
+    One that ends by itself fails the node, unless it ends with 0 once all were up: in the
+    program's place, the node has left then; beside it, the program goes on.
+
+    env, defaults: as in `Setup`, for this service. after: what must hold before it starts. ready:
+    what must hold before what comes after it starts. output: `node`: where the node's program
+    writes; `own`: a stream of its own. grace: seconds between SIGTERM and SIGKILL once it is not
+    needed any more.
     """
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
     after: Check | None = None
     ready: Check | None = None
     output: Literal["node", "own"] = "own"
@@ -155,7 +161,8 @@ class Service(Struct, frozen=True):
 class RoleSetup(Struct, frozen=True):
     """What the nodes of one group run.
 
-    services: started in this order; ended in the opposite one, when the program has ended.
+    services: started in this order; ended in the opposite one, when the program has ended well.
+    Where it failed, or the node is told to end, they are killed once it is gone.
     program: whether they run the owner's program; without it they serve the others, until the run
     is over. gather: what must hold before the program starts. launcher: words before the
     program's own. processes: of the program on each node; None = `processes_per_node`. decides:

@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 from msgspec import to_builtins
 
-from muster.frameworks.base import Check, Quiet, RoleSetup
+from muster.frameworks.base import Check, Quiet
+from muster.plan.model import GroupPlan
 from muster.plan.template import Facts
 
 
@@ -25,12 +26,14 @@ class ServiceOutputs(Protocol):
 
 
 def services(
-    role: RoleSetup, facts: Facts, outputs: ServiceOutputs, env: Mapping[str, str]
+    group: GroupPlan, facts: Facts, outputs: ServiceOutputs, env: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """What `node.services.Services` starts. env: what each has besides, under what it asks for;
     all of it comes on top of the program's environment."""
     made = []
-    for service in role.services:
+    owners = {*group.env, *group.node_env}
+    for service in group.role.services:
+        asked = {k: v for k, v in service.defaults.items() if k not in owners} | dict(service.env)
         shared = service.output == "node"
         own = "" if shared else outputs.service(service.name)
         stdout, stderr = outputs.processes[0] if shared else (own, own)
@@ -38,7 +41,7 @@ def services(
             {
                 "name": service.name,
                 "argv": [facts.fill(word) for word in service.command],
-                "env": {**env, **{k: facts.fill(v) for k, v in service.env.items()}},
+                "env": {**env, **{k: facts.fill(v) for k, v in asked.items()}},
                 "stdout": stdout,
                 "stderr": stderr,
                 "after": filled(service.after, facts),

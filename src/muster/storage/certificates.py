@@ -7,7 +7,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from muster.errors import EngineError
 
@@ -59,14 +59,22 @@ def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
             .not_valid_after(now + _LIFETIME)
         )
 
+    # key usage and identifiers: Python 3.13 and later trust no authority without them (RFC 5280)
+    known = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
     ca = (
         builder(issuer, authority.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(x509, key_cert_sign=True), critical=True)
+        .add_extension(known, critical=False)
         .sign(authority, hashes.SHA256())
     )
+    by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
     cert = (
         builder(subject, key.public_key())
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(x509, digital_signature=True), critical=True)
+        .add_extension(by, critical=False)
         .sign(authority, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -82,3 +90,12 @@ def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+
+
+def _usage(x509: Any, **meant: bool) -> Any:
+    """What a key is for: this, and nothing else."""
+    others = (
+        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    )
+    return x509.KeyUsage(**{**dict.fromkeys(others, False), **meant})

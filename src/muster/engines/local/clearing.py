@@ -37,6 +37,14 @@ def clear(folder: Path, work: Path) -> None:
             make_scratch(old, mode)
 
 
+def have_empty(folder: Path) -> None:
+    """Have a folder that is ours alone, with nothing of a node that was here before us."""
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    if folder.exists():
+        remove(str(folder))
+    folder.mkdir(mode=0o700)
+
+
 def make_scratch(folder: Path, mode: int) -> None:
     """Have the folder of a mount, in one that is its owner's alone."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)

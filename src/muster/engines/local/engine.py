@@ -79,18 +79,14 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
     for port in plan.ports:
         if not port.fixed:
             continue
-        held = ports.hold(port.number)
-        if held is None:
-            problems.append(
-                Problem(
-                    port.variable,
-                    f"port {port.number} is in use on this machine",
-                    "choose another, leave it out and a free one is found, or use "
-                    "network: isolated",
-                )
-            )
-        else:
-            held.close()
+        for number in range(port.number, port.number + port.count):
+            held = ports.hold(number)
+            if held is None:
+                text = f"port {number} is in use on this machine"
+                hint = "leave it out and a free one is found, or use network: isolated"
+                problems.append(Problem(port.variable, text, f"choose another, {hint}"))
+            else:
+                held.close()
     return problems
 
 

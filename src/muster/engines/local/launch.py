@@ -101,7 +101,7 @@ def launch_message(
         "processes": processes,
         "program": group.role.program,
         "launcher": [first.fill(word) for word in group.role.launcher],
-        "services": services(group.role, first, paths.outputs, {"PYTHONPATH": path}),
+        "services": services(group, first, paths.outputs, {"PYTHONPATH": path}),
         "gather": filled(group.role.gather, first),
         "ready_timeout": group.ready_timeout,
         "cwd": cwd,

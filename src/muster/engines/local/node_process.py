@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from muster.engines.local import fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
-from muster.engines.local.clearing import clear, take_place
+from muster.engines.local.clearing import clear, have_empty, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
 from muster.errors import EngineError, MusterError
 from muster.node.agent import run_agent
@@ -28,7 +28,7 @@ class NodeSetup(Struct, frozen=True):
 
     prepare: puts the code into the working directory and says what to run there. launch: the
     agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
-    may be its own.
+    may be its own. short: the folder with a short path, if anything of the node uses it.
     """
 
     node: NodePlan
@@ -44,6 +44,7 @@ class NodeSetup(Struct, frozen=True):
     prepare: Callable[[Path], list[str]]
     launch: dict[str, Any]
     private_shm: bool
+    short: Path | None = None
 
 
 def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
@@ -130,6 +131,8 @@ def _settle(setup: NodeSetup) -> None:
             flags = linux.MS_NOSUID | linux.MS_NODEV
             linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
         mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
+    if setup.short is not None:
+        have_empty(setup.short)
     _prepare_code(setup)
     _have_working_dir(setup)
 

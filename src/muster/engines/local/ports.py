@@ -33,7 +33,7 @@ class Ports:
                 self.numbers[name] = port.number if own else self._find(port.count)
 
     def _find(self, count: int) -> int:
-        for first in random.sample(_RANGE, 200):
+        for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
             held = [hold(number) for number in range(first, first + count)]
             found = [one for one in held if one is not None]
             if len(found) == count:

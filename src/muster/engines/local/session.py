@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import shutil
@@ -16,11 +15,13 @@ from muster.engines.local import gpus, mounting, names
 from muster.engines.local.attempts import Attempts
 from muster.engines.local.begun import begun
 from muster.engines.local.crew import Crew
+from muster.engines.local.endpoints import write_endpoints
 from muster.engines.local.ends import never_begun, not_started, verdict
 from muster.engines.local.fabric import Fabric
 from muster.engines.local.following import Following
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.joining import Joining
+from muster.engines.local.overdue import Overdue
 from muster.engines.local.ports import Ports
 from muster.engines.local.starting import LocalNode, Starter, short_folder
 from muster.engines.local.synced import SyncedMounts
@@ -34,11 +35,8 @@ from muster.node.processes import (
     kill_everything,
     wake_on_signals,
 )
-from muster.plan.template import Facts
 
 _LONGEST_WAIT = 86400.0  # seconds
-#: What an agent has to answer an order to end its node at once (seconds) before it is ended itself.
-_ANSWER = 5.0
 
 
 class LocalSession:
@@ -54,29 +52,26 @@ class LocalSession:
         self._run_dir = context.home.run_dir(plan.run_id)
         self._crew = Crew()
         self._events: list[NodeEvent] = []
-        self._overdue: dict[int, float] = {}  # pid -> when its agent will not be waited for longer
+        self._rested: list[LocalNode] = []  # kept, their ends not told yet
+        self._overdue = Overdue()
         self._closed = False
         self._wake = wake_on_signals()
         if not isolation.namespaces:
             become_subreaper()
-        nodes = len(plan.nodes)
-        self._ports = Ports(plan.ports, nodes, isolated=plan.network == "isolated")
+        isolated = plan.network == "isolated"
+        self._ports = Ports(plan.ports, len(plan.nodes), isolated=isolated)
         if plan.tls:
             from muster.storage.certificates import make_certificates
 
             make_certificates(self._run_dir.tls, plan.nodes)
-        fabric = Fabric() if plan.network == "isolated" else None
-        self._joining = Joining(plan, self._run_dir.cluster_file, fabric)
+        self._joining = Joining(plan, self._run_dir.cluster_file, Fabric() if isolated else None)
         wanted = any(group.resources.gpus for group in plan.groups)
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
         placed = mounting.place(plan, context.home)
         mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes)
-        if plan.endpoints:
-            facts = Facts(plan, plan.nodes[0], 0, 0, self._ports.numbers)
-            told = {name: facts.fill(text) for name, text in plan.endpoints.items()}
-            self._run_dir.endpoints.write_text(json.dumps(told))
+        write_endpoints(plan, self._ports.numbers, self._run_dir.endpoints)
         self._attempts = Attempts(plan, self._run_dir)
         self._following = Following()
         self._starter = Starter(
@@ -119,7 +114,7 @@ class LocalSession:
             else:
                 node.leaving = True
                 node.tell("kill")
-                self._overdue.setdefault(node.pid, time.monotonic() + _ANSWER)
+                self._overdue.expect(node.pid)
         self._events += self._synced.give_up(nodes)
         if self._synced.holds_end_of(nodes):
             self._synced.abort()
@@ -180,19 +175,18 @@ class LocalSession:
             poll.register(descriptor, select.POLLIN)
         if (watched := self._synced.watched()) is not None:
             poll.register(watched, select.POLLIN)
-        now = time.monotonic()
-        limits = (timeout, self._attempts.patience(), self._synced.patience())
+        limits = (timeout, *(p.patience() for p in (self._attempts, self._synced, self._overdue)))
         patience = [limit for limit in limits if limit is not None]
-        patience += [max(0.0, at - now) for at in self._overdue.values()]
         # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
         ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)
         for descriptor, _ in ready:
             if descriptor in channels:
                 self._hear(channels[descriptor])
+        self._tell_rested()
         self._joining.welcome()
         self._attempts.note()
         self._synced.look()
-        self._end_overdue()
+        self._overdue.end()
         if any(descriptor == self._wake for descriptor, _ in ready):
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
@@ -219,14 +213,14 @@ class LocalSession:
                     node.said = message
                     if message["kept"]:
                         self._crew.rest(node)
-                        self._overdue.pop(node.pid, None)
-                        self._tell(node, verdict(node))
+                        self._overdue.forget(node.pid)
+                        self._rested.append(node)
 
-    def _end_overdue(self) -> None:
-        now = time.monotonic()
-        for pid in [pid for pid, at in self._overdue.items() if at <= now]:
-            del self._overdue[pid]
-            os.kill(pid, signal.SIGKILL)
+    def _tell_rested(self) -> None:
+        """Once all have been heard: who follows whom is known then."""
+        rested, self._rested = self._rested, []
+        for node in rested:
+            self._tell(node, verdict(node))
 
     # --- ends
 
@@ -248,10 +242,11 @@ class LocalSession:
         """The node's agent is gone and, by its nature, every process of the node with it."""
         while not node.channel.closed:
             self._hear(node)
+        self._tell_rested()
         node.channel.close()
         lived = self._crew.remove(node)
         self._joining.forget(node)
-        self._overdue.pop(node.pid, None)
+        self._overdue.forget(node.pid)
         self._gpus.release(node.gpus)
         if node.said is None and not self._isolation.namespaces:
             self._end_strays()
@@ -276,8 +271,6 @@ class LocalSession:
         for told in self._following.sort(node, event):
             if self._crew.busy or not self._synced.hold_end(told):
                 self._events.append(told)
-
-    # --- the end
 
     def close(self) -> None:
         """See `Session.close`."""

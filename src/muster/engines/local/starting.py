@@ -192,12 +192,18 @@ class Starter:
             prepare=partial(prepare_code, self._context, group),
             launch=launch,
             private_shm=self._private_shm,
+            short=self._short(node.rank) if _uses_folder(group) else None,
         )
 
 
 def short_folder(run_id: str) -> Path:
     """Where the run's nodes have their short folders, if they have no /dev/shm of their own."""
     return Path(tempfile.gettempdir()) / f"muster-{run_id[-8:]}"
+
+
+def _uses_folder(group: GroupPlan) -> bool:
+    """Whether anything that runs there was told of the node's folder with a short path."""
+    return "${folder}" in str((group.role, group.framework_env))
 
 
 def _packed(launch: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""Certificates of a run: who knows whom, in real handshakes."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from muster.storage.certificates import make_certificates
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+
+class Node(Struct):
+    address: str
+    hostname: str
+    names: tuple[str, ...] = ()
+
+
+NODES = [
+    Node("127.0.0.1", "node-0", ("main", "node-0.demo", "node-0")),
+    Node("127.0.0.2", "node-1"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {name: tmp_path_factory.mktemp("tls") / name for name in ("ours", "theirs")}
+    for folder in found.values():
+        make_certificates(folder, NODES)
+    return found
+
+
+def server(folder: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def client(folder: Path | None, trust: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=trust / "ca.pem")
+    # as strict as Python is from 3.13 on
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    if folder is not None:
+        context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
+    """What a client that asks for `name` is told by the server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+
+        def serve() -> None:
+            raw, _ = listener.accept()
+            raw.settimeout(60)
+            try:
+                with server.wrap_socket(raw, server_side=True) as connection:
+                    connection.sendall(b"welcome")
+            except OSError:
+                raw.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with (
+                socket.create_connection(listener.getsockname(), 60) as raw,
+                client.wrap_socket(raw, server_hostname=name) as connection,
+            ):
+                return connection.recv(100).decode()
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    "name", ["node-0", "main", "node-0.demo", "node-1", "127.0.0.1", "127.0.0.2"]
+)
+def test_nodes_of_a_run_know_each_other(folders: dict[str, Path], name: str) -> None:
+    ours = folders["ours"]
+    assert shake(server(ours), client(ours, ours), name) == "welcome"
+
+
+Refused = Callable[[dict[str, Path]], tuple[ssl.SSLContext, str]]
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        pytest.param(lambda f: (client(None, f["ours"]), "main"), id="nobody"),
+        pytest.param(lambda f: (client(f["theirs"], f["ours"]), "main"), id="another run"),
+        pytest.param(lambda f: (client(f["ours"], f["theirs"]), "main"), id="who trusts another"),
+        pytest.param(lambda f: (client(f["ours"], f["ours"]), "node-2"), id="another name"),
+        pytest.param(lambda f: (client(f["ours"], f["ours"]), "127.0.0.3"), id="another address"),
+    ],
+)
+def test_nobody_else_is_known(folders: dict[str, Path], who: Refused) -> None:
+    context, name = who(folders)
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        shake(server(folders["ours"]), context, name)
+
+
+def test_only_their_owner_reads_them(folders: dict[str, Path]) -> None:
+    ours = folders["ours"]
+    assert sorted(path.name for path in ours.iterdir()) == ["ca.pem", "cert.pem", "key.pem"]
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in ours.iterdir()} == {0o600}
+    # the authority's key is nowhere, so nobody can be added
+    keys = [path for path in ours.iterdir() if b"PRIVATE KEY" in path.read_bytes()]
+    assert [path.name for path in keys] == ["key.pem"]
+
+
+def test_made_again_in_the_same_place(tmp_path: Path) -> None:
+    for _ in range(2):
+        make_certificates(tmp_path / "tls", NODES)
+    folder = tmp_path / "tls"
+    assert shake(server(folder), client(folder, folder), "main") == "welcome"
