@@ -1,0 +1,49 @@
+"""`muster check`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from muster.cli.run import draft_from
+from muster.cli.run import run as _run
+from muster.errors import EXIT_OK, EXIT_RUN_FAILED
+
+_IGNORED = {"detach", "as_json"}
+
+
+@click.command(
+    cls=type(_run),
+    params=[p for p in _run.params if p.name not in _IGNORED],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
+    """Whether the nodes that `muster run` with the same arguments would start can work together.
+
+    Starts them for some seconds with a program that tries addresses, names, the framework's ports,
+    clocks, folders and disks, and says what it found. Exit code 1 if something is wrong.
+    """
+    from msgspec import to_builtins
+
+    from muster.cli.output import print_json
+    from muster.client.check import check as check_run
+    from muster.client.client import Client
+
+    client = Client()
+    draft = draft_from(client, ctx.meta["after"], **options)
+    if draft.new_job:
+        client.service.discard(draft.job)
+    report = check_run(client, draft)
+    if as_json:
+        print_json({**to_builtins(report), "ok": report.ok})
+    else:
+        click.echo(f"job {draft.job.name}, engine {report.engine}: {report.nodes} nodes")
+        for line in report.lines:
+            mark = click.style("ok  ", fg="green") if line.ok else click.style("FAIL", fg="red")
+            for number, text in enumerate(line.texts):
+                lead = f"  {mark}  {line.what:<8}" if not number else " " * 16
+                click.echo(f"{lead}  {text}")
+    ctx.exit(EXIT_OK if report.ok else EXIT_RUN_FAILED)

@@ -1,0 +1,54 @@
+"""Not a framework of anybody's program: nodes that look whether another framework's cluster could
+come together (`muster check`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.frameworks.base import Cluster, Framework, Setup
+from muster.frameworks.registry import get_framework, read_options
+from muster.spec.values import Options
+
+
+class SurveyOptions(Struct, frozen=True, kw_only=True):
+    """What is looked for.
+
+    framework: Whose ports are tried.
+    options: What that is told.
+    """
+
+    framework: str
+    options: Options = {}
+
+
+class Survey(Framework):
+    name = "survey"
+    summary = "looks whether a cluster could come together"
+    Options = SurveyOptions
+
+    def has_main(self, options: SurveyOptions) -> bool:
+        other = get_framework(options.framework)
+        return other.has_main(read_options(other, options.options))
+
+    def setup(self, cluster: Cluster) -> Setup:
+        """The other framework's ports, and a program that tries them instead of its services."""
+        asked: SurveyOptions = cluster.options
+        other = get_framework(asked.framework)
+        setup = other.setup(replace(cluster, options=read_options(other, asked.options)))
+        ranks = range(sum(role.size for role in cluster.roles))
+        told: dict[str, Any] = {}
+        for port in setup.ports:
+            on = ranks if port.each else range(1)
+            told[port.name] = {
+                str(rank): f"${{port.{port.name}{f'.{rank}' if port.each else ''}}}" for rank in on
+            }
+        return Setup(
+            env={"MUSTER_SURVEY": json.dumps(told)},
+            ports=setup.ports,
+            network=setup.network,
+            network_reason=setup.network_reason,
+        )

@@ -1,0 +1,203 @@
+"""Looks at a node, and from it at the others: `python -m muster.node.survey`. Prints one line of
+JSON: `rank`, `found` (what it tried), each {"what", "ok", "text"}, and `offset`: how far the clock
+of rank 0 is from ours, in seconds, or null.
+
+Every node listens where the framework would, and on a port by which they greet each other; each
+tries the others' and stays until all have tried its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from typing import Any, Dict, List, Mapping
+
+_PATIENCE = 20.0  # seconds for the others to come up
+_TRY = 3.0  # seconds for one connection
+_MOST = 32  # of the others that one node tries
+_LEAST_FREE = 1 << 30  # bytes
+
+
+class Survey:
+    """members: the cluster file's, by rank. ports: name -> rank -> number."""
+
+    def __init__(self, rank: int, members: Mapping[int, Any], ports: Mapping[str, Any]) -> None:
+        self._rank = rank
+        self._members = members
+        self._ports = ports
+        self._found: List[Dict[str, Any]] = []
+        self._offset: float | None = None
+        self._servers = selectors.DefaultSelector()
+        self._greeted: set[int] = set()
+
+    def run(self) -> Dict[str, Any]:
+        """Look at everything."""
+        self._listen()
+        self._look_at_names()
+        self._look_at_folders()
+        others = [rank for rank in self._members if rank != self._rank][:_MOST]
+        deadline = time.monotonic() + _PATIENCE
+        for rank in others:
+            self._try_ports_of(rank, deadline)
+        return {"rank": self._rank, "found": self._found, "offset": self._offset}
+
+    # --- listening
+
+    def _listen(self) -> None:
+        address = self._members[self._rank]["IpAddress"]
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, 0))
+                self._note("address", True, "%s is this node's own" % address)
+            except OSError as error:
+                text = "%s is not this node's own: %s" % (address, error.strerror)
+                self._note("address", False, text)
+        for name, ranks in self._ports.items():
+            if str(self._rank) in ranks:
+                self._serve(name, int(ranks[str(self._rank)]))
+
+    def _serve(self, name: str, number: int) -> None:
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind((self._members[self._rank]["IpAddress"], number))
+        except OSError as error:
+            text = "port %d (%s) cannot be listened on: %s" % (number, name, error.strerror)
+            self._note("ports", False, text)
+            return
+        server.listen(128)
+        server.setblocking(False)
+        self._servers.register(server, selectors.EVENT_READ)
+
+    def serve(self, timeout: float) -> None:
+        """Answer whoever tries our ports: with what time it is here."""
+        if not self._servers.get_map():
+            time.sleep(timeout)
+            return
+        for key, _ in self._servers.select(timeout):
+            server: Any = key.fileobj
+            with contextlib.suppress(OSError):
+                asker, _ = server.accept()
+                with asker:
+                    asker.sendall(b"%.6f\n" % time.time())
+
+    # --- looking
+
+    def _look_at_names(self) -> None:
+        wrong = []
+        for member in list(self._members.values())[:_MOST]:
+            try:
+                found = socket.gethostbyname(member["FQDN"])
+            except OSError:
+                wrong.append("%s is not known" % member["FQDN"])
+                continue
+            if found != member["IpAddress"]:
+                wrong.append("%s is %s, not %s" % (member["FQDN"], found, member["IpAddress"]))
+        self._note("names", not wrong, "; ".join(wrong) or "every node is known by its name")
+
+    def _look_at_folders(self) -> None:
+        places = {"working directory": os.getcwd(), "TMPDIR": tempfile.gettempdir()}
+        places.update(
+            (name[len("MUSTER_MOUNT_") :].lower(), path)
+            for name, path in os.environ.items()
+            if name.startswith("MUSTER_MOUNT_")
+        )
+        for name, path in places.items():
+            try:
+                os.listdir(path)
+            except OSError as error:
+                self._note("folders", False, "%s (%s) cannot be read: %s" % (name, path, error))
+                continue
+            how = "read and written" if _writable(path) else "read, not written"
+            self._note("folders", True, "%s (%s) can be %s" % (name, path, how))
+            free = shutil.disk_usage(path).free
+            text = "%.1f GiB free for %s (%s)" % (free / (1 << 30), name, path)
+            self._note("disk", free >= _LEAST_FREE, text)
+
+    def _try_ports_of(self, rank: int, deadline: float) -> None:
+        address = self._members[rank]["IpAddress"]
+        for name, ranks in self._ports.items():
+            if str(rank) not in ranks:
+                continue
+            number = int(ranks[str(rank)])
+            why = "nobody answers"
+            while True:
+                before = time.time()
+                try:
+                    told = _ask(address, number)
+                except OSError as error:
+                    why = error.strerror or str(error)
+                else:
+                    if rank == 0 and self._offset is None:
+                        self._offset = told - (before + time.time()) / 2
+                    text = "port %d (%s) of node-%d is reached" % (number, name, rank)
+                    self._note("ports", True, text)
+                    break
+                if time.monotonic() >= deadline:
+                    text = "port %d (%s) of node-%d (%s) is not reached: %s"
+                    self._note("ports", False, text % (number, name, rank, address, why))
+                    break
+                self.serve(0.1)
+
+    def _note(self, what: str, ok: bool, text: str) -> None:
+        self._found.append({"what": what, "ok": ok, "text": text})
+
+
+def _ask(address: str, port: int) -> float:
+    """The time there. Raises OSError."""
+    with socket.create_connection((address, port), _TRY) as connection:
+        connection.settimeout(_TRY)
+        data = b""
+        while not data.endswith(b"\n"):
+            more = connection.recv(64)
+            if not more:
+                raise OSError("it hung up")
+            data += more
+    try:
+        return float(data)
+    except ValueError:
+        raise OSError("something else answers there") from None
+
+
+def _writable(path: str) -> bool:
+    try:
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".muster-check-"):
+            return True
+    except OSError:
+        return False
+
+
+def _members(path: str, count: int) -> Dict[int, Any]:
+    """The cluster file, once all are in it, or what is there when the patience is over."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        with open(path) as file:
+            found = {int(member["Rank"]): member for member in json.load(file)}
+        if len(found) >= count or time.monotonic() >= deadline:
+            return found
+        time.sleep(0.05)
+
+
+def main() -> int:
+    """Look, tell, and stay until the others are through: told by the end of our input, or by a
+    signal."""
+    environ = os.environ
+    members = _members(environ["CLUSTER_NODES_METADATA_FILE"], int(environ["INITIAL_CLUSTER_SIZE"]))
+    survey = Survey(int(environ["NODE_RANK"]), members, json.loads(environ["MUSTER_SURVEY"]))
+    missing = int(environ["INITIAL_CLUSTER_SIZE"]) - len(members)
+    if missing > 0:
+        survey._note("address", False, "%d nodes have not joined" % missing)
+    print(json.dumps(survey.run()), flush=True)  # noqa: T201
+    while True:  # until whoever asked has heard from all and ends the run
+        survey.serve(1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""`muster ports` and `muster check`, with real nodes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+MUSTER = [sys.executable, "-m", "muster"]
+
+
+def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MUSTER, *args], check=False, capture_output=True, text=True, timeout=120, **more
+    )
+
+
+def test_ports_of_a_framework() -> None:
+    shown = muster("ports", "dask").stdout
+    assert "8786" in shown and "the scheduler" in shown
+    assert {row["ports"] for row in json.loads(muster("ports", "pytorch", "--json").stdout)} == {
+        "29500",
+        "any",
+    }
+    assert "no ports" in muster("ports", "generic").stdout
+    wrong = muster("ports", "dsk")
+    assert wrong.returncode == 2
+    assert 'did you mean "dask"?' in wrong.stderr
+
+
+def test_frameworks_are_listed() -> None:
+    listed = {row["name"] for row in json.loads(muster("ports", "--json").stdout)}
+    assert {"generic", "pytorch", "dask"} <= listed
+    assert "survey" not in listed
+
+
+def test_nodes_that_can_work_together(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    job = {
+        "command": "true",
+        "framework": "dask",
+        "nodes": 3,
+        "mounts": [{"source": "data", "read_only": True}],
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    done = muster("check", str(tmp_path / "job.json"), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert (report["ok"], report["nodes"], report["engine"]) == (True, 3, "local")
+    lines = {line["what"]: line["texts"] for line in report["lines"]}
+    assert list(lines) == ["address", "names", "ports", "clocks", "folders", "disk"]
+    assert len(lines["ports"]) == 2
+    assert any("data (/mnt/data) can be read, not written" in text for text in lines["folders"])
+    assert not list((tmp_path / "data").iterdir())
+    assert json.loads(muster("runs", "list", "--json").stdout) == [], "nothing is left of it"
+
+
+def test_a_port_that_somebody_has(tmp_path: Path) -> None:
+    """Nodes in namespaces of their own still share the machine's network."""
+    job = {"command": "true", "framework": "pytorch", "nodes": 2}
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        job["env"] = {"MASTER_PORT": str(taken.getsockname()[1])}
+        (tmp_path / "job.json").write_text(json.dumps(job))
+        done = muster("check", str(tmp_path / "job.json"))
+    assert done.returncode == 2
+    assert "is in use on this machine" in done.stderr

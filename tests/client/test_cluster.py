@@ -1,0 +1,102 @@
+"""Clusters that stay, with a real Dask."""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.util import find_spec
+
+import pytest
+
+from muster.client import cluster as clusters
+from muster.client.client import Client
+from muster.client.cluster import Cluster
+from muster.errors import EngineError, InvalidInput, NotFound
+from muster.lifecycle.states import NodeState
+
+pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
+
+OPTIONS = {"threads": 1, "worker_args": ["--no-nanny"]}
+
+
+def workers_of(dask: object) -> list[str]:
+    told = dask.scheduler_info(n_workers=-1)["workers"]  # type: ignore[attr-defined]
+    return sorted(worker["name"] for worker in told.values())
+
+
+def test_life_of_a_cluster(client: Client) -> None:
+    """Up, used, grown, shrunk, found by its name, and down, with nothing left of it."""
+    lab, _ = clusters.up(client, "dask", 1, name="lab", ttl=3600, options=OPTIONS)
+    assert lab.wait().state == "UP"
+    assert lab.dashboard is not None and lab.dashboard.endswith("/status")
+    with pytest.raises(InvalidInput, match=r"lab is up already \(lab-1\)"):
+        clusters.up(client, "dask", 1, name="lab")
+
+    found = clusters.find(client, "lab")
+    assert (found.framework, found.workers, found.run.id) == ("dask", 1, lab.run.id)
+    assert found.until is not None and 0 < found.until - time.time() <= 3600
+    with found.dask_client() as dask:
+        assert workers_of(dask) == ["node-0", "node-1"]
+        assert dask.submit(pow, 2, 10).result(timeout=60) == 1024
+        assert found.scale(2).workers == 2
+        dask.wait_for_workers(3, timeout=60)
+        found.scale(1)
+        while workers_of(dask) != ["node-0", "node-1"]:
+            assert not found.run.refresh().done
+            time.sleep(0.05)
+        assert dask.submit(pow, 2, 11).result(timeout=60) == 2048
+    with pytest.raises(InvalidInput, match="it has room for 16"):
+        found.scale(1000)
+
+    assert found.down().state == "CANCELED"
+    assert clusters.clusters(client) == []
+    with pytest.raises(NotFound, match="no cluster named"):
+        clusters.find(client, "lab")
+
+
+def test_its_time_to_live_ends_it(client: Client) -> None:
+    brief, _ = clusters.up(client, "dask", 1, ttl=0.0, options=OPTIONS)
+    run = brief.run.wait(120)
+    assert (run.state, run.details) == ("SUCCEEDED", "")
+    assert [record.message for record in run.logs(streams=["stdout"], ranks=[0])] == [
+        "its time to live is over"
+    ]
+
+
+def test_a_worker_that_is_lost_is_replaced(client: Client) -> None:
+    lab, _ = clusters.up(client, "dask", 1, options=OPTIONS)
+    lab.wait()
+    with lab.dask_client() as dask:
+        dask.submit(lambda: os._exit(7), workers=["node-1"], pure=False)
+        for event in lab.run.events(follow=True):
+            if event.kind == "restart":
+                break
+        dask.wait_for_workers(2, timeout=60)
+        assert dask.submit(pow, 2, 3, workers=["node-1"]).result(timeout=60) == 8
+    assert lab.state == "UP"
+    assert lab.run.nodes[0].state == NodeState.READY
+
+
+def test_one_that_cannot_come_up_says_why(client: Client) -> None:
+    broken = {**OPTIONS, "worker_args": ["--no-such-thing"]}
+    lab, _ = clusters.up(client, "dask", 1, options=broken)
+    with pytest.raises(EngineError, match="did not come up: FAILED"):
+        Cluster(lab.run).wait()
+    assert "no-such-thing" in lab.run.details
+
+
+@pytest.mark.parametrize(
+    ("framework", "more", "message"),
+    [
+        ("pytorch", {}, "no cluster that clients connect to"),
+        ("dsk", {}, 'did you mean "dask"'),
+        ("dask", {"options": {"thread": 1}}, "framework_options.thread: unknown field"),
+        ("mpi", {"idle": 60}, "no cluster that clients connect to"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(
+    client: Client, framework: str, more: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        clusters.up(client, framework, 1, **more)  # type: ignore[arg-type]
+    assert client.runs() == []
