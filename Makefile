@@ -18,6 +18,7 @@ test: lint
 	$(BIN)/pytest -m "not slow"
 
 test-all: lint
+	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(BIN)/pytest
 
 lint: $(VENV)/.dev $(VENV)/.pytorch
