@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.plan.template import Facts
+
+PlanOf = Callable[..., RunPlan]
 
 
 def plan() -> RunPlan:
@@ -44,11 +48,19 @@ def plan() -> RunPlan:
         ("${run.name} ${address} ${hostname}", "demo-1 127.1.0.2 w1"),
         ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} ${node.rank}"),
         ("${run.replica}", "1"),
+        ("${group.rank}", "1"),
     ],
 )
 def test_fill(template: str, value: str) -> None:
     facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports={"master": 29500})
     assert facts.fill(template) == value
+
+
+def test_a_node_s_rank_in_its_group_counts_all_replicas(plan_of: PlanOf) -> None:
+    pair = {"name": "b", "replicas": 2, "nodes": 2, "command": ["true"]}
+    made = plan_of({"node_groups": [{"name": "a", "nodes": 3, "command": ["true"]}, pair]})
+    filled = [Facts(made, node, 0, 0, {}).fill("${group}${group.rank}") for node in made.nodes]
+    assert filled == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ _BUILT_IN = {
     "pytorch": "muster.frameworks.pytorch:PyTorch",
     "dask": "muster.frameworks.dask:Dask",
     "mpi": "muster.frameworks.mpi:Mpi",
+    "tensorflow": "muster.frameworks.tensorflow:TensorFlow",
+    "jax": "muster.frameworks.jax:Jax",
     "horovod": "muster.frameworks.horovod:Horovod",
 }
 

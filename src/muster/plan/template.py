@@ -18,7 +18,7 @@ class Facts(Struct, frozen=True):
     """What one process of one node can be told.
 
     ports: those given to the run, by name, or by `NAME.RANK` where each node has one. places: what
-    only the engine knows (`folder`, `python`, `run.tls`), by placeholder.
+    only the engine knows (`folder`, `python`, `cpus`, `run.tls`), by placeholder.
     """
 
     plan: RunPlan
@@ -40,6 +40,8 @@ class Facts(Struct, frozen=True):
                 return str(getattr(self.plan, f"run_{fact}"))
             case ["run", "replica"]:
                 return self.plan.replica_number(self.node)
+            case ["group", "rank"]:
+                return self.node.rank - self.plan.group(self.node.group).first_rank
             case ["process", "local_rank"]:
                 return self.local_rank
             case ["process", "rank"]:
