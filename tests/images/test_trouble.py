@@ -37,6 +37,8 @@ SAID = [
     ("ERROR: No matching distribution found for dsak", "a package is not to be had"),
     ("ERROR: Package 'muster-jobs' requires a different Python: 3.9.2 not in '>=3.11'",
      "the base image's Python is too old"),
+    ("error: legacy-install-failure", "a package has to be compiled, and could not be"),
+    ("ERROR: Failed building wheel for horovod", "a package has to be compiled"),
     ("/usr/bin/python3: No module named pip", "the base image has Python, but no pip"),
     ("/bin/sh: 1: python3: not found", "the base image has no Python"),
     ('runc create failed: exec: "/bin/sh": stat /bin/sh: no such file or directory',

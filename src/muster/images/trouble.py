@@ -99,6 +99,12 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "--pip-config",
     ),
     (
+        r"failed building wheel|failed-wheel-build|legacy-install-failure|subprocess-exited-with",
+        "a package has to be compiled, and could not be",
+        "what it lacks stands further up; often a compiler (--apt g++) or Python's headers "
+        "(--apt python3-dev, which the images of python have)",
+    ),
+    (
         r"no module named pip",
         "the base image has Python, but no pip",
         "take another --base, or add it: --apt python3-pip",
