@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,9 +117,14 @@ def _plan(
         in_place=engine.in_place,
     )
     problems += shapes.problems + engine.check(plan, home.root)
+    environment = _environment_plan(spec)
+    if environment is not None:
+        from muster.storage.installers import check_tools
+
+        problems += check_tools(environment, os.environ)
     if problems:
         raise InvalidInput(*problems)
-    return replace(plan, notes=tuple(engine.notes(plan)), environment=_environment_plan(spec))
+    return replace(plan, notes=tuple(engine.notes(plan)), environment=environment)
 
 
 def _size(group: NodeGroup) -> int:

@@ -28,7 +28,8 @@ class NodeSetup(Struct, frozen=True):
 
     prepare: puts the code into the working directory and says what to run there. launch: the
     agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
-    may be its own. short: the folder with a short path, if anything of the node uses it.
+    may be its own. short: the folder with a short path, if anything of the node uses it. furnish:
+    has what the job needs installed, by the first node to come.
     """
 
     node: NodePlan
@@ -45,6 +46,7 @@ class NodeSetup(Struct, frozen=True):
     launch: dict[str, Any]
     private_shm: bool
     short: Path | None = None
+    furnish: Callable[[], None] | None = None
 
 
 def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
@@ -117,10 +119,13 @@ def _settle(setup: NodeSetup) -> None:
     take_place(setup.folder)
     # before anything is mounted: what others see there is not ours to remove
     clear(setup.folder, setup.work)
+    if setup.isolation.namespaces:
+        linux.die_with_parent()
+    if setup.furnish is not None:
+        setup.furnish()  # with the machine's network, and outside the node's limits
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:
-        linux.die_with_parent()
         kinds = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
         linux.unshare(kinds | (linux.CLONE_NEWNET if setup.isolated_network else 0))
         mount_proc()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,12 @@ class Starter:
         gpus: GpuPool,
         placed: dict[str, Path],
     ) -> None:
-        self._context = context
+        self._furnishing = None
+        if context.plan.environment is not None:
+            from muster.engines.local.furnishing import furnish
+
+            self._furnishing = furnish(context)
+        self._context = context if self._furnishing is None else self._furnishing.context
         self._isolation = isolation
         self._ports = ports
         self._token = secrets.token_hex(16)
@@ -174,6 +179,9 @@ class Starter:
             for path in (self._context.home.root, *self._placed.values())
         )
 
+    def _furnish(self, output: str) -> Callable[[], None] | None:
+        return None if self._furnishing is None else self._furnishing.ready(output)
+
     def _setup(
         self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
     ) -> NodeSetup:
@@ -191,6 +199,7 @@ class Starter:
             limits=limits,
             prepare=partial(prepare_code, self._context, group),
             launch=launch,
+            furnish=self._furnish(launch["processes"][0]["stderr"]),
             private_shm=self._private_shm,
             short=self._short(node.rank) if _uses_folder(group) else None,
         )
