@@ -8,7 +8,7 @@ has left never lists it. Whoever gives up says so in `stop`, so that nobody wait
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import to_builtins
@@ -79,7 +79,7 @@ def take_place(workdir: WorkDir) -> None:
     workdir.make()
     before = workdir.read(BEAT)
     if before is not None and workdir.read(STOP) is None:
-        for _ in _looks(2 * BEAT_PERIOD, workdir.interval):
+        for _ in looks(2 * BEAT_PERIOD, workdir.interval):
             if workdir.read(BEAT) != before:
                 text = f"another main node is at work in {workdir.place}"
                 raise EngineError(f"{text}: give each cluster a JOB_OCID of its own")
@@ -102,7 +102,7 @@ def gather(
     workdir.write(MAIN, config(me, parameters.framework, workdir.place))
     lacking, trouble = "nobody was looked for", ""
     told = ""
-    for _ in _looks(parameters.timeout, workdir.interval):
+    for _ in looks(parameters.timeout, workdir.interval):
         try:
             heart.beat()
             _raise_if_stopped(workdir.read(STOP))
@@ -139,7 +139,7 @@ def join(workdir: WorkDir, me: Member, parameters: Parameters) -> Assembly:
     workdir.make()
     before = workdir.read(STOP)  # of an earlier cluster, if the main node is still to come
     what = "no main node has come"
-    for _ in _looks(parameters.timeout, workdir.interval):
+    for _ in looks(parameters.timeout, workdir.interval):
         try:
             assembly = assembly_of(workdir.read(CLUSTER))
             if assembly is not None and assembly.rank_of(me.run) is not None:
@@ -184,24 +184,30 @@ def say_stop(workdir: WorkDir, why: str, *, failed: bool) -> None:
         workdir.write(STOP, {"why": why, "failed": failed})
 
 
-def say_lost(workdir: WorkDir, member: Member, why: str) -> None:
-    """Leave word of a node that has failed, for whoever wonders where it is."""
-    workdir.write(_lost(member), {"why": why})
+def say_ended(workdir: WorkDir, member: Member, why: str, code: int | None) -> None:
+    """Leave word of a node that has ended, for whoever wonders where it is. code: its exit code;
+    None if its program never began."""
+    workdir.write(_end(member), {"why": why, "exit_code": code})
+
+
+def still_there(workdir: WorkDir, members: Iterable[Member]) -> list[Member]:
+    """Those that have not said that they have ended."""
+    return [member for member in members if workdir.read(_end(member)) is None]
 
 
 def lost_members(workdir: WorkDir, assembly: Assembly) -> Iterator[str]:
     """What the nodes of the cluster that have failed said of it."""
     for rank, member in enumerate(assembly.members):
-        word = workdir.read(_lost(member))
-        if word is not None:
+        word = workdir.read(_end(member))
+        if word is not None and word.get("exit_code") != 0:
             yield f"node-{rank} ({member.address}): {word.get('why', '')}"
 
 
-def _lost(member: Member) -> str:
-    return f"{member.mode}_{member.run}_lost.json"
+def _end(member: Member) -> str:
+    return f"{member.mode}_{member.run}_end.json"
 
 
-def _looks(timeout: float, interval: float) -> Iterator[None]:
+def looks(timeout: float, interval: float) -> Iterator[None]:
     """Once now, and again every `interval` seconds until the time is over. An object store tells
     nobody of a change."""
     deadline = time.monotonic() + timeout

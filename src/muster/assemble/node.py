@@ -28,9 +28,11 @@ from muster.assemble.meeting import (
     Stopped,
     gather,
     join,
+    looks,
     lost_members,
-    say_lost,
+    say_ended,
     say_stop,
+    still_there,
     stop_reason,
     stopped_well,
     take_place,
@@ -100,6 +102,8 @@ def _live_main(context: _Context) -> int:
     except BaseException:
         say_stop(workdir, "the main node was told to end", failed=True)
         raise
+    if not end.told and end.exit_code == 0:
+        end = _await_others(context, assembly, heart)
     failed = not end.told and end.exit_code != 0
     why = end.told or _outcome(end)
     if failed:
@@ -111,12 +115,40 @@ def _live_main(context: _Context) -> int:
     return EXIT_PLATFORM if end.exit_code is None else end.exit_code
 
 
+def _await_others(context: _Context, assembly: Assembly, heart: Heart) -> NodeEnd:
+    """The main program has ended well; so must those of the others, where they run it too."""
+    parameters, workdir = context.parameters, context.workdir
+    left = _deciding(context, assembly)
+    for _ in looks(parameters.timeout, workdir.interval):
+        if not left:
+            return NodeEnd(0)
+        heart.beat()
+        stop = workdir.read(STOP)
+        if stop is not None:
+            return NodeEnd(1, stop_reason(stop)) if not stopped_well(stop) else NodeEnd(0)
+        left = still_there(workdir, left)
+    names = ", ".join(member.address for member in left)
+    text = f"{names} had not ended {parameters.timeout:g} s after the main program"
+    return NodeEnd(1, text)
+
+
+def _deciding(context: _Context, assembly: Assembly) -> list[Member]:
+    """The members beside the main one by whose end the run is judged."""
+    groups = {"WORKER": "workers", "PS": "ps"}
+    return [
+        member
+        for member in assembly.members[1:]
+        if context.arranged.role(groups[member.mode]).decides
+    ]
+
+
 def _work_as_main(context: _Context, assembly: Assembly, heart: Heart) -> NodeEnd:
     parameters, workdir = context.parameters, context.workdir
     lived = time.monotonic()
     ttl = None if parameters.ephemeral else parameters.ttl
 
     done = False
+    alone = not _deciding(context, assembly)
 
     def look() -> str | None:
         heart.beat()
@@ -131,8 +163,9 @@ def _work_as_main(context: _Context, assembly: Assembly, heart: Heart) -> NodeEn
 
     def on_done() -> None:
         nonlocal done
-        done = True
-        say_stop(workdir, "the program has ended: exit code 0", failed=False)
+        done = alone
+        if alone:
+            say_stop(workdir, "the program has ended: exit code 0", failed=False)
 
     running = Running(_launch(context, assembly), _patient(look), workdir.interval)
     return running.run(on_done)
@@ -157,6 +190,7 @@ def _live_other(context: _Context) -> int:
 
     running = Running(_launch(context, assembly), _patient(look), workdir.interval)
     end = running.run(lambda: None)
+    say_ended(workdir, me, _outcome(end), end.exit_code)
     stop = workdir.read(STOP)
     if not end.told and end.exit_code != 0:
         stop = _stop_within(workdir, _AFTERWARDS)
@@ -172,7 +206,6 @@ def _fail(context: _Context, me: Member, end: NodeEnd) -> int:
     """Our end is the first failure. Where others cannot do without us, it is theirs."""
     group = "workers" if context.parameters.mode == "WORKER" else "ps"
     context.say(_outcome(end))
-    say_lost(context.workdir, me, _outcome(end))
     if not context.arranged.role(group).replaceable:
         why = f"{context.parameters.mode} {socket.gethostname()} failed: {_outcome(end)}"
         say_stop(context.workdir, why, failed=True)

@@ -74,13 +74,20 @@ class Cluster:
         return float(args[args.index("--until") + 1]) if "--until" in args else None
 
     def wait(self) -> Cluster:
-        """Return when it is up. Raises EngineError if it ends instead."""
-        for _ in self.run.events(follow=True):
+        """Return when it is up. What fails before that will fail again: the cluster is taken down
+        then, and EngineError raised."""
+        for event in self.run.events(follow=True):
             if self.state == "UP":
                 return self
-        if self.state == "UP":
-            return self
-        raise EngineError(f"{self.name} did not come up: {self.run.state}: {self.run.details}")
+            if event.kind == "restart":
+                break
+        self.run.refresh()
+        cause = (self.run.cause or {}).get("message", "")
+        why = f"node-{self.run.cause['rank']} failed: {cause}" if self.run.cause else ""
+        if not self.run.done:
+            self.run.cancel("it did not come up").wait()
+        text = why or f"{self.run.state}: {self.run.details}"
+        raise EngineError(f"{self.name} did not come up: {text}")
 
     def scale(self, workers: int) -> Cluster:
         """Have so many workers. Raises InvalidInput if there cannot be."""

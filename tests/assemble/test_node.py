@@ -1,0 +1,269 @@
+"""Clusters that assemble themselves, each node a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from support.object_store import ObjectStore
+
+PROGRAM = """
+import os, sys
+print("rank", os.environ["NODE_RANK"], "of", os.environ["INITIAL_CLUSTER_SIZE"], *sys.argv[1:])
+print("job", os.environ["JOB_OCID"])
+sys.exit(int(os.environ.get("EXIT_" + os.environ["NODE_RANK"], "0")))
+"""
+
+
+class Nodes:
+    """The nodes of one test. work_dir: a path or URL."""
+
+    def __init__(self, folder: Path, work_dir: str, environ: dict[str, str]) -> None:
+        self._folder, self._started = folder, 0
+        (folder / "program.py").write_text(PROGRAM)
+        self.work_dir = work_dir
+        self._environ = {
+            **os.environ,
+            **environ,
+            "WORK_DIR": work_dir,
+            "CLUSTER_TYPE": "GENERIC",
+            "ENTRY_POINT": str(folder / "program.py"),
+            "TIMEOUT": "120",
+        }
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self, mode: str, job: str = "job1", **environ: str) -> subprocess.Popen[str]:
+        self._started += 1
+        address = f"127.0.9.{self._started}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "muster", "node"],
+            env={
+                **self._environ,
+                "MODE": mode,
+                "JOB_OCID": job,
+                "MUSTER_NODE_ADDRESS": address,
+                **environ,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=200)
+    return process.returncode, out, err
+
+
+def until(process: subprocess.Popen[str], text: str) -> None:
+    """Read its progress until it says so."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"it ended without saying {text!r}")
+
+
+NodesOf = Callable[[str], Nodes]
+
+
+@pytest.fixture
+def nodes_at(tmp_path: Path) -> Iterator[NodesOf]:
+    made: list[Nodes] = []
+
+    def make(work_dir: str = "", environ: dict[str, str] | None = None) -> Nodes:
+        made.append(Nodes(tmp_path, work_dir or str(tmp_path / "shared"), environ or {}))
+        return made[-1]
+
+    yield make  # type: ignore[misc]
+    for nodes in made:
+        for process in nodes.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def nodes(nodes_at: NodesOf) -> Nodes:
+    return nodes_at("")
+
+
+def test_a_cluster_comes_together_and_ends_with_its_program(nodes: Nodes) -> None:
+    others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
+    main = nodes.start("MAIN", WORKER_COUNT="2", ARGS="a 'b c'")
+    code, out, err = ended(main)
+    assert code == 0, err
+    assert out.splitlines() == ["rank 0 of 3 a b c", "job job1"]
+    found = [ended(other) for other in others]
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert sorted(out.splitlines()[0][:11] for _, out, _ in found) == ["rank 1 of 3", "rank 2 of 3"]
+    left = sorted(path.name for path in Path(nodes.work_dir, "job1").iterdir())
+    ends = [name for name in left if name.endswith("_end.json")]
+    assert len(ends) == 2
+    assert sorted({*left} - {*ends}) == ["MAIN_config.json", "beat.json", "cluster.json", "stop"]
+
+
+def test_a_late_worker_is_waited_for(nodes: Nodes) -> None:
+    main = nodes.start("MAIN")
+    until(main, "0 of 1 workers have come")
+    worker = nodes.start("WORKER")
+    assert ended(worker)[0] == 0
+    assert ended(main)[0] == 0
+
+
+def test_the_next_cluster_of_a_job_is_not_misled_by_what_the_last_one_left(nodes: Nodes) -> None:
+    for _ in range(2):
+        worker, main = nodes.start("WORKER"), nodes.start("MAIN")
+        assert [ended(worker)[0], ended(main)[0]] == [0, 0]
+    folder = Path(nodes.work_dir, "job1")
+    (folder / "stop").unlink()
+    (folder / "WORKER_gone_config.json").write_text(
+        json.dumps({"muster": {"run": "gone", "mode": "WORKER", "address": "x", "hostname": "x"}})
+    )
+    main = nodes.start("MAIN")
+    until(main, "waiting for 1 more")
+    until(main, "0 of 1 workers have come")
+    worker = nodes.start("WORKER")
+    assert [ended(worker)[0], ended(main)[0]] == [0, 0]
+
+
+def test_two_clusters_in_one_work_dir_never_mix(nodes: Nodes) -> None:
+    started = {
+        job: [nodes.start(mode, job) for mode in ("WORKER", "MAIN")] for job in ("red", "blue")
+    }
+    for job, processes in started.items():
+        for process in processes:
+            code, out, err = ended(process)
+            assert code == 0, err
+            assert out.splitlines()[1] == f"job {job}"
+
+
+def test_a_second_main_node_is_refused(nodes: Nodes) -> None:
+    first = nodes.start("MAIN")
+    until(first, "0 of 1 workers have come")
+    code, _, err = ended(nodes.start("MAIN"))
+    assert code == 4
+    assert "another main node is at work" in err and "JOB_OCID" in err
+    worker = nodes.start("WORKER")
+    assert [ended(worker)[0], ended(first)[0]] == [0, 0]
+
+
+# --- the ways in which it tears down
+
+
+def test_a_failed_program_ends_the_cluster_as_failed(nodes: Nodes) -> None:
+    worker, main = nodes.start("WORKER"), nodes.start("MAIN", EXIT_0="7")
+    code, _, err = ended(main)
+    assert code == 7, err
+    assert "exit code 7" in err
+    assert ended(worker)[0] in (0, 1)
+
+
+def test_a_failed_worker_ends_those_who_cannot_do_without_it(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", EXIT_1="9")
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    code, _, err = ended(worker)
+    assert code == 9, err
+    code, _, err = ended(main)
+    assert code == 1
+    assert "WORKER" in err and "exit code 9" in err
+
+
+def test_a_stop_file_ends_it_at_once(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", EPHEMERAL="0")
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    until(main, "all 2 nodes have come")
+    Path(nodes.work_dir, "job1", "stop").write_text("enough for today")
+    code, _, err = ended(main)
+    assert (code, "enough for today" in err) == (0, True), err
+    code, _, err = ended(worker)
+    assert (code, "enough for today" in err) == (0, True), err
+
+
+def test_a_stop_file_ends_those_who_still_wait(nodes: Nodes) -> None:
+    main = nodes.start("MAIN")
+    until(main, "0 of 1 workers have come")
+    Path(nodes.work_dir, "job1", "stop").touch()
+    code, _, err = ended(main)
+    assert code == 0
+    assert "a stop file was found" in err
+
+
+def test_the_time_to_live_ends_a_cluster_that_stays(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", EPHEMERAL="0")
+    main = nodes.start("MAIN", EPHEMERAL="0", TTL="1s")
+    code, _, err = ended(main)
+    assert (code, "its time to live of 1 s is over" in err) == (0, True), err
+    code, _, err = ended(worker)
+    assert (code, "time to live" in err) == (0, True), err
+
+
+def test_a_worker_does_not_wait_for_ever_for_a_main_node(nodes: Nodes) -> None:
+    code, _, err = ended(nodes.start("WORKER", TIMEOUT="0.5"))
+    assert code == 4
+    assert "waited 0.5 s" in err and "no main node has come" in err
+
+
+def test_who_is_missing_is_told_to_all(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", WORKER_COUNT="2")
+    until(worker, "waiting for the main node")
+    main = nodes.start("MAIN", WORKER_COUNT="2", TIMEOUT="3")
+    code, _, err = ended(main)
+    assert code == 4
+    assert "not ready after 3 s: 1 of 2 workers have come" in err
+    code, _, err = ended(worker)
+    assert code == 1
+    assert "1 of 2 workers have come" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_main_node_that_is_told_to_end_leaves_nobody_waiting(nodes: Nodes, number: int) -> None:
+    worker = nodes.start("WORKER", EPHEMERAL="0", WORKER_COUNT="2")
+    main = nodes.start("MAIN", WORKER_COUNT="2", EPHEMERAL="0")
+    until(main, "1 of 2 workers have come")
+    main.send_signal(number)
+    assert ended(main)[0] != 0
+    assert ended(worker)[0] == 1
+
+
+@pytest.mark.slow
+def test_a_main_node_that_is_killed_is_missed(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", EPHEMERAL="0")
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    until(worker, "joined as node 1 of 2")
+    main.kill()
+    code, _, err = ended(worker)
+    assert (code, "the main node is gone" in err) == (1, True), err
+
+
+# --- on an object store
+
+
+@pytest.mark.parametrize("late", [0.0, 3.0])
+def test_on_an_object_store(nodes_at: Callable[..., Nodes], late: float) -> None:
+    """late: seconds until a new object is listed."""
+    store = ObjectStore(late)
+    try:
+        where = {"endpoint_url": store.environ["FSSPEC_S3_ENDPOINT_URL"]}
+        fs = fsspec.filesystem("s3", key="test", secret="test", client_kwargs={}, **where)
+        bucket = f"bucket-{late:g}"
+        fs.mkdir(bucket)
+        nodes = nodes_at(f"s3://{bucket}/clusters", store.environ)
+        others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
+        main = nodes.start("MAIN", WORKER_COUNT="2")
+        code, out, err = ended(main)
+        assert (code, out.splitlines()[0]) == (0, "rank 0 of 3"), err
+        assert [ended(other)[0] for other in others] == [0, 0]
+        assert json.loads(fs.cat_file(f"{bucket}/clusters/job1/stop"))["failed"] is False
+    finally:
+        store.close()

@@ -1,0 +1,89 @@
+"""What a node is told by its environment, in either family of names."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.assemble.parameters import Parameters, read_parameters
+from muster.errors import InvalidInput
+
+NEEDED = {
+    "WORK_DIR": "/shared",
+    "JOB_OCID": "ocid1.job",
+    "CLUSTER_TYPE": "DASK",
+    "MODE": "MAIN",
+    "ENTRY_POINT": "train.py",
+}
+
+
+def read(**environ: str) -> Parameters:
+    return read_parameters({**NEEDED, **environ}, "new")
+
+
+def test_what_is_not_said() -> None:
+    assert read() == Parameters(
+        mode="MAIN",
+        work_dir="/shared",
+        framework="dask",
+        job="ocid1.job",
+        run="new",
+        entry_point="train.py",
+        worker_count=1,
+        timeout=600.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "value"),
+    [
+        ({"JOB_RUN_OCID": "r7"}, "run", "r7"),
+        ({"WORKER_COUNT": "3"}, "worker_count", 3),
+        ({"OCI__WORKER_COUNT": "4", "WORKER_COUNT": "3"}, "worker_count", 4),
+        ({"OCI__PS_COUNT": "2"}, "ps_count", 2),
+        ({"TIMEOUT": "90"}, "timeout", 90.0),
+        ({"TIME_OUT": "2m"}, "timeout", 120.0),
+        ({"OCI__TIMEOUT": "30", "TIME_OUT": "2m"}, "timeout", 30.0),
+        ({"OCI__ENTRY_SCRIPT": "a.py"}, "entry_point", "a.py"),
+        ({"ARGS": "50 'a b'"}, "args", ("50", "a b")),
+        ({"OCI__ENTRY_SCRIPT_ARGS": "x", "OCI__ENTRY_SCRIPT_KWARGS": "--k 1"}, "args", None),
+        ({"EPHEMERAL": "0", "ENTRY_POINT": ""}, "ephemeral", False),
+        ({"OCI__EPHEMERAL": "False"}, "ephemeral", False),
+        ({"OCI__EPHEMERAL": "None", "EPHEMERAL": "1"}, "ephemeral", True),
+        ({"TTL": "2h"}, "ttl", 7200.0),
+        ({"OCI__MODE": "worker"}, "mode", "WORKER"),
+        ({"nprocs": "4", "nthread": "2"}, "processes", 4),
+        ({"nthread": "2"}, "threads", 2),
+        ({"death_timeout": "10"}, "death_timeout", 10.0),
+        ({"RANK": "0"}, "rank", 0),
+        ({"OCI__START_ARGS": "--worker-port 8700:8800"}, "start_args", None),
+        ({"PROFILE": "1", "PROFILE_CMD": "nsys profile"}, "profiler", ("nsys", "profile")),
+        ({"PROFILE_CMD": "nsys profile"}, "profiler", ()),
+    ],
+)
+def test_both_spellings(environ: dict[str, str], name: str, value: object) -> None:
+    found = getattr(read(**environ), name)
+    expected = {"args": ("x", "--k", "1"), "start_args": ("--worker-port", "8700:8800")}
+    assert found == (expected[name] if value is None else value)
+
+
+def test_a_node_that_serves_needs_no_program() -> None:
+    assert read(MODE="WORKER", ENTRY_POINT="").entry_point is None
+    with pytest.raises(InvalidInput, match="ENTRY_POINT: is not set"):
+        read(MODE="WORKER", ENTRY_POINT="", CLUSTER_TYPE="PYTORCH")
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    wrong = {
+        "MODE": "BOSS",
+        "CLUSTER_TYPE": "DASKK",
+        "WORKER_COUNT": "many",
+        "TIMEOUT": "soon",
+        "EPHEMERAL": "maybe",
+        "ARGS": "'",
+    }
+    with pytest.raises(InvalidInput) as caught:
+        read_parameters(wrong, "new")
+    said = {problem.path: str(problem) for problem in caught.value.problems}
+    assert set(said) == {*wrong, "WORK_DIR", "JOB_OCID", "ENTRY_POINT"}
+    assert 'did you mean "dask"' in said["CLUSTER_TYPE"]
+    assert "MAIN, WORKER or PS" in said["MODE"]

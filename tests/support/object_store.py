@@ -1,0 +1,56 @@
+"""An S3-compatible object store on loopback, which lists objects late if it is asked to."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+_OBJECT = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
+_MODIFIED = re.compile(rb"<LastModified>([^<]+)</LastModified>")
+
+
+class ObjectStore:
+    """late: seconds for which a new object is there but not listed."""
+
+    def __init__(self, late: float = 0.0) -> None:
+        self._late = late
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a client's environment needs."""
+        return {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
+        }
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if "list-type" not in environ.get("QUERY_STRING", ""):
+            return self._app(environ, start)  # type: ignore[no-any-return]
+        said: list[Any] = []
+        body = b"".join(self._app(environ, lambda *args: said.extend(args)))
+        body = _OBJECT.sub(lambda found: b"" if self._is_new(found[0]) else found[0], body)
+        headers = [(k, v) for k, v in said[1] if k.lower() != "content-length"]
+        start(said[0], [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _is_new(self, listed: bytes) -> bool:
+        found = _MODIFIED.search(listed)
+        if found is None:
+            return False
+        then = datetime.fromisoformat(found[1].decode().replace("Z", "+00:00"))
+        return (datetime.now(UTC) - then).total_seconds() < self._late
