@@ -82,6 +82,12 @@ def test_everything_wrong_is_told_at_once(code: Path, tmp_path: Path) -> None:
     assert "it holds train.py" in str(caught.value)
 
 
+def test_a_name_cannot_add_a_line_to_the_recipe(code: Path, tmp_path: Path) -> None:
+    (code / "a\nRUN b.py").write_text("")
+    with pytest.raises(InvalidInput, match=r"--entrypoint: 'a\\nRUN b.py' cannot stand"):
+        drafted(tmp_path, source=code, entrypoint="a\nRUN b.py")
+
+
 def test_an_entrypoint_that_is_left_out(code: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"data.bin is not code by what .* ignores"):
         drafted(tmp_path, source=code, entrypoint="data.bin")
@@ -159,4 +165,4 @@ def test_pip_where_pip_will_do(tmp_path: Path) -> None:
 def test_a_python_that_the_base_decides(tmp_path: Path) -> None:
     path = environment(tmp_path, "dependencies: [python=3.12, pip: [scipy]]\n")
     made = drafted(tmp_path, environment=path, base="reg.io/base:1")
-    assert made.notes[0] == "Python is the one of reg.io/base:1, whatever 3.12 you asked for"
+    assert made.notes[0] == "Python is the one in reg.io/base:1, not the 3.12 that was asked for"

@@ -97,6 +97,7 @@ def draft(request: Request, wheel: Wheel, home: Path) -> Draft:
         for name in request.debian
         if not _DEBIAN.fullmatch(name)
     ]
+    problems += _unprintable(request)
     if problems:
         raise InvalidInput(*problems)
 
@@ -128,6 +129,20 @@ def draft(request: Request, wheel: Wheel, home: Path) -> Draft:
     return Draft(recipe, files, source, code, secrets, tuple(notes))
 
 
+def _unprintable(request: Request) -> list[Problem]:
+    """Names that would end a line of the recipe in their middle."""
+    named = {
+        "--entrypoint": request.entrypoint or (request.source.name if request.source else ""),
+        "--requirements": request.requirements.name if request.requirements else "",
+        "--env": request.environment.name if request.environment else "",
+    }
+    return [
+        Problem(flag, f"{name!r} cannot stand in a recipe", "give the file another name")
+        for flag, name in named.items()
+        if not name.isprintable()
+    ]
+
+
 def _requirements(request: Request) -> tuple[dict[str, str], list[Requirement]]:
     return read_requirements(request.requirements) if request.requirements else ({}, [])
 
@@ -141,7 +156,9 @@ def _base(request: Request, environment: Environment | None, notes: list[str]) -
     python = environment.python if environment is not None and pip_only else ""
     if request.base is not None:
         if python:
-            notes.append(f"Python is the one of {request.base}, whatever {python} you asked for")
+            notes.append(
+                f"Python is the one in {request.base}, not the {python} that was asked for"
+            )
         read_base(request.base)
         return request.base
     return PYTHON_IMAGE.format(python or DEFAULT_PYTHON)

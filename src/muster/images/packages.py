@@ -50,6 +50,14 @@ _HOROVOD = (
 _PACKAGES = {
     "generic": Packages(),
     "pytorch": Packages(pip=(_TORCH, "numpy"), same=_TORCH_NAMES),
+    "accelerate": Packages(pip=(_TORCH, "numpy", "accelerate==1.15.0"), same=_TORCH_NAMES),
+    "lightning": Packages(pip=(_TORCH, "numpy", "lightning==2.6.6"), same=_TORCH_NAMES),
+    "deepspeed": Packages(
+        # it compiles some of itself where it runs
+        pip=(_TORCH, "numpy", "ninja", "deepspeed==0.19.8"),
+        debian=("g++",),
+        same=_TORCH_NAMES,
+    ),
     "dask": Packages(pip=("dask[distributed]==2026.8.0", "bokeh")),
     "ray": Packages(pip=("ray[default]==2.60.0",), same=(("ray-default", "ray"),)),
     "tensorflow": Packages(
