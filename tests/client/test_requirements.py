@@ -107,7 +107,10 @@ def test_what_pip_says_is_the_first_cause(client: Client, folder: Path) -> None:
     (log,) = client.service.home.environments.glob("*.log")
     assert str(log) in run.cause["message"]
     assert "No matching distribution found" in log.read_text()
-    assert environments.listing(client.service.home) == []  # nothing half-made
+    (one,) = environments.listing(client.service.home)
+    assert (one.ready, one.failed, one.size) == (False, True, 0)  # nothing half-made
+    assert environments.remove(client.service.home, one.key)
+    assert environments.listing(client.service.home) == []
 
 
 @pytest.mark.slow

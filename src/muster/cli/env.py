@@ -38,6 +38,7 @@ def list_environments(as_json: bool) -> None:
     rows = []
     for one in found:
         state = "in use" if one.busy else "ready" if one.ready else "half-made"
+        state = "failed" if one.failed and not one.busy else state
         what = ", ".join([*(["conda"] if one.conda else []), *one.requirements])
         size = f"{one.size / 2**20:.0f} MiB"
         rows.append((one.key, one.python or "-", state, size, ago(one.used), what))

@@ -169,8 +169,11 @@ def _state(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 
 class Installed(Struct, frozen=True):
-    """An environment that is there. Times are epoch seconds. used: since when nobody has begun to
-    use it; size: bytes; busy: whether it is in use, or being made, now; ready: whether whole."""
+    """An environment that is there. Times are epoch seconds, sizes bytes.
+
+    used: when somebody last began to use it. busy: it is in use, or being made, now. ready: it is
+    whole. failed: it could not be made.
+    """
 
     key: str
     path: str
@@ -182,6 +185,7 @@ class Installed(Struct, frozen=True):
     size: int
     busy: bool
     ready: bool
+    failed: bool
 
 
 def listing(home: Home) -> list[Installed]:
@@ -206,8 +210,10 @@ def remove(home: Home, key: str) -> bool:
 def _all(home: Home) -> list[Environment]:
     if not home.environments.is_dir():
         return []
-    folders = [path for path in home.environments.iterdir() if path.is_dir()]
-    return [Environment(path.name, path) for path in folders]
+    known = {path.name.partition(".")[0] for path in home.environments.iterdir()}
+    found = [Environment(key, home.environments / key) for key in known]
+    # a lock stays for ever: somebody may be waiting for it
+    return [one for one in found if one.folder.is_dir() or one.failed.exists()]
 
 
 def _look(environment: Environment) -> Installed:
@@ -230,6 +236,7 @@ def _look(environment: Environment) -> Installed:
         size=_size(environment.folder),
         busy=busy,
         ready=bool(about),
+        failed=environment.failed.exists(),
     )
 
 
