@@ -57,6 +57,8 @@ class Obedient:
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None: ...
 
+    def release(self, nodes: Sequence[NodeRef]) -> None: ...
+
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
         if not self._started:
             return []
@@ -120,6 +122,7 @@ def accept(db: Database, plan: RunPlan) -> None:
         "node_count": len(plan.nodes),
         "plan": plan.to_json(),
         "lifecycle": {},
+        "scale_requested": {},
     }
     record = RunRecord(**{**blank, **known})
     nodes = [node_record(node, NodeStatus()) for node in plan.nodes]

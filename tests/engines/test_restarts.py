@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -487,3 +488,47 @@ def test_a_node_is_found_again(session: MakeSession, kind: str, keep: bool) -> N
     assert one.close() == 0
     assert ends == {0: (0, 0), 1: (1, 1)}
     assert one.output(0) == "life 0\nlife 1\n"
+
+
+def test_a_released_node_is_made_anew_and_the_others_know(session: MakeSession) -> None:
+    one = session("echo life $MUSTER_RESTART; exec sleep 1000", nodes=3, keep=True)
+    roster = RunDir(one.home / "runs" / one.plan.run_id).cluster_file
+
+    def ranks() -> list[str]:
+        return [member["Rank"] for member in json.loads(roster.read_text())]
+
+    one.start(0, 1, 2)
+    one.ready(0, 1, 2)
+    one.stop(1, 2)
+    one.ended(1, 2)
+    kept = one.agents()
+    assert len(kept) == 3
+    assert ranks() == ["0", "1", "2"]
+    one.release(1, life=1)
+    one.release(1, life=1)
+    while one.agents() == kept:
+        time.sleep(0.001)
+    assert ranks() == ["0", "2"]
+    one.start(1, 2, life=1)
+    one.ready(1, 2, life=1)
+    assert ranks() == ["0", "1", "2"]
+    assert len(set(one.agents()) - set(kept)) == 1, "the other went on where it was"
+    one.release(0, life=1)
+    one.kill(0)
+    one.ended(0)
+    one.kill(1, 2, life=1)
+    one.ended(1, 2, life=1)
+    assert one.close() == 0
+    assert one.output(1) == one.output(2) == "life 0\nlife 1\n"
+
+
+def test_who_is_released_and_started_at_once_begins(session: MakeSession) -> None:
+    one = session("echo life $MUSTER_RESTART; exit 3", keep=True)
+    one.start(0)
+    one.ended(0)
+    for life in range(1, 8):
+        one.release(0, life=life)
+        one.start(0, life=life)
+        assert one.ended(0, life=life)[0]["exit_code"] == 3
+    assert one.close() == 0
+    assert one.output() == "".join(f"life {life}\n" for life in range(8))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.forecast.compare import Variant, best_interval, forecast, variants
+from muster.forecast.compare import Variant, as_it_begins, best_interval, forecast, variants
 from muster.forecast.play import play
 from muster.forecast.world import Use, World
 from muster.lifecycle.policy import Action, Backoff, Policy, Strategy
@@ -124,3 +124,10 @@ def test_what_if_has_the_question_first_and_each_answer_once() -> None:
 def test_two_processors_see_the_same_as_one() -> None:
     asked = variants(gang(), replace(WORLD, mtbf=100 * HOUR))[:2]
     assert forecast(asked, 3, 7, workers=2) == forecast(asked, 3, 7, workers=1)
+
+
+def test_what_may_be_added_later_costs_nothing() -> None:
+    elastic = policy((1, 1, None), (5, 2, None, {"wanted": 3}), (4, 1, 2, {"wanted": 4}))
+    fixed = policy((1, 1, None), (3, 2, None), (4, 1, 2))
+    assert as_it_begins(elastic) == fixed
+    assert as_it_begins(fixed) == fixed

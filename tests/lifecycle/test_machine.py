@@ -16,6 +16,7 @@ from muster.lifecycle.events import (
     ResumeRequested,
     RunBegan,
     RunBroken,
+    ScaleRequested,
     SupervisorLost,
     SuspendRequested,
     Tick,
@@ -115,6 +116,15 @@ class Stories(RuleBasedStateMachine):
     @rule(event=st.sampled_from([SuspendRequested("wait"), ResumeRequested("go on")]))
     def pause(self, event: Event) -> None:
         self.tell(event)
+
+    @rule(data=st.data())
+    def scale(self, data: st.DataObject) -> None:
+        """As often as it may come to a supervisor: what is wanted is told with each step."""
+        group = data.draw(st.sampled_from(self.policy.groups))
+        wish = ScaleRequested(group.name, data.draw(st.integers(0, group.replicas + 1)), "so many")
+        self.tell(wish)
+        told = decide(self.policy, self.status, [wish], self.now)
+        assert told == decide(self.policy, self.status, [Tick()], self.now)
 
     @rule(data=st.data())
     def supervisor_dies(self, data: st.DataObject) -> None:

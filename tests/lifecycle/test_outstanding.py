@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    Effect,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.outstanding import effects
 from muster.lifecycle.policy import Checkpoint
 from muster.lifecycle.states import NodeState
@@ -30,6 +37,8 @@ SAVING = Checkpoint(10, 30)
         (NodeStatus(N.SUCCEEDED), None),
         (NodeStatus(N.FAILED, kill_at=5.0, killed=True), None),
         (NodeStatus(N.STOPPED, kill_at=5.0), None),
+        (NodeStatus(N.PARKED), None),
+        (NodeStatus(N.PARKED, 3), ReleaseNodes(refs(1, incarnation=3))),
     ],
 )
 def test_what_each_node_was_in_the_middle_of(node: NodeStatus, meant: Effect | None) -> None:

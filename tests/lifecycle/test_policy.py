@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from muster.lifecycle.policy import Action, Rule
+from muster.lifecycle.policy import Action, Rule, Success
+from muster.lifecycle.states import NodeState
 from support.life import policy
 
+N = NodeState
 SHAPES: Any = ((2, 3, None), (0, 4, None), (1, 1, None), (0, 1, None))
 
 
@@ -39,3 +41,17 @@ def test_every_rank_belongs_somewhere() -> None:
 )
 def test_restarts(options: dict[str, Any], shape: dict[str, Any], expected: bool) -> None:
     assert policy((1, 1, None), (1, 1, None, shape), **options).restarts is expected
+
+
+def test_how_a_run_begins() -> None:
+    made = policy((1, 2, None), (3, 2, 1, {"wanted": 2}), (2, 1, 0))
+    assert [group.initial for group in made.groups] == [1, 2, 2]
+    assert made.initial_size == 8
+    states = [node.state for node in made.first_nodes()]
+    assert states == [N.PENDING] * 6 + [N.PARKED] * 2 + [N.PENDING] * 2
+    assert {node.incarnation for node in made.first_nodes()} == {0}
+
+
+def test_a_group_that_has_to_succeed_has_replicas() -> None:
+    made = policy((2, 1, None), (2, 1, 0), (2, 1, 1), success=Success((0, 1)))
+    assert [made.fewest(index) for index in range(3)] == [1, 0, 0]

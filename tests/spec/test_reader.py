@@ -142,6 +142,24 @@ BAD = {
             "(at most 2)"
         ],
     ),
+    "maximum": (
+        "command: x\nnode_groups:\n  - {name: a, replicas: 4, max_replicas: 3}\n",
+        [
+            "job.yaml:3: node_groups[0].max_replicas: 3 is fewer than the 4 there are at first "
+            "(at least 4)"
+        ],
+    ),
+    "too many in the end": (
+        "command: x\nnode_groups:\n  - {name: a, max_replicas: 1000000}\n",
+        ["job.yaml:2: node_groups: 1,000,000 nodes in all (a run can have 100,000)"],
+    ),
+    "names in the end": (
+        "command: x\nnode_groups:\n  - {name: a, max_replicas: 2, hostname: x}\n",
+        [
+            "job.yaml:3: node_groups[0].hostname: ranks 0 and 1 would both be called x "
+            "(${rank} makes it a node's own)"
+        ],
+    ),
     "nothing to run": (
         "nodes: 2\n",
         ["job.yaml:1: nothing to run (give an artifact or a command)"],

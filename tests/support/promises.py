@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from muster.lifecycle import outstanding
+from muster.lifecycle.census import ranges
 from muster.lifecycle.decide import Decision, decide, wake_at
-from muster.lifecycle.effects import Effect, KillNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    Effect,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.events import Event, NodeReady, NodeStarted, SupervisorLost
 from muster.lifecycle.fold import fold
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
@@ -23,7 +31,7 @@ class Witness:
 
     def __init__(self, policy: Policy, status: RunStatus) -> None:
         self.policy = policy
-        self.suspended = status.state is RunState.SUSPENDED
+        self.first = status
         self.told: list[tuple[str, dict[str, object]]] = []
         self.last: dict[NodeRef, type] = {}
         self.stopped: dict[NodeRef, float] = {}
@@ -37,8 +45,9 @@ class Witness:
             assert after is before and not made.effects and not made.entries
             return
         self._nodes(before, after)
+        self._replicas(after)
         self._forget(before, events)
-        self._effects(made.effects, now)
+        self._effects(made, now)
         self._starts(made, now, before)
         self._outstanding(before, after, events)
         self._log(after)
@@ -56,9 +65,19 @@ class Witness:
         for old, new in zip(before.nodes, after.nodes, strict=True):
             assert old.incarnation <= new.incarnation <= after.restarts
             if new.incarnation > old.incarnation:
-                assert new.state in (NodeState.PENDING, NodeState.STARTING, NodeState.STOPPED)
+                begin = (NodeState.PENDING, NodeState.STARTING)
+                assert new.state in (*begin, NodeState.STOPPED, NodeState.PARKED)
             elif old.state.ended:
                 assert new == old, "what has ended stays ended"
+
+    def _replicas(self, after: RunStatus) -> None:
+        """Whole ones are wanted, and those that are not have nothing or are told to end."""
+        for group in self.policy.groups:
+            for replica in range(group.replicas):
+                ranks = group.replica_ranks(replica)
+                assert len({after.nodes[rank].parked for rank in ranks}) == 1
+        for node in after.nodes:
+            assert not node.parking or (node.leaving and node.again is not None)
 
     def _forget(self, before: RunStatus, events: Sequence[Event]) -> None:
         """What a lost supervisor had not begun is begun again under the same number."""
@@ -68,10 +87,16 @@ class Witness:
             if node.state is NodeState.STARTING and not node.leaving:
                 self.last.pop(NodeRef(rank, node.incarnation), None)
 
-    def _effects(self, effects: Sequence[Effect], now: float) -> None:
+    def _effects(self, made: Decision, now: float) -> None:
+        effects: Sequence[Effect] = made.effects
         order: list[type] = [StartNodes, RunningNode, SignalNodes, StopNodes, KillNodes]
         for effect in effects:
             assert effect.nodes, "none is empty"
+            if isinstance(effect, ReleaseNodes):
+                parked = [made.status.nodes[ref.rank] for ref in effect.nodes]
+                assert all(node.state is NodeState.PARKED for node in parked)
+                assert [n.incarnation for n in parked] == [r.incarnation for r in effect.nodes]
+                continue
             for ref in effect.nodes:
                 known = self.last.get(ref)
                 assert known is not None or isinstance(effect, StartNodes)
@@ -114,7 +139,7 @@ class Witness:
             if self.policy.strategy is Strategy.RECREATE:
                 if rank in ranks and node.again is not None:
                     return True
-            elif node.again == ref.incarnation:
+            elif node.again == ref.incarnation and not node.parking:
                 return True
         return False
 
@@ -132,16 +157,23 @@ class Witness:
             for effect in outstanding.effects(self.policy, after)
             for ref in effect.nodes
         }
+        parked = {
+            (ReleaseNodes, NodeRef(rank, node.incarnation))
+            for rank, node in enumerate(after.nodes)
+            if node.state is NodeState.PARKED and node.incarnation
+        }
+        assert parked <= meant
         alive = {
             NodeRef(rank, node.incarnation) for rank, node in enumerate(after.nodes) if node.alive
         }
-        assert meant == {
+        assert meant - parked == {
             (self.last[ref], ref) for ref in alive if self.last[ref] is not RunningNode
         }
 
     def _log(self, after: RunStatus) -> None:
-        begin = [("run", {"state": "SUSPENDED"})] if self.suspended else []
-        told = fold([*begin, *self.told])
+        parked = (r for r, node in enumerate(self.first.nodes) if node.state is NodeState.PARKED)
+        begin = {"ranks": ranges(parked), "state": "PARKED"}
+        told = fold([("run", {"state": self.first.state}), ("nodes", begin), *self.told])
         assert (told.state, told.details) == (after.state, after.details)
         assert told.attempt == after.attempt
         for rank, node in enumerate(after.nodes):
@@ -162,7 +194,8 @@ class Witness:
         paused = sum(
             kind == "run" and data["state"] == RunState.SUSPENDED for kind, data in self.told
         )
-        assert after.restarts == noted + paused
+        scaled = any(kind == "scaled" for kind, _ in self.told)
+        assert after.restarts == noted + paused or (scaled and after.restarts > noted + paused)
 
     def _rest(self, after: RunStatus) -> None:
         alive = [node for node in after.nodes if node.alive]
@@ -175,9 +208,10 @@ class Witness:
             for group in self.policy.groups:
                 for replica in range(group.replicas):
                     states = {after.nodes[rank].state for rank in group.replica_ranks(replica)}
-                    assert states in ({NodeState.SUCCEEDED}, {NodeState.PENDING})
+                    assert len(states) == 1
+                    assert states <= {NodeState.SUCCEEDED, NodeState.PENDING, NodeState.PARKED}
             return
-        assert all(node.state.ended for node in after.nodes)
+        assert all(node.state.ended or node.parked for node in after.nodes)
         assert after.finished_at is not None
         assert (after.exit_code == 0) == (after.state is RunState.SUCCEEDED)
         if after.state is RunState.SUCCEEDED:
@@ -185,7 +219,7 @@ class Witness:
             if self.policy.success.any_replica:
                 assert any(succeeded(after, group) for group in wanted)
             else:
-                assert all(succeeded(after, group) >= group.min_success for group in wanted)
+                assert all(succeeded(after, group) >= least(after, group) for group in wanted)
 
 
 class RunningNode:
@@ -198,7 +232,7 @@ def members(status: RunStatus, group: GroupPolicy) -> list[NodeStatus]:
 
 def is_up(status: RunStatus, group: GroupPolicy) -> bool:
     return all(
-        node.state.ended or (node.state is NodeState.READY and node.again is None)
+        node.parked or node.state.ended or (node.state is NodeState.READY and node.again is None)
         for node in members(status, group)
     )
 
@@ -211,5 +245,10 @@ def succeeded(status: RunStatus, group: GroupPolicy) -> int:
 
 
 def is_complete(status: RunStatus, group: GroupPolicy) -> bool:
-    ended = all(node.state.ended for node in members(status, group))
-    return ended and succeeded(status, group) >= group.min_success
+    ended = all(node.parked or node.state.ended for node in members(status, group))
+    return ended and succeeded(status, group) >= least(status, group)
+
+
+def least(status: RunStatus, group: GroupPolicy) -> int:
+    wanted = sum(not node.parked for node in members(status, group)) // group.nodes
+    return min(group.min_success, wanted)

@@ -92,6 +92,9 @@ class Session:
     def kill(self, *ranks: int, life: int = 0) -> None:
         self._call("kill", ranks, life)
 
+    def release(self, *ranks: int, life: int = 0) -> None:
+        self._call("release", ranks, life)
+
     def signal(self, number: int, *ranks: int, life: int = 0) -> None:
         self._call("signal", ranks, life, after=[number])
 

@@ -49,8 +49,9 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
 def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[Problem]:
     ending = (run.lifecycle or {}).get("stopping") or {}
     ends = ending.get("outcome", RunState.SUSPENDED) != RunState.SUSPENDED
-    if RunState(run.state).terminal or ends:
-        yield Problem("", f"{run.name} {'is ending' if ends else f'is {run.state}'}")
+    terminal = RunState(run.state).terminal
+    if terminal or ends:
+        yield Problem("", f"{run.name} is {run.state if terminal else 'ending'}")
         return
     names = [group.name for group in plan.policy.groups]
     if name not in names:

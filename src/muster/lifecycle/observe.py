@@ -72,7 +72,8 @@ def end(turn: Turn, event: NodeEnded) -> None:
         raised_at=event.raised_at,
     )
     if node.parking:  # how it ends is nobody's concern any more
-        turn.park(rank, node.again, _ended_with(event))
+        lost = event.reason is Reason.OUTPUT_LOST
+        turn.park(rank, node.again, event.message if lost else _ended_with(event))
         return
     if node.again is not None:
         fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
