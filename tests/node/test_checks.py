@@ -178,7 +178,7 @@ def test_who_tells_of_members_tells_no_json(server: Server) -> None:
 
 
 def succeeds(*command: str, what: str = "") -> dict[str, Any]:
-    return {"type": "succeeds", "command": list(command), "what": what}
+    return {"type": "succeeds", "command": list(command), "what": what, "patience": 10.0}
 
 
 def test_a_command_that_succeeds_at_last(tmp_path: Path) -> None:
@@ -193,6 +193,23 @@ def test_a_command_that_succeeds_at_last(tmp_path: Path) -> None:
     one.step(one.due)
     reap(one, 2.0)
     assert (one.done, one.due) == (True, None)
+
+
+def test_what_a_command_said_last_is_why(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    command = succeeds("sh", "-c", f"cat {said}; exit 1", what="the choir")
+    one = Waiting(command, {"PATH": "/bin:/usr/bin", "TMPDIR": str(tmp_path)}, 0.0)
+    for words in ("node-1 is missing", "node-2 is missing"):
+        said.write_text(words)
+        assert one.due is not None
+        one.step(one.due)
+        reap(one, one.due)
+        assert one.why == f"the choir: {words}"
+    assert one.due is not None
+    one.step(one.due)
+    one.end()
+    reap(one, one.due)
+    assert [path.name for path in tmp_path.iterdir()] == ["said"]
 
 
 def test_a_command_that_hangs_is_asked_again() -> None:

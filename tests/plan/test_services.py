@@ -80,6 +80,7 @@ def test_every_gap_is_filled() -> None:
                 "type": "succeeds",
                 "command": ["test", "-e", "/short/up"],
                 "what": "it is up",
+                "patience": 10.0,
             },
             "grace": 2.5,
         }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from muster.frameworks.base import Port
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.plan.template import Facts
@@ -31,6 +32,7 @@ def plan() -> RunPlan:
         policy=Policy((GroupPolicy("workers", 0, 2, 1, 2),), Success((0,))),
         groups=(group,),
         nodes=nodes,
+        ports=(Port("master", 29500), Port("workers", 10000, each=True, count=50)),
     )
 
 
@@ -49,10 +51,12 @@ def plan() -> RunPlan:
         ("$HOME ${HOME} $${node.rank}", "$HOME ${HOME} ${node.rank}"),
         ("${run.replica}", "1"),
         ("${group.rank}", "1"),
+        ("${port.workers}-${port.workers.last}", "21000-21049"),
     ],
 )
 def test_fill(template: str, value: str) -> None:
-    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports={"master": 29500})
+    ports = {"master": 29500, "workers.0": 20000, "workers.1": 21000}
+    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports)
     assert facts.fill(template) == value
 
 

@@ -14,7 +14,9 @@ addresses and ports are known:
 | `${run.id}`, `${run.attempt}` | the run's |
 | `${run.tls}` | the folder with `ca.pem`, `cert.pem` and `key.pem`, if `Setup.tls` asks for them |
 | `${port.NAME}`, `${port.NAME.3}` | the port NAME of this node, of the node with rank 3 |
+| `${port.NAME.last}` | of several in a row (`Port.count`), this node's last |
 | `${folder}` | a folder of this node's own, with a short path; gone with the node |
+| `${tmp}` | a folder of this node's own for what is large and temporary ($TMPDIR) |
 | `${python}` | the interpreter that runs the owner's Python programs |
 
 Every process also has `MUSTER_TOKEN`, a secret of the run by which its nodes know each other.
@@ -117,10 +119,12 @@ class Joined(Struct, frozen=True, tag="joined"):
 
 
 class Succeeds(Struct, frozen=True, tag="succeeds"):
-    """This command exits with 0. It has ten seconds each time. what: for people."""
+    """This command exits with 0. What it writes to stdout until then says why not. patience:
+    seconds it has each time. what: for people."""
 
     command: tuple[str, ...]
     what: str = ""
+    patience: float = 10.0
 
 
 Check = Answers | Joined | Succeeds

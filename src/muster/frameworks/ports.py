@@ -40,6 +40,7 @@ def _range(value: Any) -> Any:
     return f"{int(match[1])}:{int(match[2])}"
 
 
+PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 #: 8700-8800 or 8700:8800; becomes the latter.
 PortRange = Annotated[
     str, Meta(extra={"parse": _range}, extra_json_schema={"type": ["string", "integer"]})

@@ -4,6 +4,7 @@ expected have joined, a command succeeds. See `frameworks.base.Check`, whose fie
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -11,10 +12,10 @@ import signal
 import socket
 from typing import Any, Iterator, Mapping, Sequence
 
+from muster.node.last_words import last_words, size_of
 from muster.node.processes import CannotStart, exit_of, signal_group, spawn
 
 _PATIENCE = 2.0  # seconds for one answer
-_COMMAND_PATIENCE = 10.0
 _SOONEST, _LATEST = 0.02, 0.5  # seconds between looks: often at first, as most things come soon
 
 
@@ -29,6 +30,8 @@ class Waiting:
         self._env = env
         self._gap = _SOONEST
         self._child: int | None = None
+        self._words = os.path.join(env.get("TMPDIR", "/tmp"), "muster-check-%d" % os.getpid())
+        self._written = 0  # bytes in there before the command
         self.due: float | None = now
         self.done = False
         self.why = ""
@@ -51,17 +54,24 @@ class Waiting:
         self._child = None
         code = exit_of(status)[0]
         self.done = code == 0
-        how = "it exited with %d" % code
+        how = last_words(self._words, self._written) or "it exited with %d" % code
         if self.due is None:
-            how = "it took longer than %g s" % _COMMAND_PATIENCE
+            how = "it took longer than %g s" % self._check["patience"]
         self.why = "%s: %s" % (self._what(), how)
         self._again(now)
+        if self.done:
+            self._forget_words()
         return True
 
     def end(self) -> None:
         """Let go of the command that is asked, if one is."""
         if self._child is not None:
             signal_group(self._child, signal.SIGKILL)
+            self._forget_words()
+
+    def _forget_words(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._words)
 
     def _again(self, now: float) -> None:
         self.due = None if self.done else now + self._gap
@@ -73,8 +83,9 @@ class Waiting:
             self.due = None
             return
         try:
-            self._child = spawn(self._check["command"], self._env, os.devnull, os.devnull)
-            self.due = now + _COMMAND_PATIENCE
+            self._written = size_of(self._words)
+            self._child = spawn(self._check["command"], self._env, self._words, os.devnull)
+            self.due = now + self._check["patience"]
             self.why = self.why or "%s: it has not ended yet" % self._what()
         except CannotStart as error:
             self.why = "%s: %s" % (self._what(), error)

@@ -46,10 +46,8 @@ class Facts(Struct, frozen=True):
                 return self.local_rank
             case ["process", "rank"]:
                 return self.node.rank * self.plan.processes_per_node + self.local_rank
-            case ["port", port]:
-                return self.ports.get(f"{port}.{self.node.rank}") or self.ports[port]
-            case ["port", _, rank] if rank.isdigit():
-                return self.ports[name.removeprefix("port.")]
+            case ["port", port, *which]:
+                return self._port(port, *which)
             case [fact] | ["node", fact] if fact in _OWN:
                 return str(getattr(self.node, fact))
             case ["roster", rank, ("address" | "fqdn") as fact]:
@@ -58,3 +56,15 @@ class Facts(Struct, frozen=True):
                 return self.places[name]
             case _:
                 raise LookupError(f"no placeholder named ${{{name}}}")
+
+    def _port(self, name: str, which: str = "") -> str | int:
+        """This node's own, or the only one; of the node with that rank; or the last in a row."""
+        if which.isdigit():
+            return self.ports[f"{name}.{which}"]
+        first = self.ports.get(f"{name}.{self.node.rank}") or self.ports[name]
+        if not which:
+            return first
+        if which != "last":
+            raise LookupError(f"no placeholder named ${{port.{name}.{which}}}")
+        count = next(port.count for port in self.plan.ports if port.name == name)
+        return int(first) + count - 1

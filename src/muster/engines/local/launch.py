@@ -65,6 +65,7 @@ def launch_message(
     plan, group = context.plan, context.plan.group(node.group)
     places = {
         "folder": str(paths.short),
+        "tmp": str(paths.temporary),
         "python": context.python,
         "run.tls": str(paths.tls),
     }
