@@ -12,6 +12,7 @@ from muster.spec.decode import unwrap
 from muster.spec.formats.quantity import format_bytes
 from muster.spec.models import JobSpec
 from muster.spec.quantities import format_duration
+from muster.spec.urls import without_credentials
 
 _FEW = 8
 
@@ -45,6 +46,8 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
         return [_struct(v) if isinstance(v, msgspec.Struct) else v for v in value]
     if isinstance(value, Mapping):
         return dict(value)
+    if name == "url":
+        return without_credentials(value)  # what is written may be read by anybody
     if name == "memory":
         return format_bytes(value)
     if isinstance(value, float):
