@@ -106,7 +106,7 @@ def push(builder: Builder, name: Reference, options: Sequence[str], tell: Tell) 
 
 
 def _run(command: list[str], env: dict[str, str], tell: Tell) -> tuple[int, list[str]]:
-    """Exit code and last lines. Ctrl-C reaches the builder as well: it is waited for."""
+    """Exit code and last lines. The builder never outlives us: it is ended when we are."""
     last: deque[str] = deque(maxlen=4 * LOOKED_AT)
     try:
         with subprocess.Popen(
@@ -119,9 +119,13 @@ def _run(command: list[str], env: dict[str, str], tell: Tell) -> tuple[int, list
             errors="replace",
         ) as process:
             assert process.stdout is not None, "it is a pipe"
-            for line in process.stdout:
-                last.append(line.rstrip())
-                tell(line.rstrip())
+            try:
+                for line in process.stdout:
+                    last.append(line.rstrip())
+                    tell(line.rstrip())
+            except BaseException:  # Ctrl-C, or nobody reads what is told
+                process.terminate()
+                raise
     except OSError as error:
         raise EngineError(f"cannot start {command[0]}: {error.strerror}") from None
     return process.returncode, list(last)
