@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from click.testing import CliRunner, Result
 from muster.cli.logs import logs
 from muster.client.client import Client
 from muster.errors import InvalidInput
+from muster.frameworks import registry
+from muster.frameworks.base import Cluster, Framework, RoleSetup, Service, Setup, Succeeds
 from muster.spec.overrides import overrides_from_mapping
 from muster.storage.logs import LogWriter, StreamInfo
 
@@ -60,3 +64,52 @@ def test_attempts_that_are_not_there(run_id: str) -> None:
     result = call(run_id, "--attempt", "first")
     assert result.exit_code == 2
     assert "'first' is neither the number of an attempt nor all" in result.stderr
+
+
+class Choir(Framework):
+    """Two services: one with an output of its own, one that shares the program's."""
+
+    name = "choir"
+    summary = "for tests"
+
+    def setup(self, cluster: Cluster) -> Setup:
+        alto = Service("alto", ("sh", "-c", "echo alto sings; touch alto; exec sleep 1000"))
+        bass = Service(
+            "bass", ("sh", "-c", "echo bass sings; touch up; exec sleep 1000"), output="node"
+        )
+        both = Succeeds(("sh", "-c", "test -e up && test -e alto"))
+        role = RoleSetup(services=(alto, bass), gather=both)
+        return Setup(roles={role_.name: role for role_ in cluster.roles})
+
+
+def test_what_a_service_writes(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is kept apart from what the program writes, and is there for whoever asks."""
+    entry = EntryPoint("choir", f"{__name__}:Choir", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_entry_points", lambda: [entry])
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[Choir.__module__])
+    command = ["echo", "program runs"]
+    job, new = client.job(None, command=command, name="song", framework="choir")
+    run = client.start(client.draft(job, overrides_from_mapping({}), new_job=new)).wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    call(run.id)
+    assert capfd.readouterr().out == "workers/0 | bass sings\nworkers/0 | program runs\n"
+    for asked in ("alto", "all"):
+        call(run.id, "--service", asked)
+        assert capfd.readouterr().out == "workers/0 | alto sings\n"
+    (record,) = (
+        json.loads(line) for line in call(run.id, "--json", "--service", "alto").stdout.splitlines()
+    )
+    assert (record["message"], record["service"], record["group"]) == (
+        "alto sings",
+        "alto",
+        "workers",
+    )
+    with pytest.raises(InvalidInput, match=r"song-1 has no service bass \(there are: alto, all\)"):
+        call(run.id, "--service", "bass")
+
+
+def test_a_run_without_services(run_id: str) -> None:
+    with pytest.raises(InvalidInput, match=r"has no service all \(there are: none\)"):
+        call(run_id, "--service", "all")

@@ -12,9 +12,8 @@ from muster.cli.output import print_json, print_table
 from muster.cli.policy import sentences
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
-from muster.frameworks.base import Port
+from muster.cli.serving import Shown, around, ports
 from muster.plan.model import GroupPlan, RunPlan
-from muster.plan.template import Facts
 from muster.spec.secrets import hidden, hide
 from muster.spec.urls import without_credentials
 
@@ -57,6 +56,8 @@ def _describe(plan: RunPlan) -> None:
         click.echo(line)
     click.echo(f"framework: {plan.framework}")
     click.echo(f"network: {plan.network} ({plan.network_reason})")
+    for line in ports(plan):
+        click.echo(f"port {line}")
     for sentence in sentences(plan.policy):
         click.echo(sentence)
     for note in plan.notes:
@@ -80,36 +81,40 @@ def _sources(plan: RunPlan) -> Iterator[str]:
 def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     policy = plan.policy.group_of(group.first_rank)
     minimum = min(policy.min_success, policy.initial)
-    least = f"{minimum} of its {_count(policy.initial, 'replica')} must succeed"
-    click.echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}, {least}")
+    least = f", {minimum} of its {_count(policy.initial, 'replica')} must succeed"
+    decides = least if group.role.decides else ""
+    click.echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}")
     if group.replicas > policy.initial:
         click.echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
-    code = plan.artifact
-    command = group.command or ((code.entrypoint or code.file_name,) if code else ())
-    ports = {
-        name: _port(plan, port)
-        for port in plan.ports
-        for name in (port.name, *(f"{port.name}.{node.rank}" for node in plan.nodes))
-    }
-    first = Facts(plan, plan.nodes[group.first_rank], local_rank=0, attempt=0, ports=ports)
-    own = [first.fill(word) for word in group.node_args]
-    click.echo(f"  runs {shlex.join([*command, *group.args, *own])}")
-    if own:
-        click.echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
+    shown = Shown(plan, group)
+    for line in around(group, shown):
+        click.echo(f"  {line}")
+    if group.role.program:
+        _describe_program(plan, group, shown)
     for mount in group.mounts:
         click.echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
-    click.echo("  its first process gets, beside what every node does (docs/concepts.md):")
-    for name, value in group.env.items():
-        click.echo(f"    {name}={hide(name, value)}")
-    for name, template in group.node_env.items():
-        click.echo(f"    {name}={hide(name, first.fill(template))}")
-    for name, template in group.framework_env.items():
-        click.echo(f"    {name}={first.fill(template)}")
+    variables = [
+        *((name, value) for name, value in group.env.items()),
+        *((name, shown.text(template)) for name, template in group.node_env.items()),
+    ]
+    found = [f"    {name}={hide(name, value)}" for name, value in variables]
+    found += [f"    {k}={shown.text(template)}" for k, template in group.framework_env.items()]
+    if found:
+        who = "its first process gets" if group.role.program else "each of them gets"
+        click.echo(f"  {who}, beside what every node does (docs/concepts.md):")
+        click.echo("\n".join(found))
 
 
-def _port(plan: RunPlan, port: Port) -> int | str:
-    own = port.fixed or plan.network == "isolated"
-    return port.number if own else "(a free port)"
+def _describe_program(plan: RunPlan, group: GroupPlan, shown: Shown) -> None:
+    code = plan.artifact
+    command = group.command or ((code.entrypoint or code.file_name,) if code else ())
+    own = [shown.text(word) for word in group.node_args]
+    words = shown.command(group.role.launcher, [*command, *group.args, *own])
+    processes = plan.processes_of(group.first_rank)
+    times = f", {processes} times on each node" if processes > 1 else ""
+    click.echo(f"  runs {words}{times}")
+    if own:
+        click.echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
 
 
 def _count(number: int, what: str) -> str:

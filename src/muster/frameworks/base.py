@@ -18,6 +18,7 @@ addresses and ports are known:
 | `${folder}` | a folder of this node's own, with a short path; gone with the node |
 | `${tmp}` | a folder of this node's own for what is large and temporary ($TMPDIR) |
 | `${python}` | the interpreter that runs the owner's Python programs |
+| `${cpus}` | how many CPUs this node had best use; its share where nodes share a machine |
 
 Every process also has `MUSTER_TOKEN`, a secret of the run by which its nodes know each other.
 """
@@ -37,12 +38,14 @@ class NoOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Role(Struct, frozen=True):
-    """One node group as a framework sees it. env: what its owner set; nodes: of each replica."""
+    """One node group as a framework sees it. env: what its owner set; most: nodes, with those that
+    may be added while the run goes on; None = no more than there are."""
 
     name: str
     first_rank: int
     size: int
     env: Mapping[str, str]
+    most: int | None = None
 
     @property
     def ranks(self) -> range:
@@ -63,6 +66,11 @@ class Cluster(Struct, frozen=True):
     def size(self) -> int:
         """Number of nodes."""
         return sum(role.size for role in self.roles)
+
+    @property
+    def most(self) -> int:
+        """Number of nodes there may ever be."""
+        return sum(role.most or role.size for role in self.roles)
 
     @property
     def world_size(self) -> int:
@@ -172,6 +180,8 @@ class RoleSetup(Struct, frozen=True):
     program's own. processes: of the program on each node; None = `processes_per_node`. decides:
     whether the run's success is theirs to decide; those who only serve do not. replaceable:
     whether the others live on when one of these nodes is lost and another takes its place.
+    fails_for_all: whether the whole has failed when such a node's program exits with an error, so
+    that another in its place would find nobody: it is replaced only if it was lost or killed.
     env, defaults: as in `Setup`, for this group.
     """
 
@@ -182,6 +192,7 @@ class RoleSetup(Struct, frozen=True):
     processes: int | None = None
     decides: bool = True
     replaceable: bool = False
+    fails_for_all: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
 

@@ -27,6 +27,7 @@ from muster.spec.values import Words
 
 SCHEDULER, DASHBOARD = 8786, 8787
 _MAIN = "${roster.0.address}"
+_LEVEL = "DASK_LOGGING__DISTRIBUTED"
 
 
 class DaskOptions(Struct, frozen=True, kw_only=True):
@@ -34,8 +35,8 @@ class DaskOptions(Struct, frozen=True, kw_only=True):
 
     scheduler_args: More words for `dask scheduler`.
     worker_args: More words for `dask worker`.
-    threads: Of each worker process. Default: the node's CPUs, or one where several workers share
-        a node.
+    threads: Of each worker process. Default: the node's CPUs (where nodes share a machine, their
+        share of its), or one where several workers share a node.
     worker_ports: Where workers listen, such as 8700-8800. Default: any free ports.
     nanny_ports: Where their nannies listen, such as 3000-3100. Default: any free ports.
     worker_on_main: Whether the main node works, too.
@@ -78,6 +79,7 @@ class Dask(Framework):
                 *("--dashboard-address", f"{_MAIN}:${{port.dashboard}}"),
                 *options.scheduler_args,
             ),
+            defaults={_LEVEL: "info"},
             ready=Answers(_MAIN, "${port.dashboard}", "/health"),
         )
         worker = _worker(cluster, options, address)
@@ -105,17 +107,15 @@ class Dask(Framework):
                 "address": address,
                 "dashboard": f"http://{_MAIN}:${{port.dashboard}}/status",
             },
-            quiet=Quiet(
-                _MAIN, "${port.dashboard}", "/json/counts.json", ("clients", "processing")
-            ),
+            quiet=Quiet(_MAIN, "${port.dashboard}", "/json/counts.json", ("clients", "processing")),
         )
 
 
 def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
     count = cluster.processes_per_node
     words = ["--nworkers", str(count)]
-    if options.threads is not None or count > 1:
-        words += ["--nthreads", str(options.threads or 1)]
+    threads = "${cpus}" if count == 1 else "1"
+    words += ["--nthreads", str(options.threads or threads)]
     if options.worker_ports is not None:
         words += ["--worker-port", options.worker_ports]
     if options.nanny_ports is not None:
@@ -129,6 +129,7 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
             *words,
             *options.worker_args,
         ),
+        defaults={_LEVEL: "warning"},  # all else it tells would drown what its tasks print
         after=Answers(_MAIN, "${port.scheduler}"),
         output="node",
         # scheduler and workers that are told to end at once may wait for each other

@@ -19,6 +19,7 @@ class Fault:
         self._written: List[int] = []  # bytes of stderr that were there before us, each process
         self._first: Dict[str, Any] | None = None
         self._at: int | None = None  # local rank
+        self._explained = False
 
     @property
     def noted(self) -> bool:
@@ -35,11 +36,12 @@ class Fault:
         reason: str = "exit",
         message: str = "",
         at: int | None = None,
+        explained: bool = False,
     ) -> None:
         """Something went wrong; nothing but the first matters. at: the local rank of the process
-        at fault, if it was one of the program's."""
+        at fault, if it was one of the program's. explained: nothing it wrote says more."""
         if self._first is None:
-            self._at = at
+            self._at, self._explained = at, explained or bool(message)
             self._first = {
                 "exit_code": code,
                 "signal": number,
@@ -51,7 +53,7 @@ class Fault:
         """What there is to tell of the node's end."""
         if self._first is None:
             return {"exit_code": 0, "signal": 0, "reason": "exit", "message": ""}
-        if self._first["message"] or not self._first["exit_code"]:
+        if self._explained or not self._first["exit_code"]:
             return self._first
         noted = None
         if self._at is not None and "error_file" in self._launched[self._at]:

@@ -266,7 +266,7 @@ class Life:
         self._stop()
 
     def _note_told(self) -> None:
-        self._fault.note(128 + signal.SIGTERM, int(signal.SIGTERM))
+        self._fault.note(128 + signal.SIGTERM, int(signal.SIGTERM), explained=True)
 
     def _stop(self) -> None:
         """Ask the processes to end; they have the grace period."""

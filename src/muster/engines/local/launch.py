@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
+from muster.engines.local.machine import count_cpus
 from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import node_environment, submitted
 from muster.plan.model import GroupPlan, NodePlan
@@ -55,12 +56,13 @@ def launch_message(
     mounted: Mapping[str, str],
     extra: Mapping[str, str],
     contained: bool,
+    cpus: int | None = None,
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
     restart: the node's incarnation. token: the run's secret. interface: the node's own network
     interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
-    extra: the engine's own environment for the node.
+    extra: the engine's own environment for the node. cpus: that it may use; None = the machine's.
     """
     plan, group = context.plan, context.plan.group(node.group)
     places = {
@@ -68,6 +70,7 @@ def launch_message(
         "tmp": str(paths.temporary),
         "python": context.python,
         "run.tls": str(paths.tls),
+        "cpus": str(cpus or count_cpus()),
     }
     facts = Facts(plan, node, 0, attempt, ports, places)
     shared: dict[str, str] = {

@@ -23,10 +23,23 @@ class Machine(Struct, frozen=True):
 
 def this_machine() -> Machine:
     """Measured afresh."""
-    count = getattr(os, "sched_getaffinity", None)
-    cpus = len(count(0)) if count else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(cpus, memory, len(gpus.devices()))
+    return Machine(count_cpus(), memory, len(gpus.devices()))
+
+
+def count_cpus() -> int:
+    """Those we may run on."""
+    count = getattr(os, "sched_getaffinity", None)
+    return len(count(0)) if count else os.cpu_count() or 1
+
+
+def share_of_cpus(plan: RunPlan, group: GroupPlan) -> int:
+    """How many a node of this group had best use: what it asks for or, where nothing keeps its
+    nodes apart, its share of what there is."""
+    asked = group.resources
+    if asked.cpus is not None and asked.shape is None:
+        return max(1, int(asked.cpus))
+    return max(1, count_cpus() // plan.policy.initial_size)
 
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
