@@ -40,12 +40,12 @@ from muster.node.mpi_launchers import (
 ASSEMBLY = 300.0
 #: Seconds for others to end, or to say why, once something has failed.
 SETTLE = 2.0
+#: Seconds ranks may take to end once we are told to.
 GRACE = 10.0
 
 
 class Program:
-    """One run of the program. places: each node's relay, by rank. each: ranks a node. grace:
-    seconds ranks may take to end once we are told to."""
+    """One run of the program. places: each node's relay, by rank. each: ranks a node."""
 
     def __init__(
         self,
@@ -55,16 +55,14 @@ class Program:
         each: int,
         places: Sequence[errands.Where],
         token: str,
-        grace: float,
     ) -> None:
         self._launcher = launcher
         self._rank_words = rank_words(program, launcher)
         self._each = each
         self._places = list(places)
         self._token = token
-        self._grace = grace
         self._poll = select.poll()
-        self._act: Dict[int, Callable[[], None]] = {}
+        self._act: Dict[int, Callable[[], object]] = {}
         self._hydra = HydraOutput([address for address, _ in places])
         self._proxies: Dict[int, errands.Errand] = {}  # MPICH's, that have not ended, by node
         self._ranks: Dict[int, int] = {}  # exit codes of those that have ended
@@ -84,7 +82,7 @@ class Program:
             signal.signal(number, self._pass_on)
         errands.await_relays(self._places, self._token, ASSEMBLY)
         with tempfile.TemporaryDirectory(prefix="mpi-") as folder:
-            self._watch(wake, lambda: _drain(wake))
+            self._watch(wake, lambda: os.read(wake, 4096))
             ends, path = rank_ends(folder)
             self._watch(ends, lambda: self._note_ends(read_ends(ends)))
             self._mpiexec = self._start(folder, node_places(path))
@@ -162,7 +160,7 @@ class Program:
 
     # --- watching
 
-    def _watch(self, descriptor: int, act: Callable[[], None]) -> None:
+    def _watch(self, descriptor: int, act: Callable[[], object]) -> None:
         self._act[descriptor] = act
         self._poll.register(descriptor, select.POLLIN)
 
@@ -234,7 +232,7 @@ class Program:
         if self._told is None:
             self._told = number
             self._pass_on(signal.SIGTERM, None)
-            self._hurry(self._grace)
+            self._hurry(GRACE)
 
     def _pass_on(self, number: int, _: object) -> None:
         """To the ranks: by MPICH's proxies, or by what stands in for Open MPI's ssh."""
@@ -277,17 +275,11 @@ class Program:
         self._until(lambda: self._told is not None)
 
 
-def _drain(wake: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(wake, 4096)
-
-
 def main(words: List[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m muster.node.mpi")
     parser.add_argument("--flavour", choices=("auto", "mpich", "openmpi"), default="auto")
     parser.add_argument("--per-node", type=int, default=1, help="ranks (default: %(default)s)")
-    parser.add_argument("--grace", type=float, default=GRACE, help="seconds (default: %(default)s)")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     asked = parser.parse_args(words)
     try:
@@ -297,7 +289,6 @@ def main(words: List[str]) -> int:
             each=asked.per_node,
             places=errands.relays(),
             token=trust.token_from_environment(),
-            grace=asked.grace,
         ).run()
     except (errands.CannotAsk, NoMpi, trust.Untrusted) as error:
         sys.stderr.write("muster mpi: %s\n" % error)
