@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
 from muster.frameworks.registry import framework_names, get_framework
 
@@ -26,28 +25,6 @@ def test_generic_ranks() -> None:
         "WORLD_SIZE": "12",
         "LOCAL_WORLD_SIZE": "4",
     }
-
-
-def test_pytorch_gives_what_torchrun_gives() -> None:
-    setup = get_framework("pytorch").setup(cluster(3, 2))
-    assert setup.env["WORLD_SIZE"] == "6"
-    assert setup.env["MASTER_ADDR"] == "${roster.0.address}"
-    assert setup.env["MASTER_PORT"] == "${port.master}"
-    assert setup.env["GROUP_WORLD_SIZE"] == "3"
-    assert setup.defaults == {"OMP_NUM_THREADS": "1"}
-    (port,) = setup.ports
-    assert (port.number, port.fixed) == (29500, False)
-
-
-def test_pytorch_keeps_to_the_owner_s_port() -> None:
-    (port,) = get_framework("pytorch").setup(cluster(MASTER_PORT="1234")).ports
-    assert (port.number, port.fixed) == (1234, True)
-
-
-@pytest.mark.parametrize("text", ["", "x", "0", "65536", "-1"])
-def test_pytorch_refuses_what_is_no_port(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"node_groups\[a\].env.MASTER_PORT"):
-        get_framework("pytorch").setup(cluster(MASTER_PORT=text))
 
 
 def test_a_framework_of_somebody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,22 @@ def test_one_that_can_be_replaced_is(data: Data, rules: list[Any]) -> None:
     assert [(rule.name, rule.action, rule.groups) for rule in found] == rules
 
 
+def test_one_that_fails_for_all_is_replaced_only_if_it_was_lost() -> None:
+    data: Data = {
+        "framework": "pytorch",
+        "framework_options": {"elastic": True},
+        "nodes": 3,
+        "failure": {"max_restarts": 1},
+    }
+    lost, killed = arranged(**data).spec.failure.rules
+    assert {lost.action, killed.action} == {"restart_node"}
+    assert (lost.groups, killed.groups) == (("workers",), ("workers",))
+    assert ("node_lost" in lost.reasons, "exit" in lost.reasons) == (True, False)
+    assert "SIGKILL" in killed.signals
+    mine = {"max_restarts": 1, "rules": [{"name": "others-go-on", "action": "fail"}]}
+    assert len(arranged(**{**data, "failure": mine}).spec.failure.rules) == 1
+
+
 # --- what cannot be
 
 

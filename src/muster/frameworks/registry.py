@@ -25,6 +25,9 @@ ENTRY_POINTS = "muster.frameworks"
 _BUILT_IN = {
     "generic": "muster.frameworks.generic:Generic",
     "pytorch": "muster.frameworks.pytorch:PyTorch",
+    "accelerate": "muster.frameworks.accelerate:Accelerate",
+    "lightning": "muster.frameworks.lightning:Lightning",
+    "deepspeed": "muster.frameworks.deepspeed:DeepSpeed",
     "dask": "muster.frameworks.dask:Dask",
     "mpi": "muster.frameworks.mpi:Mpi",
     "tensorflow": "muster.frameworks.tensorflow:TensorFlow",

@@ -7,6 +7,7 @@ What comes out is a spec as its owner could have written it; arranging that chan
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,12 +16,23 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
 from muster.frameworks.registry import get_framework, read_options
 from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.policies import DependsOn, FailureRule
+from muster.spec.policies import DependsOn, FailureRule, ReasonName
 
 #: What the first node is called where it was one of a group.
 MAIN = "main"
 #: The rule by which a node that others can do without for a while is started again alone.
 REPLACEABLE = "others-go-on"
+KILLED = "others-go-on-killed"
+#: What a node fails of that has not failed by itself, but for signals.
+_LOST: tuple[ReasonName, ...] = (
+    "out_of_memory",
+    "node_lost",
+    "startup_timeout",
+    "hang",
+    "not_started",
+    "output_lost",
+)
+_SIGNALS = ("SIGKILL", "SIGABRT", "SIGBUS", "SIGSEGV")
 
 
 class Arranged(Struct, frozen=True):
@@ -49,8 +61,9 @@ def arrange(spec: JobSpec) -> Arranged:
 def _cluster(spec: JobSpec, options: Struct) -> Cluster:
     roles, rank = [], 0
     for group in spec.node_groups:
-        roles.append(Role(group.name, rank, group.replicas * group.nodes, group.env))
-        rank += group.most_replicas * group.nodes
+        size, most = (count * group.nodes for count in (group.replicas, group.most_replicas))
+        roles.append(Role(group.name, rank, size, group.env, most))
+        rank += most
     return Cluster(tuple(roles), spec.processes_per_node, options)
 
 
@@ -157,9 +170,16 @@ def _with_success(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
 
 
 def _with_replacement(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
-    lone = tuple(group.name for group in spec.node_groups if _role(roles, group.name).replaceable)
-    known = any(rule.name == REPLACEABLE for rule in spec.failure.rules)
-    if spec.failure.action is not None or not spec.failure.max_restarts or not lone or known:
+    known = any(rule.name in (REPLACEABLE, KILLED) for rule in spec.failure.rules)
+    if spec.failure.action is not None or not spec.failure.max_restarts or known:
         return spec
-    rule = FailureRule(action="restart_node", name=REPLACEABLE, groups=lone)
-    return replace(spec, failure=replace(spec.failure, rules=(*spec.failure.rules, rule)))
+    names = {group.name: _role(roles, group.name) for group in spec.node_groups}
+    replaced = {name: role for name, role in names.items() if role.replaceable}
+    always = tuple(name for name, role in replaced.items() if not role.fails_for_all)
+    lost = tuple(name for name, role in replaced.items() if role.fails_for_all)
+    rule = partial(FailureRule, action="restart_node")
+    rules = [rule(name=REPLACEABLE, groups=always)] if always else []
+    if lost:
+        rules.append(rule(name=REPLACEABLE, groups=lost, reasons=_LOST))
+        rules.append(rule(name=KILLED, groups=lost, signals=_SIGNALS))
+    return replace(spec, failure=replace(spec.failure, rules=(*spec.failure.rules, *rules)))

@@ -1,0 +1,302 @@
+"""PyTorch, static and elastic: what is emitted, and the real thing over nodes of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.client import Client
+from muster.client.run import JobRun
+from muster.errors import InvalidInput
+from muster.frameworks.base import Cluster, Role, Setup
+from muster.frameworks.pytorch import PyTorchOptions
+from muster.frameworks.registry import get_framework, read_options
+from support.faults import kill, lose_node, processes_of, until
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "pytorch-elastic"
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+
+
+def setup_of(name: str = "pytorch", processes: int = 1, env: Any = None, **said: Any) -> Setup:
+    """For a node and two more, to which another two may be added."""
+    framework = get_framework(name)
+    roles = (Role("main", 0, 1, env or {}), Role("workers", 1, 2, {}, most=4))
+    return framework.setup(Cluster(roles, processes, read_options(framework, said)))
+
+
+# --- static
+
+
+def test_it_gives_what_torchrun_gives() -> None:
+    setup = setup_of(processes=2)
+    assert setup.env["WORLD_SIZE"] == "6"
+    assert setup.env["MASTER_ADDR"] == "${roster.0.address}"
+    assert setup.env["MASTER_PORT"] == "${port.master}"
+    assert setup.env["GROUP_WORLD_SIZE"] == "3"
+    assert setup.defaults == {"OMP_NUM_THREADS": "1"}
+    (port,) = setup.ports
+    assert (port.number, port.fixed) == (29500, False)
+    assert setup.roles == {}
+    assert not get_framework("pytorch").has_main(PyTorchOptions())
+
+
+@pytest.mark.parametrize("said", [{}, {"elastic": True}])
+def test_it_keeps_to_the_owner_s_port(said: dict[str, Any]) -> None:
+    (port,) = setup_of(env={"MASTER_PORT": "1234"}, **said).ports
+    assert (port.number, port.fixed) == (1234, True)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "65536", "-1"])
+def test_it_refuses_what_is_no_port(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"node_groups\[main\].env.MASTER_PORT"):
+        setup_of(env={"MASTER_PORT": text})
+
+
+# --- elastic
+
+
+def words_after(launcher: tuple[str, ...], word: str) -> str:
+    return launcher[launcher.index(word) + 1]
+
+
+def test_torchrun_on_every_node() -> None:
+    options = {"elastic": True, "min_nodes": 2, "max_restarts": 0, "keep_alive_timeout": 30}
+    setup = setup_of(processes=2, **options)
+    main, workers = setup.roles["main"], setup.roles["workers"]
+    for role in (main, workers):
+        assert role.processes == 1
+        assert role.decides
+        assert role.launcher[-1] == "--no-python"
+        assert words_after(role.launcher, "--nnodes") == "2:5"
+        assert words_after(role.launcher, "--nproc-per-node") == "2"
+        assert words_after(role.launcher, "--max-restarts") == "0"
+        conf = words_after(role.launcher, "--rdzv-conf")
+        assert "keep_alive_interval=2,keep_alive_max_attempt=15" in conf
+    assert "is_host=true" in words_after(main.launcher, "--rdzv-conf")
+    assert "is_host=false" in words_after(workers.launcher, "--rdzv-conf")
+    assert (main.replaceable, workers.replaceable) == (False, True)
+    assert setup.env == {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    assert [(port.name, port.number) for port in setup.ports] == [("rendezvous", 29400)]
+
+
+def test_training_waits_for_all_unless_it_is_told_to_do_with_fewer() -> None:
+    launcher = setup_of(elastic=True).roles["main"].launcher
+    assert words_after(launcher, "--nnodes") == "3:5"
+    assert words_after(launcher, "--max-restarts") == "3"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"min_nodes": 2}, "framework_options.min_nodes: means something to elastic training only"),
+        ({"max_restarts": 0}, "framework_options.max_restarts: means something to elastic"),
+        ({"elastic": True, "min_nodes": 4}, "framework_options.min_nodes: 4 nodes are wanted at"),
+        ({"elastic": True, "keep_alive_timeout": 1}, "framework_options.keep_alive_timeout"),
+        ({"elastc": True}, 'framework_options.elastc: unknown field (did you mean "elastic"?)'),
+    ],
+)
+def test_what_it_refuses(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        setup_of(**said)
+    assert message in str(refused.value)
+
+
+# --- the real thing
+
+
+def start(client: Client, target: Path, **overrides: object) -> JobRun:
+    from muster.client.client import overrides_from
+
+    job, new = client.job(target)
+    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
+
+
+def said(run: JobRun) -> list[str]:
+    return [record.message for record in run.logs()]
+
+
+def losses(run: JobRun) -> dict[int, float]:
+    """Epoch -> loss, the last that was told of it."""
+    words = [m.split() for m in said(run) if m.startswith("epoch ")]
+    return {int(word[1].rstrip(":")): float(word[-1]) for word in words}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """What a single process makes of the example, without Muster."""
+    import os
+    import subprocess
+    import sys
+
+    folder = tmp_path_factory.mktemp("alone")
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+    env = dict(zip(names, ("127.0.0.1", "0", "0", "1", "0"), strict=True))
+    argv = [sys.executable, str(EXAMPLE / "train.py"), "--epochs", "4"]
+    out = subprocess.run(
+        argv, env={**os.environ, **env}, cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    lines = [line.split() for line in out.splitlines() if line.startswith("epoch ")]
+    return {int(words[1].rstrip(":")): float(words[-1]) for words in lines}
+
+
+def began(client: Client, folder: Path, more: str = "", elastic: bool = True) -> JobRun:
+    """The example on two nodes, for four epochs, up to its first checkpoint."""
+    shutil.copyfile(EXAMPLE / "train.py", folder / "train.py")
+    options = "{elastic: true, max_restarts: 2}" if elastic else "{}"
+    (folder / "job.yaml").write_text(
+        f"artifact: train.py\nframework: pytorch\nframework_options: {options}\nnodes: 2\n"
+        "args: [--epochs, 4, --pause, 0.05]\nmounts: [{source: 'scratch:run/checkpoints'}]\n"
+        "failure: {max_restarts: 2}\n" + more
+    )
+    run = start(client, folder / "job.yaml")
+    until(lambda: run.refresh().done or losses(run), "the first checkpoint")
+    assert not run.done, run.details
+    return run
+
+
+def restarts(client: Client, run: JobRun) -> list[str]:
+    return [e.data["what"] for e in client.service.events(run.id) if e.kind == "restart"]
+
+
+def resumed(run: JobRun) -> bool:
+    return any(message.startswith("goes on from epoch-") for message in said(run))
+
+
+def went_on(run: JobRun, alone: dict[int, float]) -> None:
+    """To the end, from a checkpoint, with both nodes and to the same result."""
+    assert run.wait(240).state == "SUCCEEDED", run.details
+    messages = said(run)
+    assert resumed(run)
+    assert messages.count("rank 1 of 2 on node-1") + messages.count("rank 1 of 2 on node-0") == 2
+    assert losses(run) == pytest.approx(alone, rel=1e-3)
+    assert [m for m in messages if m.startswith("test accuracy 0.9")]
+
+
+@needs_torch
+def test_elastic_a_lost_node_is_replaced_and_the_other_goes_on(
+    client: Client, tmp_path: Path, alone: dict[int, float]
+) -> None:
+    run = began(client, tmp_path)
+    (survivor,) = torchruns(run, 0)
+    lose_node(run.id, 1)
+    until(lambda: run.refresh().done or resumed(run), "a resumed training")
+    assert torchruns(run, 0) == [survivor]
+    went_on(run, alone)
+    assert restarts(client, run) == ["node-1"]
+
+
+def torchruns(run: JobRun, rank: int) -> list[int]:
+    return [pid for pid, words in processes_of(run.id, rank).items() if "node.torchrun" in words]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_elastic_a_killed_rank_is_torchrun_s_own_affair(
+    client: Client, tmp_path: Path, alone: dict[int, float]
+) -> None:
+    run = began(client, tmp_path)
+    (agent,) = torchruns(run, 1)
+    for pid in processes_of(run.id, 1):
+        if pid != agent:
+            kill(pid)
+    went_on(run, alone)
+    assert restarts(client, run) == []
+
+
+@needs_torch
+@pytest.mark.slow
+def test_elastic_without_its_main_node_all_start_again(
+    client: Client, tmp_path: Path, alone: dict[int, float]
+) -> None:
+    run = began(client, tmp_path)
+    lose_node(run.id, 0)
+    went_on(run, alone)
+    assert restarts(client, run) == ["the run"]
+
+
+@needs_torch
+def test_static_ranks_start_again_in_place_from_a_distributed_checkpoint(
+    client: Client, tmp_path: Path, alone: dict[int, float]
+) -> None:
+    run = began(client, tmp_path, elastic=False)
+    for pid in processes_of(run.id, 1):
+        kill(pid)
+    went_on(run, alone)
+    assert restarts(client, run) == ["the run"]
+
+
+FAILS = """
+import os, sys
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    if os.environ["NODE_RANK"] == "1":
+        {how}
+    dist.barrier()
+
+main()
+os._exit(0)
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "code", "why"),
+    [
+        ('raise ValueError("bad luck")', 1, "bad luck"),
+        ("sys.exit(3)", 3, "rank 1 failed with exit code 3, and no restart is left"),
+        ("os.kill(os.getpid(), 9)", 1, "rank 1 failed with SIGKILL, and no restart is left"),
+    ],
+)
+def test_elastic_a_program_that_fails_is_what_the_run_failed_of(
+    client: Client, tmp_path: Path, how: str, code: int, why: str
+) -> None:
+    (tmp_path / "fails.py").write_text(FAILS.format(how=how))
+    (tmp_path / "job.yaml").write_text(
+        "artifact: fails.py\nframework: pytorch\nnodes: 2\n"
+        "framework_options: {elastic: true, max_restarts: 0}\nfailure: {max_restarts: 1}\n"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    assert run.wait(240).state == "FAILED"
+    assert f"(group workers, rank 1) failed with exit code {code}" in run.details
+    assert why in run.details
+    assert restarts(client, run) == ["the run"]
+
+
+SAVES = """
+import os, signal
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print("up", dist.get_rank())
+signal.signal(signal.SIGUSR1, lambda *_: (print("saved", os.environ["RANK"]), os._exit(0)))
+while True:
+    signal.pause()
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+def test_elastic_a_checkpoint_s_signal_reaches_every_rank(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "saves.py").write_text(SAVES)
+    (tmp_path / "job.yaml").write_text(
+        "artifact: saves.py\nframework: pytorch\nframework_options: {elastic: true}\nnodes: 2\n"
+        "processes_per_node: 2\ncheckpoint: {signal: SIGUSR1, grace: 60s}\n"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    until(lambda: run.refresh().done or len(ups(run)) == 4, "every rank")
+    run.suspend()
+    assert run.wait(240).state == "SUSPENDED", run.details
+    assert sorted(m for m in said(run) if m.startswith("saved")) == [f"saved {r}" for r in range(4)]
+
+
+def ups(run: JobRun) -> list[str]:
+    return [message for message in said(run) if message.startswith("up ")]
