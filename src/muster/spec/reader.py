@@ -15,7 +15,12 @@ from muster.spec.places import Lines, in_order, placed
 from muster.spec.rules import check, conflicts
 from muster.spec.source_paths import absolute_sources
 
-_MANIFEST = re.compile(r"""^["']?apiVersion["']?[ \t]*:""", re.MULTILINE)
+#: ADS: what its YAML says at the top; apiVersion may be missing.
+ADS_KINDS = ("distributed", "job")
+_MANIFEST = re.compile(
+    r"""^["']?apiVersion["']?[ \t]*:|^["']?kind["']?[ \t]*:[ \t]*(distributed|job)\s*$""",
+    re.MULTILINE,
+)
 
 
 def read_spec(path: Path, name: str | None = None) -> JobSpec:
@@ -50,10 +55,10 @@ def read_text(path: Path) -> str:
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a file's text is a Kubernetes manifest, whatever its kind. A spec has no apiVersion
-    at its top."""
+    """Whether a file's text is a Kubernetes manifest, whatever its kind, or ADS's YAML. A spec has
+    neither apiVersion nor kind at its top."""
     if text.lstrip().startswith("{"):
-        return '"apiVersion"' in text and '"kind"' in text
+        return '"kind"' in text and ('"apiVersion"' in text or '"runtime"' in text)
     return _MANIFEST.search(text) is not None
 
 

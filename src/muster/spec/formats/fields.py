@@ -18,14 +18,15 @@ from muster.spec.decode import unwrap
 from muster.spec.formats import jobset_model as js
 from muster.spec.formats import kubernetes as k8s
 from muster.spec.formats.notes import Notes
-from muster.spec.formats.tables import NOTED, REFUSED, SILENT, Model
+from muster.spec.formats.tables import JOBSET, Model, Tables
 from muster.spec.wording import close_to
 
 
 class Sieve:
     """Takes out what the models do not read, noting why."""
 
-    def __init__(self, notes: Notes, problems: list[Problem]) -> None:
+    def __init__(self, notes: Notes, problems: list[Problem], tables: Tables = JOBSET) -> None:
+        self._tables = tables
         self._notes = notes
         self._problems = problems
 
@@ -57,17 +58,28 @@ class Sieve:
         return value
 
     def _other(self, model: Model, name: str, value: Any, path: str, group: str) -> None:
-        if name in SILENT.get(model, ()) or _empty(value):
+        if name in self._tables.silent.get(model, ()) or _empty(value):
             return
-        if name in (noted := NOTED.get(model, {})):
+        if name in (noted := self._tables.noted.get(model, {})):
             self._notes.add(name, noted[name], group)
-        elif name in (refused := REFUSED.get(model, {})):
+        elif name in (refused := self._tables.refused.get(model, {})):
             message, hint = refused[name]
             self._problems.append(Problem(path, message, hint))
         else:
             self._problems.append(
-                Problem(path, "Muster does not read this field", _close(model, name))
+                Problem(path, "Muster does not read this field", self._close(model, name))
             )
+
+    def _close(self, model: Model, name: str) -> str:
+        known = [info.encode_name for info in fields(model)]
+        known += [*self._tables.noted.get(model, ()), *self._tables.refused.get(model, ())]
+        close = close_to(name, known, 1, 0.75)
+        if close:
+            return f'did you mean "{close[0]}"?'
+        for other in _NEIGHBOURS.get(model, ()):
+            if name in [info.encode_name for info in fields(other)]:
+                return f"it belongs to {_WORDS[other]}: check the indentation"
+        return "remove it if the program can do without"
 
 
 def _group(item: Any, data: Any) -> str:
@@ -78,18 +90,6 @@ def _group(item: Any, data: Any) -> str:
 def _empty(value: Any) -> bool:
     """Empty lists and mappings say as much as a field that is not there."""
     return isinstance(value, (list, Mapping)) and not value
-
-
-def _close(model: Model, name: str) -> str:
-    known = [info.encode_name for info in fields(model)]
-    known += [*NOTED.get(model, ()), *REFUSED.get(model, ())]
-    close = close_to(name, known, 1, 0.75)
-    if close:
-        return f'did you mean "{close[0]}"?'
-    for other in _NEIGHBOURS.get(model, ()):
-        if name in [info.encode_name for info in fields(other)]:
-            return f"it belongs to {_WORDS[other]}: check the indentation"
-    return "remove it if the program can do without"
 
 
 #: Where a field may have been meant to stand.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.formats.documents import Document, documents
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_read import Manifest, read_jobset
-from muster.spec.reader import is_manifest, read_text
+from muster.spec.reader import ADS_KINDS, is_manifest, read_text
 from muster.spec.wording import suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -50,8 +50,11 @@ def read_manifest(path: Path, name: str | None = None) -> Manifest:
 
 
 class _Jobset(Struct, frozen=True):
+    """A JobSet, or what else describes a job, and who reads it."""
+
     document: Document
     name: str
+    read: Callable[[Document], Manifest] = read_jobset
 
 
 class _Found:
@@ -86,6 +89,11 @@ class _Found:
             self._problem(part, "", text, "remove it, or put it into a file of its own")
             return
         kind, version = str(data["kind"]), str(data.get("apiVersion", ""))
+        if kind in ADS_KINDS:
+            from muster.spec.formats.ads_read import ads_name, read_ads
+
+            self._jobsets.append(_Jobset(part, ads_name(data), read_ads))
+            return
         metadata = data.get("metadata")
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
@@ -112,7 +120,7 @@ class _Found:
         made = []
         for jobset in chosen:
             try:
-                made.append(read_jobset(jobset.document))
+                made.append(jobset.read(jobset.document))
             except InvalidInput as error:
                 problems += error.problems
         if not chosen and not problems:

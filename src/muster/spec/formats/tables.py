@@ -11,6 +11,16 @@ from muster.spec.formats import kubernetes as k8s
 
 Model = type[msgspec.Struct]
 
+
+class Tables(msgspec.Struct, frozen=True):
+    """Known fields that are not read. silent: not worth a word; noted: field -> why it is not used;
+    refused: field -> (what is wrong, what to do)."""
+
+    silent: Mapping[Model, tuple[str, ...]]
+    noted: Mapping[Model, Mapping[str, str]]
+    refused: Mapping[Model, Mapping[str, tuple[str, str]]]
+
+
 _PLACE = "is not used: Muster chooses where nodes run"
 _CLUSTER = "is not used: there is no cluster to ask"
 _IMAGE = "is not used: programs are those of this machine"
@@ -189,3 +199,6 @@ REFUSED: Mapping[Model, Mapping[str, tuple[str, str]]] = {
         ),
     },
 }
+
+#: Of JobSet manifests.
+JOBSET = Tables(SILENT, NOTED, REFUSED)

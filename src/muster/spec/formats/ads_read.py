@@ -1,0 +1,78 @@
+"""ADS's YAML as a `JobSpec`: `kind: distributed` and `kind: job`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.errors import InvalidInput
+from muster.spec.decode import salvage
+from muster.spec.formats import ads_model as ads
+from muster.spec.formats.ads_distributed import distributed_job
+from muster.spec.formats.ads_job import single_job
+from muster.spec.formats.ads_tables import TABLES
+from muster.spec.formats.documents import Document, forgotten
+from muster.spec.formats.fields import Sieve
+from muster.spec.formats.jobset_read import Manifest
+from muster.spec.formats.notes import Notes
+from muster.spec.places import in_order, placed
+from muster.spec.reader import spec_from_mapping
+
+#: What they write at the top, and the class it is.
+KINDS: Mapping[str, Any] = {"distributed": ads.Distributed, "job": ads.Job}
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+Convert = Callable[..., dict[str, Any]]
+
+
+def read_ads(document: Document) -> Manifest:
+    """The job that a document describes. Raises InvalidInput with every problem and its line."""
+    kind = str(document.data["kind"])
+    problems = [p for p in forgotten(document.data) if not _VARIABLE.search(p.message)]
+    notes = Notes()
+    data = Sieve(notes, problems, TABLES).clean(KINDS[kind], document.data)
+    model = salvage(KINDS[kind], data, problems)
+    folder = Path(document.source).absolute().parent
+    made: dict[str, Any] = {}
+    if model is not None and not problems:
+        convert: Convert = distributed_job if kind == "distributed" else single_job
+        made = convert(model.spec, folder, notes, problems)
+    if problems or model is None:
+        found = [
+            placed(p, document.source, document.lines) for p in in_order(problems, document.lines)
+        ]
+        raise InvalidInput(*dict.fromkeys(found))
+    made["name"] = _name(_filled(str(made["name"]))) if made.get("name") else _stem(document)
+    try:
+        spec = spec_from_mapping(made, folder=folder)
+    except InvalidInput as error:
+        told = [p._replace(source=p.source or document.source) for p in error.problems]
+        raise InvalidInput(*told) from None
+    return Manifest(spec, notes.lines(), document.place)
+
+
+def ads_name(data: Mapping[str, Any]) -> str:
+    """What a document calls its job; empty if it does not."""
+    spec = data.get("spec")
+    if not isinstance(spec, Mapping):
+        return ""
+    cluster = spec.get("cluster")
+    inner = cluster.get("spec") if isinstance(cluster, Mapping) else spec
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    return _name(_filled(str(name))) if name else ""
+
+
+def _stem(document: Document) -> str:
+    return _name(Path(document.source).stem) or "job"
+
+
+def _name(text: str) -> str:
+    """As a job can be called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")
+
+
+def _filled(text: str) -> str:
+    """ADS: ${VAR} in a name is the submitter's variable; unknown ones stay."""
+    return _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), text)

@@ -1,0 +1,75 @@
+"""Fields of ADS's YAML that are known and not read, by object. docs/ads.md shows them."""
+
+from __future__ import annotations
+
+from muster.spec.formats import ads_model as ads
+from muster.spec.formats.tables import Tables
+
+_OCI = "is not used: it is a place in Oracle's cloud"
+_MACHINE = "is not used: nodes are those of the engine; say `resources` in a spec of Muster's own"
+_CONDA = (
+    "is not used: programs run with the Python that started Muster; see `conda`"
+)
+_TAGS = "is not used: tags here are free"
+_SECRET = (
+    "Muster does not read Oracle's vault",
+    "use a spec with git: {url: ..., token_env: NAME}, or git's own credential helpers",
+)
+
+TABLES = Tables(
+    silent={
+        ads.Distributed: ("kind", "apiVersion"),
+        ads.Job: ("kind", "apiVersion"),
+        ads.DistributedSpec: (),
+        ads.Infrastructure: ("kind", "apiVersion"),
+        ads.Cluster: ("apiVersion",),
+        ads.RoleSpec: ("name",),
+        ads.DistributedRuntime: ("kind", "apiVersion"),
+        ads.DistributedRuntimeSpec: ("type",),
+        ads.Runtime: ("kind", "apiVersion"),
+        ads.JobSpec: ("id",),
+        ads.RuntimeSpec: ("skipMetadataUpdate", "notebookEncoding", "outputURI"),
+        ads.Certificate: ("caCert", "cert", "spec", "kind"),
+        ads.Conda: ("type", "slug", "uri", "region"),
+    },
+    noted={
+        ads.InfrastructureSpec: {
+            **dict.fromkeys(
+                (
+                    *("projectId", "compartmentId", "logGroupId", "logId", "subnetId", "id"),
+                    *("jobInfrastructureType", "jobType"),
+                ),
+                _OCI,
+            ),
+            **dict.fromkeys(
+                ("shapeName", "shapeConfigDetails", "blockStorageSize", "blockStorageSizeGB"),
+                _MACHINE,
+            ),
+            "freeformTags": _TAGS,
+            "definedTags": _TAGS,
+        },
+        ads.RuntimeSpec: {
+            "conda": _CONDA,
+            "definedTags": _TAGS,
+            "imageDigest": "is not used: the image is not pulled here",
+            "imageSignatureId": "is not used: the image is not pulled here",
+            "deepspeed": "is not used: DeepSpeed starts like any PyTorch program here",
+        },
+    },
+    refused={
+        ads.InfrastructureSpec: {
+            "storageMount": (
+                "Muster does not mount Oracle's file storage from here",
+                "say `mounts` in a spec of Muster's own: `muster convert FILE --to muster`",
+            ),
+        },
+        ads.DistributedRuntimeSpec: {"gitSecretId": _SECRET},
+        ads.RuntimeSpec: {
+            "gitSecretId": _SECRET,
+            "inputs": (
+                "Muster does not copy inputs beside the code",
+                "say `mounts` in a spec of Muster's own: `muster convert FILE --to muster`",
+            ),
+        },
+    },
+)
