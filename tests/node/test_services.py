@@ -48,7 +48,8 @@ def there(*names: str) -> dict[str, Any]:
     """A check that these files are there."""
     tests = " && ".join(f"test -e {name}" for name in names)
     what = f"the file {names[0]}" if len(names) == 1 else ""
-    return {"type": "succeeds", "command": ["sh", "-c", tests], "what": what}
+    command = ["sh", "-c", tests]
+    return {"type": "succeeds", "command": command, "what": what, "patience": 60.0}
 
 
 def said(node: Node) -> list[str]:

@@ -13,6 +13,7 @@ from muster.spec.quantities import format_duration
 #: What is known on the node alone, as people would call it.
 _PLACES = {
     "folder": "(a folder of the node's)",
+    "tmp": "$TMPDIR",
     "run.tls": "(the run's certificates)",
     "cpus": "(the CPUs it may use)",
     "python": "python",

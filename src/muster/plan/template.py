@@ -67,4 +67,4 @@ class Facts(Struct, frozen=True):
         if which != "last":
             raise LookupError(f"no placeholder named ${{port.{name}.{which}}}")
         count = next(port.count for port in self.plan.ports if port.name == name)
-        return int(first) + count - 1
+        return first + count - 1 if isinstance(first, int) else f"{first}+{count - 1}"
