@@ -43,16 +43,23 @@ class TensorFlow(Framework):
         Raises InvalidInput if a group has a name that stands for no task, if the tasks make no
         cluster, or if TF_PORT is set to something that is no port.
         """
-        if problems := list(_problems(cluster)):
+        problems = list(_problems(cluster))
+        try:
+            port = port_of(cluster, "server", DEFAULT_PORT, "TF_PORT", each=True)
+        except InvalidInput as error:
+            problems += error.problems
+        if problems:
             raise InvalidInput(*problems)
         tasks = {_TASKS[role.name]: role for role in cluster.roles}
         served = "ps" in tasks
-        defaults = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors; of the rest it has much, on every start
+        defaults = {
+            "TF_NUM_INTRAOP_THREADS": "${cpus}",
+            "TF_CPP_MIN_LOG_LEVEL": "2",  # errors; of the rest it has much, on every start
+        }
         if served:
             # the chief hears of a lost worker instead of waiting for it (TensorFlow's guide to
             # ParameterServerStrategy)
             defaults["GRPC_FAIL_FAST"] = "use_caller"
-        port = port_of(cluster, "server", DEFAULT_PORT, "TF_PORT", each=True)
         return Setup(
             defaults=defaults,
             # its server listens on every address, whichever it is given: where nodes share a
