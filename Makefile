@@ -17,11 +17,11 @@ demo: $(VENV)/.pytorch
 test: lint
 	$(BIN)/pytest -m "not slow"
 
-test-all: lint
+test-all: lint $(VENV)/.heavy
 	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(BIN)/pytest
 
-lint: $(VENV)/.dev $(VENV)/.pytorch
+lint: $(VENV)/.dev $(VENV)/.frameworks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -50,11 +50,19 @@ $(VENV)/.base:
 
 $(VENV)/.dev: $(VENV)/.base pyproject.toml
 	$(BIN)/pip install --quiet --editable .
-	$(BIN)/pip install --quiet $$($(BIN)/python .ci/dev-packages)
+	$(BIN)/pip install --quiet $$($(BIN)/python .ci/packages dev)
 	@touch $@
 
 $(VENV)/.pytorch: $(VENV)/.base pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[pytorch]'
+	@touch $@
+
+$(VENV)/.frameworks: $(VENV)/.pytorch
+	$(BIN)/pip install --quiet $$($(BIN)/python .ci/packages frameworks)
+	@touch $@
+
+$(VENV)/.heavy: $(VENV)/.frameworks
+	$(BIN)/pip install --quiet $$($(BIN)/python .ci/packages heavy)
 	@touch $@
 
 $(VENV)/.mutation: $(VENV)/.dev
