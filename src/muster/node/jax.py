@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> int:
     env = dict(os.environ)
     share = gpu_share(
         gpu_count(env, "/dev"),
-        int(env["OMPI_COMM_WORLD_LOCAL_RANK"]),
-        int(env["OMPI_COMM_WORLD_LOCAL_SIZE"]),
+        int(env.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")),
+        int(env.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")),
     )
     if share:
         env.setdefault(SHARE, ",".join(map(str, share)))
