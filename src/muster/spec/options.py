@@ -11,6 +11,8 @@ from muster.spec.wording import short
 
 def options_from_flags(flags: Sequence[str]) -> dict[str, Any]:
     """Name -> value, the values in YAML. Raises InvalidInput."""
+    if not flags:
+        return {}  # without the YAML library, which takes longer to load than all else
     from muster.spec.yaml import load
 
     options: dict[str, Any] = {}
