@@ -17,16 +17,6 @@ def test_every_framework_says_what_it_is() -> None:
         assert framework.summary
 
 
-def test_generic_ranks() -> None:
-    env = get_framework("generic").setup(cluster(3, 4)).env
-    assert env == {
-        "RANK": "${process.rank}",
-        "LOCAL_RANK": "${process.local_rank}",
-        "WORLD_SIZE": "12",
-        "LOCAL_WORLD_SIZE": "4",
-    }
-
-
 def test_a_framework_of_somebody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from muster.node.roster import member, write_roster
+from muster.node.roster import hostfile_beside, member, write_hostfile, write_roster
 
 
 def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
@@ -30,3 +30,10 @@ def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
         assert len(json.load(old)) == 1
     assert len(json.loads(path.read_text())) == 100
     assert os.listdir(tmp_path) == ["cluster.json"]
+
+
+def test_a_host_file_has_a_line_for_each_node(tmp_path: Path) -> None:
+    path = str(tmp_path / "cluster.json")
+    write_hostfile(path, ["10.0.0.1", "10.0.0.2"], 4)
+    assert hostfile_beside(path) == str(tmp_path / "hostfile")
+    assert (tmp_path / "hostfile").read_text() == "10.0.0.1 slots=4\n10.0.0.2 slots=4\n"

@@ -22,7 +22,7 @@ from muster.engines.local.launch import NodePaths, launch_message
 from muster.engines.local.outputs import NodeOutputs
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
-from muster.node.roster import member, write_roster
+from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.arrange import Arranged
 from muster.storage.home import Home
 
@@ -56,6 +56,8 @@ def launch_of(
         str(cluster_file),
         [member(n.rank, n.address, n.fqdn, n.group, n.node_id) for n in plan.nodes],
     )
+    addresses = [n.address for n in plan.nodes]
+    write_hostfile(str(cluster_file), addresses, plan.processes_per_node)
     paths = NodePaths(
         folder=folder,
         cluster_file=cluster_file,

@@ -1,4 +1,4 @@
-"""The cluster metadata file: who is in the run, in OCI's format.
+"""Who is in the run, for programs: the cluster metadata file, in OCI's format, and a host file.
 
 OCI: job_run_cluster_metadata.json, a JSON array with one object for each node that has joined.
 Documentation spells the address `IpAddress`; the training driver that ships with ADS reads
@@ -29,8 +29,23 @@ def member(rank: int, address: str, fqdn: str, group: str, node_id: str) -> Memb
 def write_roster(path: str, members: Iterable[Member]) -> None:
     """Replace the file in one step, so that a reader never sees half of it."""
     ordered: List[Member] = sorted(members, key=lambda m: int(m["Rank"]))
+    _replace(path, json.dumps(ordered, indent=1) + "\n")
+
+
+def hostfile_beside(cluster_file: str) -> str:
+    """Where the host file is."""
+    return os.path.join(os.path.dirname(cluster_file), "hostfile")
+
+
+def write_hostfile(cluster_file: str, addresses: Iterable[str], slots: int) -> None:
+    """The nodes that a run begins with, by rank, as Open MPI and DeepSpeed read them. slots:
+    processes on each. Whole before any program starts, so that none takes a part for all."""
+    lines = ["%s slots=%d\n" % (address, slots) for address in addresses]
+    _replace(hostfile_beside(cluster_file), "".join(lines))
+
+
+def _replace(path: str, text: str) -> None:
     part = path + ".part"
     with open(part, "w") as file:
-        json.dump(ordered, file, indent=1)
-        file.write("\n")
+        file.write(text)
     os.replace(part, path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from muster.node.roster import hostfile_beside
 from muster.plan.model import GitPlan, NodePlan, RunPlan
 
 #: The one tenancy, compartment and project a machine of one's own has.
@@ -39,6 +40,7 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "INITIAL_CLUSTER_SIZE": str(plan.policy.initial_size),
         "NODE_COUNT": str(plan.policy.initial_size),
         "CLUSTER_NODES_METADATA_FILE": cluster_file,
+        "MUSTER_HOSTFILE": hostfile_beside(cluster_file),
         "MUSTER_RUN_ID": plan.run_id,
         "MUSTER_RUN_NAME": plan.run_name,
         "MUSTER_JOB_NAME": plan.job_name,

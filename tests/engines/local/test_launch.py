@@ -34,7 +34,7 @@ def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
     asked: dict[str, Any] = {
         "attempt": 0,
         "restart": 0,
-        "ports": {"master": 4711},
+        "ports": {"master": 4711, "main": 4712},
         "token": "secret",
         "gpus": (),
         "interface": None,

@@ -12,7 +12,7 @@ from muster.engines.local.ends import cannot_begin
 from muster.engines.local.fabric import Fabric
 from muster.engines.local.starting import LocalNode
 from muster.errors import EngineError
-from muster.node.roster import member, write_roster
+from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.model import RunPlan
 
 
@@ -25,6 +25,9 @@ class Joining:
         self._fabric = fabric
         self._joined: list[LocalNode] = []  # and not told to begin yet
         self._members: dict[int, dict[str, Any]] = {}  # by rank
+        wanted = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
+        addresses = [node.address for node, status in wanted if not status.parked]
+        write_hostfile(str(cluster_file), addresses, plan.processes_per_node)
 
     def join(self, node: LocalNode) -> None:
         """The node is ready to begin."""
