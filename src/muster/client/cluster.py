@@ -13,6 +13,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.client.times import time_text
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
+from muster.frameworks.registry import get_framework
 from muster.lifecycle.states import NodeState, RunState
 from muster.spec.values import MAX_RUNTIME
 
@@ -170,7 +171,7 @@ def up(
         "name": name,
         "command": [sys.executable, "-m", "muster.node.keeper"],
         "framework": framework,
-        "framework_options": dict(options or {}),
+        "framework_options": {**get_framework(framework).staying, **(options or {})},
         "node_groups": [
             {"name": _MAIN},
             {

@@ -233,13 +233,15 @@ class Framework:
     """The whole contract: a class without state; one small file each.
 
     name: what is written in a spec. summary: one line for people. Options: what may stand in
-    `framework_options`, each field explained in the docstring. needs: the ports that must be
-    open where nodes are machines of their own, with nothing set.
+    `framework_options`, each field explained in the docstring. staying: what stands there for a
+    cluster that stays, unless its owner says otherwise. needs: the ports that must be open where
+    nodes are machines of their own, with nothing set.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     Options: ClassVar[type[Struct]] = NoOptions
+    staying: ClassVar[Mapping[str, Any]] = {}
     needs: ClassVar[tuple[Need, ...]] = ()
 
     def has_main(self, options: Any) -> bool:

@@ -33,6 +33,7 @@ _BUILT_IN = {
     "tensorflow": "muster.frameworks.tensorflow:TensorFlow",
     "jax": "muster.frameworks.jax:Jax",
     "horovod": "muster.frameworks.horovod:Horovod",
+    "ray": "muster.frameworks.ray:Ray",
 }
 
 #: Ours, and nobody's to write into a spec.
