@@ -81,6 +81,24 @@ def test_ports_in_a_row() -> None:
     held.close()
 
 
+def test_ports_that_nobody_holds_are_still_each_node_s_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = ports.Ports([Port("range", 1, count=8)], 1, isolated=False)
+    first = free.numbers["range"]
+    free.close()
+    monkeypatch.setattr(ports, "_RANGE", range(first, first + 8))
+    monkeypatch.setattr(ports.random, "sample", lambda numbers, _: list(numbers))
+    found = ports.Ports([Port("range", 1, count=4, each=True, held=False)], 2, isolated=False)
+    assert sorted(found.numbers.values()) == [first, first + 4]
+    again = [ports.hold(number) for number in range(first, first + 8)]
+    assert None not in again
+    for one in again:
+        assert one is not None
+        one.close()
+    found.close()
+
+
 def test_a_row_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a few ports one in the middle is taken: only one row of three is left."""
     free = ports.Ports([Port("range", 1, count=7)], 1, isolated=False)

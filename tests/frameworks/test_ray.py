@@ -126,7 +126,7 @@ def test_ports_of_one_s_own() -> None:
     made = setup(2, port=7000, worker_ports="10002-10101")
     head, _, workers = made.ports
     assert head == Port("head", 7000, fixed=True, variable="framework_options.port")
-    assert workers == Port("workers", 10002, each=True, count=100)
+    assert workers == Port("workers", 10002, each=True, count=100, held=False)
 
 
 def test_a_job_of_ray_s_own() -> None:

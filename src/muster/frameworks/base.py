@@ -88,8 +88,9 @@ class Port(Struct, frozen=True):
 
     number: the usual one, or the one the owner insists on (`fixed`). Where nodes share a network,
     a free one takes its place unless it is fixed. each: every node listens on one of its own; else
-    only the node of rank 0 does. count: so many in a row, from `number` on. variable: where the
-    owner says which, for messages.
+    only the node of rank 0 does. count: so many in a row, from `number` on. held: whether others
+    are kept from it until the run ends; not where the framework looks itself whether it is free.
+    variable: where the owner says which, for messages.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Port(Struct, frozen=True):
     fixed: bool = False
     each: bool = False
     count: int = 1
+    held: bool = True
     variable: str = ""
 
 

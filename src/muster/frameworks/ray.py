@@ -235,5 +235,5 @@ def _ports(options: RayOptions) -> tuple[Port, ...]:
     ]
     if options.worker_ports is not None:
         first, last = map(int, options.worker_ports.split(":"))
-        ports.append(Port("workers", first, each=True, count=last - first + 1))
+        ports.append(Port("workers", first, each=True, count=last - first + 1, held=False))
     return tuple(ports)

@@ -26,18 +26,23 @@ class Ports:
     def __init__(self, wanted: Sequence[Port], nodes: int, *, isolated: bool) -> None:
         self._held: list[socket.socket] = []
         self.numbers: dict[str, int] = {}
+        passing: list[socket.socket] = []
         for port in wanted:
             names = [f"{port.name}.{n}" for n in range(nodes)] if port.each else [port.name]
             own = port.fixed or isolated
+            held = self._held if port.held else passing
             for name in names:
-                self.numbers[name] = port.number if own else self._find(port.count)
+                self.numbers[name] = port.number if own else self._find(port.count, held)
+        for one in passing:  # held so far, so that no two nodes have the same
+            one.close()
 
-    def _find(self, count: int) -> int:
+    @staticmethod
+    def _find(count: int, keep: list[socket.socket]) -> int:
         for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
             held = [hold(number) for number in range(first, first + count)]
             found = [one for one in held if one is not None]
             if len(found) == count:
-                self._held += found
+                keep += found
                 return first
             for one in found:
                 one.close()
