@@ -139,6 +139,9 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
             **_DEFAULTS,
             # Muster says when the time is over; 30 s might not do for a checkpoint
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400",
+            # --signals-to-handle, which older torchruns do not know: a checkpoint's signal goes on
+            # to the ranks
+            "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
         },
         ports=(port_of(cluster, "rendezvous", RENDEZVOUS_PORT, "MASTER_PORT"),),
         roles={role.name: other for role in cluster.roles[1:]} | {cluster.main.name: main},
@@ -168,7 +171,5 @@ def _torchrun(
         *("--rdzv-endpoint", "${roster.0.address}:${port.rendezvous}"),
         *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in meeting.items())),
         *("--local-addr", "${node.address}"),
-        # so that a checkpoint's signal comes through to the ranks
-        *("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"),
         "--no-python",
     )
