@@ -63,6 +63,15 @@ def test_its_time_to_live_ends_it(client: Client) -> None:
     ]
 
 
+def test_it_ends_when_nobody_has_used_it(client: Client) -> None:
+    lab, _ = clusters.up(client, "dask", 1, idle=0.2, options=OPTIONS)
+    run = lab.run.wait(120)
+    assert run.state == "SUCCEEDED", run.details
+    assert [record.message for record in run.logs(streams=["stdout"], ranks=[0])] == [
+        "nobody has used it for 0.2 s"
+    ]
+
+
 def test_a_worker_that_is_lost_is_replaced(client: Client) -> None:
     lab, _ = clusters.up(client, "dask", 1, options=OPTIONS)
     lab.wait()
@@ -91,6 +100,7 @@ def test_one_that_cannot_come_up_says_why(client: Client) -> None:
         ("pytorch", {}, "no cluster that clients connect to"),
         ("dsk", {}, 'did you mean "dask"'),
         ("dask", {"options": {"thread": 1}}, "framework_options.thread: unknown field"),
+        ("dask", {"max_workers": 0}, "--max-workers: is less than the 1 it starts with"),
         ("mpi", {"idle": 60}, "no cluster that clients connect to"),
     ],
 )

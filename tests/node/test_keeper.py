@@ -44,7 +44,8 @@ class Service:
                 "address": "127.0.0.1",
                 "port": str(self.server.server_port),
                 "path": "/counts",
-                "zero": ["clients", "tasks.running", "tasks.absent"],
+                "zero": ["clients", "tasks.running", "tasks.absent", "schedulers"],
+                "own": {"schedulers": 1},
             }
         )
 
@@ -68,7 +69,9 @@ def test_it_ends_when_nobody_uses_it(service: Service, capsys: pytest.CaptureFix
     assert "nobody has used it for 0.2 s" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("use", [{"clients": 1}, {"clients": 0, "tasks": {"running": 2}}])
+@pytest.mark.parametrize(
+    "use", [{"clients": 1}, {"clients": 0, "tasks": {"running": 2}}, {"schedulers": 2}]
+)
 def test_it_stays_while_it_is_used(service: Service, use: dict[str, Any]) -> None:
     service.told = use
     ended = threading.Event()
@@ -81,7 +84,7 @@ def test_it_stays_while_it_is_used(service: Service, use: dict[str, Any]) -> Non
     for _ in range(8):  # looks, more than the idle time takes
         assert service.asked.acquire(timeout=60)
     assert not ended.is_set()
-    service.told = {}
+    service.told = {"schedulers": 1}
     assert ended.wait(60)
 
 

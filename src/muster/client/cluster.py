@@ -166,6 +166,9 @@ def up(
         if other.name == name:
             hint = f"`muster cluster down {name}` ends it; or give this one another --name"
             raise InvalidInput(Problem("name", f"{name} is up already ({other.run.name})", hint))
+    if max_workers is not None and max_workers < workers:
+        text = f"is less than the {workers} it starts with"
+        raise InvalidInput(Problem("--max-workers", text, f"say {workers} or more"))
     args = _keeping(ttl, idle)
     spec = {
         "name": name,
@@ -177,7 +180,7 @@ def up(
             {
                 "name": _WORKERS,
                 "replicas": workers,
-                "max_replicas": max(max_workers or max(4 * workers, _ROOM), workers),
+                "max_replicas": max_workers or max(4 * workers, _ROOM),
             },
         ],
         "failure": {"max_restarts": _RESTARTS},

@@ -142,12 +142,14 @@ Check = Answers | Joined | Succeeds
 
 class Quiet(Struct, frozen=True):
     """Nobody uses the cluster, by what a service tells over HTTP, in JSON: all these fields (paths
-    with dots) are 0, empty or absent."""
+    with dots) are 0, empty or absent. own: of a field, so many are the framework's own and do not
+    count."""
 
     address: str
     port: str
     path: str
     zero: tuple[str, ...]
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
 class Service(Struct, frozen=True):

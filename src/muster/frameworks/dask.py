@@ -11,7 +11,6 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from muster.frameworks.base import (
-    Answers,
     Cluster,
     Framework,
     Joined,
@@ -80,7 +79,6 @@ class Dask(Framework):
                 *options.scheduler_args,
             ),
             defaults={_LEVEL: "info"},
-            ready=Answers(_MAIN, "${port.dashboard}", "/health"),
         )
         worker = _worker(cluster, options, address)
         working = cluster.roles if options.worker_on_main else cluster.roles[1:]
@@ -107,7 +105,13 @@ class Dask(Framework):
                 "address": address,
                 "dashboard": f"http://{_MAIN}:${{port.dashboard}}/status",
             },
-            quiet=Quiet(_MAIN, "${port.dashboard}", "/json/counts.json", ("clients", "processing")),
+            quiet=Quiet(
+                _MAIN,
+                "${port.dashboard}",
+                "/json/counts.json",
+                zero=("clients", "processing"),
+                own={"clients": 1},  # the scheduler counts one that is called fire-and-forget
+            ),
         )
 
 
@@ -123,14 +127,14 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
     return Service(
         name="worker",
         command=(
-            *("${python}", "-m", "dask", "worker", address),
+            # which waits for the scheduler, and imports meanwhile
+            *("${python}", "-m", "muster.node.dask", "worker", address),
             *("--host", "${node.address}", "--name", "node-${node.rank}"),
             *("--death-timeout", "60", "--no-dashboard"),
             *words,
             *options.worker_args,
         ),
         defaults={_LEVEL: "warning"},  # all else it tells would drown what its tasks print
-        after=Answers(_MAIN, "${port.scheduler}"),
         output="node",
         # scheduler and workers that are told to end at once may wait for each other
         grace=3.0,

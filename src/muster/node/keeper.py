@@ -56,7 +56,13 @@ def _is_quiet(quiet: Mapping[str, Any]) -> bool:
         told = json.loads(fetch(quiet["address"], int(quiet["port"]), quiet["path"]))
     except (OSError, ValueError):
         return False
-    return not any(_at(told, name.split(".")) for name in quiet["zero"])
+    own = quiet.get("own", {})
+    return not any(_used(_at(told, name.split(".")), own.get(name, 0)) for name in quiet["zero"])
+
+
+def _used(value: Any, own: int) -> bool:
+    """own: so many are always there."""
+    return value > own if isinstance(value, (int, float)) else bool(value)
 
 
 def _at(told: Any, way: Sequence[str]) -> Any:
