@@ -41,15 +41,19 @@ def test_what_serves_and_what_is_waited_for(tmp_path: Path) -> None:
     main = group(lines, "main")
     assert main[0] == "group main: 1 node, 1 of its 1 replica must succeed"
     assert main[1] == "starts first, in this order:"
-    assert main[2].startswith("scheduler: python -m dask scheduler --host 10.77.0.1 --port 8786")
-    assert main[3] == "is up when http://10.77.0.1:8787/health answers"
-    assert main[4] == "writes what `muster logs RUN --service scheduler` shows"
-    assert main[5].startswith("worker: python -m dask worker tls://10.77.0.1:8786")
-    assert main[5].endswith("--nthreads (the CPUs it may use) --no-nanny")
-    assert main[6] == "not before 10.77.0.1:8786 answers"
-    joined = "3 Dask workers have joined: node-0, node-1, node-2"
-    assert main[7] == f"waits until {joined}; 1m30s at most"
-    assert main[8] == "runs python train.py 'two words'"
+    said = dict(line.split(": ", 1) for line in main if ": " in line)
+    assert said["scheduler"].startswith(
+        "python -m dask scheduler --host 10.77.0.1 --port 8786 --protocol tls"
+    )
+    assert main.index("writes what `muster logs RUN --service scheduler` shows") < main.index(
+        f"worker: {said['worker']}"
+    )
+    assert "tls://10.77.0.1:8786 --host 10.77.0.1 --name node-0" in said["worker"]
+    assert said["worker"].endswith("--nthreads (the CPUs it may use) --no-nanny")
+    assert said["waits until 3 Dask workers have joined"] == (
+        "node-0, node-1, node-2; 1m30s at most"
+    )
+    assert "runs python train.py 'two words'" in main
     ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem"
     assert ca in main
     workers = group(lines, "workers")

@@ -112,6 +112,9 @@ def _show(run: JobRun) -> None:
             click.echo(f"  {line}")
     for note in run.notes:
         click.echo(f"  note: {note}")
+    where = " (on the nodes' own network)" if run.network == "isolated" else ""
+    for name, place in run.endpoints.items() if not run.done else ():
+        click.echo(f"  {name}: {place}{where}")
     click.echo()
     print_table(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "EXIT", "TIME"),

@@ -98,6 +98,11 @@ class JobRun:
         return shown
 
     @property
+    def network(self) -> str:
+        """`shared` with this machine, or `isolated`."""
+        return str(self._record.plan["network"])
+
+    @property
     def endpoints(self) -> dict[str, str]:
         """Where its cluster is reached, by name (`address`, `dashboard`); empty if it has none, or
         has not begun."""

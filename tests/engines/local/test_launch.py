@@ -132,6 +132,14 @@ def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
     assert [p["stdout"] for p in processes] == ["0.out", "1.out"]
 
 
+@pytest.mark.parametrize(("said", "told"), [(None, 570.0), ("60s", 54.0), ("1h", 3570.0)])
+def test_nodes_tell_what_did_not_come_before_they_are_given_up(
+    plan_of: PlanOf, said: str | None, told: float
+) -> None:
+    group = {"name": "g", **({"ready_timeout": said} if said else {})}
+    assert message(plan_of(node_groups=[group]))["ready_timeout"] == told
+
+
 @pytest.mark.parametrize(("said", "told"), [(None, None), ("90s", 90.0)])
 def test_patience_with_silence(plan_of: PlanOf, said: str | None, told: float | None) -> None:
     group = {"name": "g", **({"hang_timeout": said} if said else {})}

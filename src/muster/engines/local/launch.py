@@ -21,6 +21,11 @@ from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
 
+#: A node gives up waiting a tenth of the time, and so many seconds at most, before its replica has
+#: failed for not being ready: the node can say what did not come.
+_TELLING = 30.0
+
+
 class NodePaths(Struct, frozen=True):
     """Where one node's things are. outputs: what its processes and services write to;
     cluster_file: who is in the run, one file for all nodes; tls: its certificates, if it has any;
@@ -107,7 +112,7 @@ def launch_message(
         "launcher": [first.fill(word) for word in group.role.launcher],
         "services": services(group, first, paths.outputs, {"PYTHONPATH": path}),
         "gather": filled(group.role.gather, first),
-        "ready_timeout": group.ready_timeout,
+        "ready_timeout": group.ready_timeout - min(group.ready_timeout / 10, _TELLING),
         "cwd": cwd,
         "node_args": [facts.fill(word) for word in group.node_args],
         "address": node.address,
