@@ -17,6 +17,7 @@ from muster.node.processes import CannotStart, exit_of, signal_group, spawn
 
 _PATIENCE = 2.0  # seconds for one answer
 _SOONEST, _LATEST = 0.02, 0.5  # seconds between looks: often at first, as most things come soon
+_LATE = 0.05  # a look comes so late at most, as a share of what was waited; commands cost more
 
 
 class Waiting:
@@ -28,6 +29,7 @@ class Waiting:
     def __init__(self, check: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
         self._check = check
         self._env = env
+        self._begun = now
         self._gap = _SOONEST
         self._child: int | None = None
         self._words = os.path.join(env.get("TMPDIR", "/tmp"), "muster-check-%d" % os.getpid())
@@ -75,7 +77,10 @@ class Waiting:
 
     def _again(self, now: float) -> None:
         self.due = None if self.done else now + self._gap
-        self._gap = min(self._gap * 1.5, _LATEST)
+        if self._check["type"] == "succeeds":
+            self._gap = min(self._gap * 1.5, _LATEST)
+        elif self.due is not None:
+            self._gap = min(max(_SOONEST, (self.due - self._begun) * _LATE), _LATEST)
 
     def _step_command(self, now: float) -> None:
         if self._child is not None:
