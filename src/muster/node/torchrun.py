@@ -14,7 +14,7 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import Any, Sequence
+from typing import Any, List, Sequence
 
 from torch.distributed import DistError
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     """Run it to its end. Returns what to exit with: the exit code of the rank that failed first, 1
     if a signal ended that, 128 and more if a signal ended this."""
     try:
-        run(parse_args(list(argv)))  # type: ignore[no-untyped-call]
+        run(parse_args(_literal(argv)))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         return _failed(*error.get_first_failure())
     except SignalException as error:
@@ -40,6 +40,13 @@ def main(argv: Sequence[str]) -> int:
     except (RendezvousError, DistError) as error:
         return _say("connection lost to the torchrun of the main node: %s" % error)
     return 0
+
+
+def _literal(argv: Sequence[str]) -> List[str]:
+    """Torchrun makes `$$` into `$` in a program's arguments, and has a `${local_rank}`; whoever
+    wrote them for a program that any launcher starts meant what stands there."""
+    first = list(argv).index("--no-python") + 2
+    return [*argv[:first], *(word.replace("$", "$$") for word in argv[first:])]
 
 
 def _failed(rank: int, failure: Any) -> int:
