@@ -130,3 +130,21 @@ def test_the_log_says_towards_what_and_why() -> None:
     life = running(policy((1, 2, None))).tell(CancelRequested("enough"))
     assert life.notes("stopping") == [{"towards": "CANCELED", "why": "enough"}]
     assert life.notes("run")[-1] == {"state": "CANCELING", "details": "enough"}
+
+
+def test_who_only_serves_ends_when_the_others_have_saved() -> None:
+    save = Checkpoint(10, 300)
+    life = running(policy((1, 2, None), (1, 2, 0, {"serves": True}), checkpoint=save))
+    life.tell(SuspendRequested("a rest"))
+    assert life.stops() == []
+    assert life.end(0).stops() == [], "rank 1 may need them"
+    assert life.end(1).stops() == [2, 3]
+    assert life.obey().status.state is RunState.SUSPENDED
+
+
+def test_who_only_serves_is_told_once() -> None:
+    save = Checkpoint(10, 300)
+    life = running(policy((1, 1, None), (1, 2, 0, {"serves": True}), checkpoint=save))
+    life.tell(SuspendRequested("a rest")).end(0)
+    assert life.tick().stops() == []
+    assert life.end(1, 143, signal=15).stops() == []

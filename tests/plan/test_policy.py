@@ -163,3 +163,9 @@ def test_a_policy_survives_json(plan_of: PlanOf) -> None:
     again = convert(json.loads(json.dumps(to_builtins(policy))), Policy)
     assert again == policy
     assert again.first_ranks == policy.first_ranks
+
+
+def test_who_only_serves(plan_of: PlanOf) -> None:
+    groups = [{"name": "main"}, {"name": "workers", "nodes": 2}]
+    plan = plan_of({"command": "x", "framework": "mpi", "node_groups": groups})
+    assert [group.serves for group in plan.policy.groups] == [False, True]

@@ -103,7 +103,7 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
         spec = spec_from_json(Client().service.job(target).spec)
     overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
     arranged = arrange(resolve(spec, overrides).spec)
-    return as_it_begins(build_policy(arranged.spec, seed=0, in_place=True))
+    return as_it_begins(build_policy(arranged, seed=0, in_place=True))
 
 
 def _world(options: dict[str, Any]) -> Any:

@@ -44,7 +44,8 @@ class GroupPolicy(Struct, frozen=True):
     min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all); of
     fewer that are wanted, all of those. wanted: replicas that are at first; None = all.
     retries: failed nodes of a replica that are started again alone before the replica has failed
-    (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end.
+    (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end. serves: its nodes
+    run no program of the owner's: they have nothing to save, and end when all others have.
     """
 
     name: str
@@ -58,6 +59,7 @@ class GroupPolicy(Struct, frozen=True):
     timeout: float | None = None
     ready_timeout: float | None = None
     wanted: int | None = None
+    serves: bool = False
 
     @property
     def size(self) -> int:

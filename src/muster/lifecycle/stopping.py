@@ -102,8 +102,21 @@ def apply(turn: Turn) -> None:
     """Go on with those whose time to end is over; take the outcome when nothing is left."""
     if turn.due:
         _overdue(turn)
+    if turn.run.stopping is not None and turn.policy.checkpoint is not None:
+        _dismiss(turn)
     if turn.run.stopping is not None and not turn.census.alive:
         _finish(turn, turn.run.stopping)
+
+
+def _dismiss(turn: Turn) -> None:
+    """Those that serve have nothing to save: they are needed as long as others do."""
+    served = [rank for group in turn.policy.groups if group.serves for rank in group.ranks]
+    left = [rank for rank in served if turn.nodes[rank].alive and turn.nodes[rank].term_at]
+    if not left:
+        return
+    groups = (group for group in turn.policy.groups if not group.serves)
+    if not any(turn.nodes[rank].alive for group in groups for rank in group.ranks):
+        stop_nodes(turn, left)
 
 
 def _overdue(turn: Turn) -> None:

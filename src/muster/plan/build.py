@@ -71,7 +71,7 @@ def build_plan(
         processes_per_node=spec.processes_per_node,
         network=network,
         network_reason="the spec says so" if spec.network else setup.network_reason,
-        policy=build_policy(spec, seed=crc32(identity.run_id.encode()), in_place=in_place),
+        policy=build_policy(arranged, seed=crc32(identity.run_id.encode()), in_place=in_place),
         groups=groups,
         nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),
         ports=setup.ports,

@@ -17,19 +17,21 @@ from muster.lifecycle.policy import (
     Success,
 )
 from muster.lifecycle.status import Reason
+from muster.plan.arrange import Arranged
 from muster.spec import policies
 from muster.spec.models import JobSpec, NodeGroup
 
 
-def build_policy(spec: JobSpec, *, seed: int, in_place: bool) -> Policy:
-    """The policy of a run of `spec`, which is in normal form (`spec.resolve`).
+def build_policy(arranged: Arranged, *, seed: int, in_place: bool) -> Policy:
+    """The policy of a run.
 
     seed: of the jitter of waits. in_place: whether the engine can keep nodes over a restart.
     Raises InvalidInput if the spec insists on that where it cannot.
     """
+    spec = arranged.spec
     failure = spec.failure
     return Policy(
-        groups=_groups(spec),
+        groups=_groups(arranged),
         success=_success(spec),
         in_order=spec.startup == "in_order",
         max_runtime=spec.max_runtime,
@@ -44,7 +46,8 @@ def build_policy(spec: JobSpec, *, seed: int, in_place: bool) -> Policy:
     )
 
 
-def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
+def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
+    spec = arranged.spec
     places = {group.name: place for place, group in enumerate(spec.node_groups)}
     made, rank = [], 0
     for group in spec.node_groups:
@@ -63,6 +66,7 @@ def _groups(spec: JobSpec) -> tuple[GroupPolicy, ...]:
             timeout=group.timeout,
             ready_timeout=group.ready_timeout,
             wanted=group.replicas if group.most_replicas > group.replicas else None,
+            serves=not arranged.role(group.name).program,
         )
         made.append(policy)
         rank += policy.size
