@@ -97,7 +97,7 @@ def test_what_a_service_writes(
     assert capfd.readouterr().out == "workers/0 | bass sings\nworkers/0 | program runs\n"
     for asked in ("alto", "all"):
         call(run.id, "--service", asked)
-        assert capfd.readouterr().out == "workers/0 | alto sings\n"
+        assert capfd.readouterr().out == "workers/0 alto | alto sings\n"
     (record,) = (
         json.loads(line) for line in call(run.id, "--json", "--service", "alto").stdout.splitlines()
     )
