@@ -267,3 +267,12 @@ def test_what_is_arranged_stays_as_it_is(data: Data) -> None:
         assert set(told.groups) <= names
     if once.spec.success.groups:
         assert all(once.role(name).program for name in once.spec.success.groups)
+
+
+def test_a_probe_of_nodes_that_only_serve_is_refused() -> None:
+    probe = {"tcp": 8787}
+    with pytest.raises(InvalidInput) as caught:
+        arranged(node_groups=[group("main"), group("w", 2, startup_probe=probe)])
+    (problem,) = caught.value.problems
+    assert problem.path == "node_groups[w].startup_probe"
+    arranged(node_groups=[group("all", 3, startup_probe=probe)])

@@ -110,15 +110,19 @@ def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGro
 
 
 def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
-    """Raises InvalidInput if a group that only serves was given a program of its own, or one that
-    does not only serve has none."""
+    """Raises InvalidInput if a group that only serves was given a program of its own, or a probe of
+    one, or one that does not only serve has none."""
     problems = []
+    first = spec.node_groups[0]
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
         if not _role(roles, group.name).program:
-            if group.command not in (None, spec.node_groups[0].command):
+            if group.command not in (None, first.command):
                 text = f"{spec.framework} says itself what this group runs"
                 problems.append(Problem(f"{path}.command", text, "leave it out"))
+            if group.startup_probe not in (None, first.startup_probe):
+                text = f"{spec.framework} says itself when this group is ready"
+                problems.append(Problem(f"{path}.startup_probe", text, "leave it out"))
         elif group.command is None and spec.artifact is None and spec.git is None:
             hint = "give it a command, or the job an artifact"
             problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
