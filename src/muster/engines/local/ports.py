@@ -32,26 +32,40 @@ class Ports:
             own = port.fixed or isolated
             held = self._held if port.held else passing
             for name in names:
-                self.numbers[name] = port.number if own else self._find(port.count, held)
+                if own:
+                    self.numbers[name] = port.number
+                else:
+                    self.numbers[name], found = find_row(port.count)
+                    held += found
         for one in passing:  # held so far, so that no two nodes have the same
             one.close()
-
-    @staticmethod
-    def _find(count: int, keep: list[socket.socket]) -> int:
-        for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
-            held = [hold(number) for number in range(first, first + count)]
-            found = [one for one in held if one is not None]
-            if len(found) == count:
-                keep += found
-                return first
-            for one in found:
-                one.close()
-        what = "no free port" if count == 1 else f"no {count} free ports in a row"
-        raise EngineError(f"{what} between 20000 and 32000 on this machine")
 
     def close(self) -> None:
         for held in self._held:
             held.close()
+
+
+def find_row(count: int) -> tuple[int, list[socket.socket]]:
+    """The first of so many free ports in a row, and what holds them. Raises EngineError."""
+    for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
+        held = hold_row(first, count)
+        if held is not None:
+            return first, held
+    what = "no free port" if count == 1 else f"no {count} free ports in a row"
+    raise EngineError(f"{what} between 20000 and 32000 on this machine")
+
+
+def hold_row(first: int, count: int) -> list[socket.socket] | None:
+    """What holds so many ports in a row; None if somebody has one of them."""
+    held: list[socket.socket] = []
+    for number in range(first, first + count):
+        one = hold(number)
+        if one is None:
+            for other in held:
+                other.close()
+            return None
+        held.append(one)
+    return held
 
 
 def hold(number: int) -> socket.socket | None:
