@@ -97,6 +97,7 @@ def test_start_options_go_to_the_service_they_are_for(folder: Path) -> None:
     }
     spec, _ = read(folder, distributed(cluster=cluster))
     assert spec.framework_options == {
+        "worker_on_main": False,
         "scheduler_args": ["--preload", "a.py"],
         "worker_args": ["--nthreads", "1", "--no-nanny"],
     }
@@ -160,7 +161,11 @@ def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
     [
         (distributed("mxnet"), "spec.cluster.kind", "no cluster called mxnet"),
         (distributed(cluster={"ephemeral": False}), "spec.cluster.spec.ephemeral", "stays"),
-        (distributed(cluster={"wrker": {"replicas": 1}}), "spec.cluster.spec.wrker", "does not read"),
+        (
+            distributed(cluster={"wrker": {"replicas": 1}}),
+            "spec.cluster.spec.wrker",
+            "does not read",
+        ),
         (
             distributed(runtime_spec={"gitSecretId": "ocid1"}),
             "spec.runtime.spec.gitSecretId",
