@@ -20,7 +20,6 @@ from muster.plan.services import filled, services
 from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
-
 #: A node gives up waiting a tenth of the time, and so many seconds at most, before its replica has
 #: failed for not being ready: the node can say what did not come.
 _TELLING = 30.0

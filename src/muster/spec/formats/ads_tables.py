@@ -7,9 +7,7 @@ from muster.spec.formats.tables import Tables
 
 _OCI = "is not used: it is a place in Oracle's cloud"
 _MACHINE = "is not used: nodes are those of the engine; say `resources` in a spec of Muster's own"
-_CONDA = (
-    "is not used: programs run with the Python that started Muster; see `conda`"
-)
+_CONDA = "is not used: programs run with the Python that started Muster; see `conda`"
 _TAGS = "is not used: tags here are free"
 _SECRET = (
     "Muster does not read Oracle's vault",
@@ -30,7 +28,6 @@ TABLES = Tables(
         ads.JobSpec: ("id",),
         ads.RuntimeSpec: ("skipMetadataUpdate", "notebookEncoding", "outputURI"),
         ads.Certificate: ("caCert", "cert", "spec", "kind"),
-        ads.Conda: ("type", "slug", "uri", "region"),
     },
     noted={
         ads.InfrastructureSpec: {
