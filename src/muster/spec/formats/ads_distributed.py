@@ -113,7 +113,10 @@ class _Reader:
             else:
                 text = f"{self._framework} does not encrypt its connections here"
                 self._refuse("spec.cluster.spec.certificate", text, "leave it out")
-        return {name: words for name, words in options.items() if words}
+        made = {name: words for name, words in options.items() if words}
+        if self._framework == "dask" and worker is not None and worker.replicas:
+            made["worker_on_main"] = False  # ADS: main is the scheduler and nothing else
+        return made
 
     # --- the program
 

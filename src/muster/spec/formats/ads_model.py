@@ -111,10 +111,6 @@ class Distributed(Struct, frozen=True, kw_only=True):
     spec: DistributedSpec
 
 
-class Conda(Struct, frozen=True, kw_only=True):
-    """A conda environment of the service."""
-
-
 class Dependencies(Struct, frozen=True, kw_only=True, rename="camel"):
     """What is to be installed. pip_requirements: a file in the code."""
 
