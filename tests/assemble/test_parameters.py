@@ -87,3 +87,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     assert set(said) == {*wrong, "WORK_DIR", "JOB_OCID", "ENTRY_POINT"}
     assert 'did you mean "dask"' in said["CLUSTER_TYPE"]
     assert "MAIN, WORKER or PS" in said["MODE"]
+
+
+def test_digits_that_are_no_number() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(WORKER_COUNT="²")
+    assert any(problem.path == "WORKER_COUNT" for problem in caught.value.problems)

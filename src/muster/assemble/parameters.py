@@ -177,7 +177,7 @@ class _Reader:
         text = self._text(what)
         if text is None:
             return default
-        if not text.isdigit() or int(text) < least:
+        if not text.isdecimal() or int(text) < least:
             said = f"must be a whole number from {least}, not {text!r}"
             self._problems.append(Problem(self._name(what), said))
             return default

@@ -8,12 +8,13 @@ being listed, and a listing is never believed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import fsspec
 
-from muster.errors import EngineError
+from muster.errors import EngineError, InvalidInput, Problem
 from muster.storage.mounts import without_secret
 
 T = TypeVar("T")
@@ -22,19 +23,34 @@ MAIN, CLUSTER, BEAT, STOP = "MAIN_config.json", "cluster.json", "beat.json", "st
 
 
 class WorkDir:
-    """work_dir: a folder or URL. interval: seconds between two looks that cost little there."""
+    """work_dir: a folder or URL. interval: seconds between two looks that cost little there.
+
+    Raises InvalidInput if nobody here knows such URLs.
+    """
 
     def __init__(self, work_dir: str, job: str) -> None:
-        # a listing that is kept from before would never show who came since
-        self._fs, root = fsspec.core.url_to_fs(work_dir, use_listings_cache=False)
+        shown = without_secret(work_dir)
+        try:
+            # a listing that is kept from before would never show who came since
+            self._fs, root = fsspec.core.url_to_fs(work_dir, use_listings_cache=False)
+        except (ImportError, ValueError) as error:  # a package is missing; no such protocol
+            hint = "a folder, or a URL such as s3://bucket/clusters"
+            raise InvalidInput(Problem("WORK_DIR", f"{shown}: {error}", hint)) from None
         self._root = f"{root.rstrip('/')}/{job}"
-        self.place = f"{without_secret(work_dir).rstrip('/')}/{job}"
-        local = "file" in _protocols(self._fs)
-        self.interval = 0.1 if local else 2.0
+        self.place = f"{shown.rstrip('/')}/{job}"
+        self._local = "file" in _protocols(self._fs)
+        self.interval = 0.1 if self._local else 2.0
 
     def make(self) -> None:
         """Have the folder, and see that it can be written to and read. Raises EngineError."""
-        self._call("written to", lambda: self._fs.makedirs(self._root, exist_ok=True))
+
+        def make() -> None:
+            new = self._local and not self._fs.exists(self._root)
+            self._fs.makedirs(self._root, exist_ok=True)
+            if new:
+                os.chmod(self._root, 0o700)  # the secret of the cluster will be in there
+
+        self._call("written to", make)
 
     def write(self, name: str, data: Any) -> None:
         """Raises EngineError."""
