@@ -19,7 +19,8 @@ from muster.node.life import Life
 class Agent:
     """One node.
 
-    launch: `processes` (each `argv`, `env`, `stdout`, `stderr`, and `error_file` if it is told to
+    launch: `processes` (each `argv`, `env`, `stdout`, `stderr` (files, or `processes.INHERITED`),
+    and `error_file` if it is told to
     note its errors there), `node_args` (behind the `argv` of each), `cwd`, `folder` (the node's
     own), `fresh` (folders each life finds empty), `address`, `incarnation`, `grace_period` and
     `hang_timeout` (seconds, the latter or None), `probe` (or None), `program` (whether the

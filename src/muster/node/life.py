@@ -90,8 +90,7 @@ class Life:
                 self._begun = True
                 self._start_program()
         except processes.CannotStart as error:
-            with open(self._launch["processes"][0]["stderr"], "a") as file:
-                file.write("muster: %s\n" % error)
+            processes.complain(self._launch["processes"][0]["stderr"], str(error))
             self._fault.note(error.code, 0, "exit", str(error))
             self._stop()
 

@@ -12,6 +12,9 @@ from typing import Container, Iterator, List, Mapping, Sequence, Tuple
 #: What a shell answers for a command that is not there, or is no program.
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
+#: In the place of a file: what we ourselves write to. It may be a socket, which nobody can open, or
+#: a file in which whoever opens it anew would not write where we do.
+INHERITED = ""
 
 _RESET = tuple(
     s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGTERM")) if s
@@ -43,15 +46,15 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
 def spawn(
     argv: Sequence[str], env: Mapping[str, str], stdout: str | None, stderr: str | None
 ) -> int:
-    """Start a process in a group of its own, its output appended to files (None: it has ours).
-    Returns its pid.
+    """Start a process in a group of its own, its output appended to files (None, INHERITED: it has
+    ours). Returns its pid.
 
     posix_spawn, never fork: the caller may be large. Raises CannotStart.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
     for number, path in ((1, stdout), (2, stderr)):
-        if path is not None:
+        if path:
             actions.append((os.POSIX_SPAWN_OPEN, number, path, append, 0o644))
     program = find_program(argv[0], env)
     try:
@@ -69,6 +72,16 @@ def spawn(
         if error.errno == 8:  # ENOEXEC
             text += " (a script needs a first line such as #!/bin/sh)"
         raise CannotStart(NOT_EXECUTABLE, text) from None
+
+
+def complain(path: str, text: str) -> None:
+    """Say why there is no process, where it would have said so. Raises OSError."""
+    if path:
+        with open(path, "a") as file:
+            file.write("muster: %s\n" % text)
+    else:
+        sys.stderr.write("muster: %s\n" % text)
+        sys.stderr.flush()
 
 
 def exit_of(status: int) -> Tuple[int, int]:
