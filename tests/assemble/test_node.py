@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -40,7 +42,9 @@ class Nodes:
         }
         self.processes: list[subprocess.Popen[str]] = []
 
-    def start(self, mode: str, job: str = "job1", **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, mode: str, job: str = "job1", output: Any = subprocess.PIPE, **environ: str
+    ) -> subprocess.Popen[str]:
         self._started += 1
         address = f"127.0.9.{self._started}"
         process = subprocess.Popen(
@@ -52,9 +56,10 @@ class Nodes:
                 "MUSTER_NODE_ADDRESS": address,
                 **environ,
             },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
             text=True,
+            start_new_session=True,
         )
         self.processes.append(process)
         return process
@@ -177,6 +182,100 @@ def test_a_failed_worker_ends_those_who_cannot_do_without_it(nodes: Nodes) -> No
     code, _, err = ended(main)
     assert code == 1
     assert "WORKER" in err and "exit code 9" in err
+
+
+def test_a_worker_that_fails_after_the_main_program_fails_the_run(nodes: Nodes) -> None:
+    worker, main = nodes.start("WORKER", EXIT_1="9"), nodes.start("MAIN")
+    code, _, err = ended(main)
+    assert (code, "exit code 9" in err) == (1, True), err
+    code, _, err = ended(worker)
+    assert code in (1, 9), err
+
+
+def test_a_worker_that_never_was_ready_has_failed_by_itself(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", PROFILE="1", PROFILE_CMD="no-such-program")
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    code, _, err = ended(worker)
+    assert (code, "no-such-program: command not found" in err) == (127, True), err
+    assert ended(main)[0] == 1
+
+
+STAYS = """
+import os, signal, time
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_a_terminal_says_ends_the_program_too(
+    nodes: Nodes, tmp_path: Path, number: int
+) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    entry = str(tmp_path / "stays.py")
+    main = nodes.start("MAIN", WORKER_COUNT="0", ENTRY_POINT=entry)
+    assert main.stdout is not None
+    program = int(main.stdout.readline())
+    os.killpg(main.pid, number)
+    main.communicate(timeout=200)  # its output is at an end: so are all who had it
+    assert main.returncode != 0
+    assert gone(program)
+
+
+def test_a_main_node_that_waits_for_others_can_be_told_to_end(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    worker = nodes.start("WORKER", ENTRY_POINT=str(tmp_path / "stays.py"))
+    main = nodes.start("MAIN")
+    until(main, "the main program has ended well; waiting for 1 others")
+    main.send_signal(signal.SIGTERM)
+    code, _, err = ended(main)
+    assert (code, "told to end by a signal" in err) == (0, True), err
+    assert ended(worker)[0] == 0
+
+
+# --- where it writes
+
+
+def test_output_that_nobody_can_open(nodes: Nodes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        main = nodes.start("MAIN", WORKER_COUNT="0", output=theirs)
+        assert main.wait(200) == 0
+        theirs.close()
+        assert b"rank 0 of 1" in ours.makefile("rb").read()
+
+
+def test_a_file_gets_all_that_is_said(nodes: Nodes, tmp_path: Path) -> None:
+    with open(tmp_path / "output", "w") as file:
+        main = nodes.start("MAIN", WORKER_COUNT="0", output=file)
+        assert main.wait(200) == 0
+    lines = (tmp_path / "output").read_text().splitlines()
+    assert lines[1].endswith("all 1 nodes have come")
+    assert lines[2:4] == ["rank 0 of 1", "job job1"]
+    assert lines[4].endswith("the program has ended: exit code 0")
+
+
+def test_the_secret_is_nobody_elses(nodes: Nodes) -> None:
+    assert ended(nodes.start("MAIN", WORKER_COUNT="0"))[0] == 0
+    folder = Path(nodes.work_dir, "job1")
+    assert "token" in json.loads((folder / "cluster.json").read_text())
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_work_dir_of_an_unknown_kind(nodes_at: NodesOf) -> None:
+    code, _, err = ended(nodes_at("foo://there").start("MAIN"))
+    assert code == 2
+    assert "WORK_DIR" in err and "foo" in err and "Traceback" not in err
+
+
+# --- stop files
 
 
 def test_a_stop_file_ends_it_at_once(nodes: Nodes) -> None:

@@ -195,12 +195,15 @@ def still_there(workdir: WorkDir, members: Iterable[Member]) -> list[Member]:
     return [member for member in members if workdir.read(_end(member)) is None]
 
 
-def lost_members(workdir: WorkDir, assembly: Assembly) -> Iterator[str]:
-    """What the nodes of the cluster that have failed said of it."""
-    for rank, member in enumerate(assembly.members):
+def lost_members(
+    workdir: WorkDir, assembly: Assembly, among: Iterable[Member]
+) -> Iterator[tuple[int, str]]:
+    """The ranks of those that have failed, and what they said of it."""
+    for member in among:
         word = workdir.read(_end(member))
         if word is not None and word.get("exit_code") != 0:
-            yield f"node-{rank} ({member.address}): {word.get('why', '')}"
+            rank = assembly.members.index(member)
+            yield rank, f"node-{rank} ({member.address}): {word.get('why', '')}"
 
 
 def _end(member: Member) -> str:

@@ -39,10 +39,11 @@ from muster.assemble.meeting import (
 )
 from muster.assemble.members import Assembly, Member
 from muster.assemble.parameters import Parameters
-from muster.assemble.running import NodeEnd, Running, launch_of
+from muster.assemble.ports import OwnPorts
+from muster.assemble.running import TOLD, NodeEnd, Running, launch_of
 from muster.assemble.workdir import STOP, WorkDir
-from muster.engines.local.ports import hold
 from muster.errors import EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED, EngineError
+from muster.frameworks.base import RoleSetup
 from muster.plan.arrange import Arranged
 
 #: How long a node that fails looks whether the cluster is ending anyway (seconds).
@@ -54,6 +55,7 @@ class _Context(Struct, frozen=True):
     parameters: Parameters
     arranged: Arranged
     workdir: WorkDir
+    ports: OwnPorts
     folder: Path
     environ: Mapping[str, str]
     say: Callable[[str], None]
@@ -64,8 +66,9 @@ def live(parameters: Parameters, environ: Mapping[str, str], say: Callable[[str]
     the program on the main node). say: for progress. Raises InvalidInput."""
     arranged = arranged_job(parameters, environ)
     workdir = WorkDir(parameters.work_dir, parameters.job)
+    ports = OwnPorts(arranged.setup.ports, say, main=parameters.mode == "MAIN")
     folder = Path(tempfile.mkdtemp(prefix="muster-"))
-    context = _Context(parameters, arranged, workdir, folder, environ, say)
+    context = _Context(parameters, arranged, workdir, ports, folder, environ, say)
     former = signal.signal(signal.SIGTERM, _leave)
     try:
         return _live_main(context) if parameters.mode == "MAIN" else _live_other(context)
@@ -74,6 +77,7 @@ def live(parameters: Parameters, environ: Mapping[str, str], say: Callable[[str]
         return EXIT_OK if stopped_well(workdir.read(STOP)) else EXIT_RUN_FAILED
     finally:
         signal.signal(signal.SIGTERM, former)
+        ports.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -94,6 +98,8 @@ def _live_main(context: _Context) -> int:
         assembly = gather(workdir, me, parameters, cluster, token, heart, say)
         say(f"all {len(assembly.members)} nodes have come")
         end = _work_as_main(context, assembly, heart)
+        if not end.told and end.exit_code == 0:
+            end = _await_others(context, assembly, heart)
     except Stopped:
         raise
     except EngineError as error:
@@ -102,12 +108,11 @@ def _live_main(context: _Context) -> int:
     except BaseException:
         say_stop(workdir, "the main node was told to end", failed=True)
         raise
-    if not end.told and end.exit_code == 0:
-        end = _await_others(context, assembly, heart)
     failed = not end.told and end.exit_code != 0
     why = end.told or _outcome(end)
     if failed:
-        why += "".join(f"\n  {lost}" for lost in lost_members(workdir, assembly))
+        others = lost_members(workdir, assembly, assembly.members)
+        why += "".join(f"\n  {lost}" for _, lost in others)
     say_stop(workdir, why, failed=failed)
     say(why)
     if end.told:
@@ -119,27 +124,43 @@ def _await_others(context: _Context, assembly: Assembly, heart: Heart) -> NodeEn
     """The main program has ended well; so must those of the others, where they run it too."""
     parameters, workdir = context.parameters, context.workdir
     left = _deciding(context, assembly)
+    if left:
+        context.say(f"the main program has ended well; waiting for {len(left)} others")
+    # noted and not raised: an exception is lost if it comes in the middle of a finalizer
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     for _ in looks(parameters.timeout, workdir.interval):
+        if asked:
+            return NodeEnd(0, told=TOLD)
         if not left:
-            return NodeEnd(0)
-        heart.beat()
-        stop = workdir.read(STOP)
+            return _judged(context, assembly)
+        try:
+            heart.beat()
+            stop = workdir.read(STOP)
+            left = still_there(workdir, left)
+        except EngineError:
+            continue  # the store may be back the next time
         if stop is not None:
             return NodeEnd(1, stop_reason(stop)) if not stopped_well(stop) else NodeEnd(0)
-        left = still_there(workdir, left)
     names = ", ".join(member.address for member in left)
     text = f"{names} had not ended {parameters.timeout:g} s after the main program"
     return NodeEnd(1, text)
 
 
+def _judged(context: _Context, assembly: Assembly) -> NodeEnd:
+    """How the run has ended, now that all have: well, unless one failed whom nobody replaces."""
+    needed = [m for m in _deciding(context, assembly) if not _role(context, m).replaceable]
+    lost = [rank for rank, _ in lost_members(context.workdir, assembly, needed)]
+    return NodeEnd(1, "others have failed") if lost else NodeEnd(0)
+
+
 def _deciding(context: _Context, assembly: Assembly) -> list[Member]:
     """The members beside the main one by whose end the run is judged."""
-    groups = {"WORKER": "workers", "PS": "ps"}
-    return [
-        member
-        for member in assembly.members[1:]
-        if context.arranged.role(groups[member.mode]).decides
-    ]
+    return [member for member in assembly.members[1:] if _role(context, member).decides]
+
+
+def _role(context: _Context, member: Member) -> RoleSetup:
+    return context.arranged.role({"MAIN": "main", "WORKER": "workers", "PS": "ps"}[member.mode])
 
 
 def _work_as_main(context: _Context, assembly: Assembly, heart: Heart) -> NodeEnd:
@@ -193,7 +214,8 @@ def _live_other(context: _Context) -> int:
     say_ended(workdir, me, _outcome(end), end.exit_code)
     stop = workdir.read(STOP)
     if not end.told and end.exit_code != 0:
-        stop = _stop_within(workdir, _AFTERWARDS)
+        # who never was ready has hardly failed of the end of others
+        stop = _stop_within(workdir, _AFTERWARDS if end.ready else 0.0)
         if stop is None:
             return _fail(context, me, end)
     say(end.told or (f"{_outcome(end)}; the cluster was stopped" if stop else _outcome(end)))
@@ -204,9 +226,8 @@ def _live_other(context: _Context) -> int:
 
 def _fail(context: _Context, me: Member, end: NodeEnd) -> int:
     """Our end is the first failure. Where others cannot do without us, it is theirs."""
-    group = "workers" if context.parameters.mode == "WORKER" else "ps"
     context.say(_outcome(end))
-    if not context.arranged.role(group).replaceable:
+    if not _role(context, me).replaceable:
         why = f"{context.parameters.mode} {socket.gethostname()} failed: {_outcome(end)}"
         say_stop(context.workdir, why, failed=True)
     return end.exit_code or EXIT_RUN_FAILED
@@ -250,27 +271,9 @@ def _member(context: _Context) -> Member:
         mode=parameters.mode,
         address=parameters.address or own_address(),
         hostname=socket.gethostname(),
-        ports=_ports(context),
+        ports=context.ports.numbers,
         rank=parameters.rank,
     )
-
-
-def _ports(context: _Context) -> dict[str, int]:
-    """Those that are ours to listen on: the usual ones where they are free."""
-    chosen = {}
-    for port in context.arranged.setup.ports:
-        if not port.each and context.parameters.mode != "MAIN":
-            continue
-        held = hold(port.number)
-        number = port.number
-        if held is None and not port.fixed:
-            held = hold(0)
-            number = held.getsockname()[1] if held is not None else port.number
-            context.say(f"port {port.number} ({port.name}) is in use here: {number} in its place")
-        if held is not None:
-            held.close()
-        chosen[port.name] = number
-    return chosen
 
 
 def _outcome(end: NodeEnd) -> str:

@@ -22,20 +22,24 @@ from muster.engines.local.launch import NodePaths, launch_message
 from muster.engines.local.outputs import NodeOutputs
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
+from muster.node.processes import INHERITED
 from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.arrange import Arranged
 from muster.storage.home import Home
 
+TOLD = "it was told to end by a signal"
 #: What the service says of a node itself goes before what we would say.
 _THEIRS = ("JOB_", "PROJECT_", "TENANCY_", "OCI_")
 
 
 class NodeEnd(Struct, frozen=True):
-    """How the node ended. exit_code: None if its program never began; told: why we ended it."""
+    """How the node ended. exit_code: None if its program never began; told: why we ended it; ready:
+    whether its program, or what serves in its place, was up."""
 
     exit_code: int | None
     message: str = ""
     told: str = ""
+    ready: bool = False
 
 
 def launch_of(
@@ -89,9 +93,7 @@ def launch_of(
 
 def _outputs(processes: int, folder: Path) -> NodeOutputs:
     """Our own output, so that it is where the service looks for it."""
-    # not /dev/stdout: that is the output of whoever opens it, which has none yet
-    ours = tuple(f"/proc/{os.getpid()}/fd/{number}" for number in (1, 2))
-    return NodeOutputs(((ours[0], ours[1]),) * processes, folder, "service")
+    return NodeOutputs(((INHERITED, INHERITED),) * processes, folder, "service")
 
 
 class Running:
@@ -113,9 +115,17 @@ class Running:
     def run(self, on_done: Callable[[], None]) -> NodeEnd:
         """Until the node has ended. on_done: its program has ended well, and what served it is
         about to. A SIGTERM to us is the node's."""
-        told = ""
         asked: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        former = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        try:
+            return self._watch(on_done, asked)
+        finally:
+            signal.signal(signal.SIGTERM, former)
+            self._channel.close()  # should the agent be there still, it ends everything
+            os.waitpid(self._pid, 0)
+
+    def _watch(self, on_done: Callable[[], None], asked: list[int]) -> NodeEnd:
+        told, ready = "", False
         next_look = time.monotonic()
         while True:
             left = max(0.0, next_look - time.monotonic())
@@ -124,27 +134,25 @@ class Running:
                 for message in self._channel.receive():
                     if message["event"] == "done":
                         on_done()
+                    elif message["event"] == "ready":
+                        ready = True
                     elif message["event"] == "ended":
-                        return self._ended(message, told)
+                        return NodeEnd(message["exit_code"], message["message"], told, ready)
                 if self._channel.closed:
-                    os.waitpid(self._pid, 0)
-                    return NodeEnd(None, "the node's agent was killed", told)
+                    return NodeEnd(None, "the node's agent was killed", told, ready)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + self._interval
-                why = "it was told to end by a signal" if asked else self._look()
+                why = TOLD if asked else self._look()
                 if why and not told:
                     told = why
                     self._channel.send(op="stop", incarnation=0)
-
-    def _ended(self, message: Mapping[str, Any], told: str) -> NodeEnd:
-        os.waitpid(self._pid, 0)
-        return NodeEnd(message["exit_code"], message["message"], told)
 
 
 def _live(sock: socket.socket, launch: Mapping[str, Any]) -> None:
     """The agent's whole life."""
     code = 1
     try:
+        os.setsid()  # what a terminal tells its programs, we pass on: the agent has to outlive them
         run_agent(Channel(sock), launch)
         code = 0
     finally:
