@@ -21,10 +21,8 @@ def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
 def test_ports_of_a_framework() -> None:
     shown = muster("ports", "dask").stdout
     assert "8786" in shown and "the scheduler" in shown
-    assert {row["ports"] for row in json.loads(muster("ports", "pytorch", "--json").stdout)} == {
-        "29500",
-        "any",
-    }
+    shown = json.loads(muster("ports", "pytorch", "--json").stdout)
+    assert {"29500", "any"} <= {row["ports"] for row in shown}
     assert "no ports" in muster("ports", "generic").stdout
     wrong = muster("ports", "dsk")
     assert wrong.returncode == 2
