@@ -34,6 +34,7 @@ _BUILT_IN = {
     "jax": "muster.frameworks.jax:Jax",
     "horovod": "muster.frameworks.horovod:Horovod",
     "ray": "muster.frameworks.ray:Ray",
+    "spark": "muster.frameworks.spark:Spark",
 }
 
 #: Ours, and nobody's to write into a spec.
