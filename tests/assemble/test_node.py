@@ -236,8 +236,8 @@ def test_a_main_node_that_waits_for_others_can_be_told_to_end(nodes: Nodes, tmp_
     until(main, "the main program has ended well; waiting for 1 others")
     main.send_signal(signal.SIGTERM)
     code, _, err = ended(main)
-    assert (code, "told to end by a signal" in err) == (0, True), err
-    assert ended(worker)[0] == 0
+    assert (code, "told to end by a signal" in err) == (143, True), err
+    assert ended(worker)[0] == 1
 
 
 # --- where it writes

@@ -108,13 +108,16 @@ def _live_main(context: _Context) -> int:
     except BaseException:
         say_stop(workdir, "the main node was told to end", failed=True)
         raise
-    failed = not end.told and end.exit_code != 0
+    evicted = end.told == TOLD  # what it was for is not done
+    failed = evicted or (not end.told and end.exit_code != 0)
     why = end.told or _outcome(end)
     if failed:
         others = lost_members(workdir, assembly, assembly.members)
         why += "".join(f"\n  {lost}" for _, lost in others)
     say_stop(workdir, why, failed=failed)
     say(why)
+    if evicted:
+        return _TERMINATED
     if end.told:
         return EXIT_OK if stopped_well(workdir.read(STOP)) else EXIT_RUN_FAILED
     return EXIT_PLATFORM if end.exit_code is None else end.exit_code
