@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine with Python 3.11 and pip:
 #   make demo    train a real model on two nodes
 #   make test    lint, type check and test
+# and where there is time: make demos, make test-all
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,11 +9,18 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # pip must not run twice in one environment, whatever -j says
 .NOTPARALLEL:
-.PHONY: demo test test-all lint bench docs mutation clean
+.PHONY: demo demos test test-all lint bench docs mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
 	$(BIN)/muster run examples/pytorch-digits/job.yaml
+
+# every example; horovod's where horovod has been built
+demos: $(VENV)/.heavy
+	@for job in examples/*/job.yaml examples/ads/train.yaml; do \
+	  case $$job in *horovod*) $(BIN)/python -c "import horovod" 2>/dev/null || continue;; esac; \
+	  echo "== $$job"; $(BIN)/muster run $$job || exit 1; \
+	done
 
 test: lint
 	$(BIN)/pytest -m "not slow"
