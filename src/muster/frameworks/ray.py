@@ -29,6 +29,13 @@ from muster.frameworks.ports import PortNumber, PortRange
 from muster.spec.values import Size, Words
 
 HEAD, DASHBOARD, CLIENTS = 6379, 8265, 10001
+#: Those of each node's agents: `ray start --NAME-port`. Ray itself takes any but for the first.
+_AGENTS = {
+    "dashboard-agent-listen": 52365,
+    "dashboard-agent-grpc": 6380,
+    "metrics-export": 6381,
+    "runtime-env-agent": 6382,
+}
 _MAIN = "${roster.0.address}"
 _ADDRESS = f"{_MAIN}:${{port.head}}"
 _DASHBOARD = f"http://{_MAIN}:${{port.dashboard}}"
@@ -77,6 +84,7 @@ class Ray(Framework):
         Need("8265", "main", "the dashboard: who has joined, and jobs"),
         Need("10001", "main", "drivers from outside (ray://)"),
         Need("52365", "every", "the dashboard's agent"),
+        Need("6380-6382", "every", "Ray's agents: metrics, and environments of tasks"),
         Need("any", "every", "Ray's node and object managers; see head_args, worker_args"),
         Need("any", "every", "workers and drivers, for each other; see worker_ports"),
     )
@@ -180,7 +188,7 @@ _DEFAULTS = {
 def _ray_start(options: RayOptions, *words: str) -> tuple[str, ...]:
     """The command. Threads are Ray's to count: each worker gets as many as its task has CPUs."""
     cpus = "${cpus}" if options.num_cpus is None else str(options.num_cpus)
-    more = []
+    more = [word for name in _AGENTS for word in (f"--{name}-port", f"${{port.{name}}}")]
     if options.object_store_memory is not None:
         more += ["--object-store-memory", str(options.object_store_memory)]
     if options.worker_ports is not None:
@@ -233,6 +241,7 @@ def _ports(options: RayOptions) -> tuple[Port, ...]:
         )
         for name, usual, number, option in asked
     ]
+    ports += [Port(name, number, each=True) for name, number in _AGENTS.items()]
     if options.worker_ports is not None:
         first, last = map(int, options.worker_ports.split(":"))
         ports.append(Port("workers", first, each=True, count=last - first + 1, held=False))

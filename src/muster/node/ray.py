@@ -23,23 +23,49 @@ import shlex
 import signal
 import sys
 import time
+from inspect import signature
 from typing import Any, Callable, Dict, List, NoReturn
 
 #: Seconds for which `joined` looks before it says no: to ask again costs importing Ray.
 _LOOKING = 30.0
 #: What Ray says, for seconds, when its dashboard is up and what runs jobs is not.
 _NOT_YET = "No available agent"
+#: What the ports of a node's agents are called, and the files that tell them.
+_AGENTS = (
+    "metrics_agent_port",
+    "metrics_export_port",
+    "dashboard_agent_listen_port",
+    "runtime_env_agent_port",
+)
 
 
 def adjust(parameters: Any, head: bool) -> None:
-    """Have `ray start` wait for its own node as long as that takes, instead of 30 seconds, and
-    leave the server of clients alone: that has 30 seconds from before the dashboard starts, and
-    takes the head with it when they are over. On a busy machine neither is enough."""
+    """Have `ray start` wait for its own node as long as that takes, instead of 30 seconds; have
+    that not wait for its agents; and leave the server of clients alone, which has 30 seconds from
+    before the dashboard starts, and takes the head with it when they are over. On a busy machine
+    none of these is enough."""
     from ray._private import services
 
     if head:
         parameters.ray_client_server_port = None
     services.get_node = _patient(services.get_node)
+    services.start_raylet = _knowing(services.start_raylet)
+
+
+def _knowing(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
+    """Agents write down which ports they have taken, and a raylet aborts without that after 15
+    seconds. Where the ports were given, it is known before."""
+
+    def started(*args: Any, **more: Any) -> Any:
+        asked = signature(start_raylet).bind(*args, **more).arguments
+        for name in _AGENTS:
+            if asked.get(name):
+                path = os.path.join(asked["session_dir"], "%s_%s" % (name, asked["node_id"]))
+                with open(path, "w") as file:
+                    file.write(str(asked[name]))
+        return start_raylet(*args, **more)
+
+    return started
 
 
 def _patient(get_node: Callable[..., Any]) -> Callable[..., Any]:
