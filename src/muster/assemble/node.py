@@ -127,11 +127,11 @@ def _await_others(context: _Context, assembly: Assembly, heart: Heart) -> NodeEn
     """The main program has ended well; so must those of the others, where they run it too."""
     parameters, workdir = context.parameters, context.workdir
     left = _deciding(context, assembly)
-    if left:
-        context.say(f"the main program has ended well; waiting for {len(left)} others")
     # noted and not raised: an exception is lost if it comes in the middle of a finalizer
     asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    if left:
+        context.say(f"the main program has ended well; waiting for {len(left)} others")
     for _ in looks(parameters.timeout, workdir.interval):
         if asked:
             return NodeEnd(0, told=TOLD)
