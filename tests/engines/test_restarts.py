@@ -499,6 +499,8 @@ def test_a_released_node_is_made_anew_and_the_others_know(session: MakeSession) 
 
     one.start(0, 1, 2)
     one.ready(0, 1, 2)
+    for rank in (1, 2):
+        one.says("life 0\n", rank)  # a node is ready before its program has said anything
     one.stop(1, 2)
     one.ended(1, 2)
     kept = one.agents()
@@ -513,6 +515,8 @@ def test_a_released_node_is_made_anew_and_the_others_know(session: MakeSession) 
     one.ready(1, 2, life=1)
     assert ranks() == ["0", "1", "2"]
     assert len(set(one.agents()) - set(kept)) == 1, "the other went on where it was"
+    for rank in (1, 2):
+        one.says("life 1\n", rank)
     one.release(0, life=1)
     one.kill(0)
     one.ended(0)
