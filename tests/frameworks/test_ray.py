@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from muster.client.client import Client, overrides_from
+from muster.client.cluster import up
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Answers, Cluster, Joined, Port, Role, Service, Setup, Succeeds
@@ -324,3 +327,28 @@ def test_a_head_without_one_of_its_processes_has_failed(
 def words_of(line: str, program: str) -> bool:
     """Whether this is the program, and not one that was told of it."""
     return program in line if " " in program else line.partition(" ")[0].endswith("/" + program)
+
+
+OUTSIDE = """
+import sys, ray
+ray.init(sys.argv[1])
+print(ray.get(ray.remote(lambda: "from inside").remote()))
+"""
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_cluster_that_stays_serves_clients_from_outside(client: Client) -> None:
+    cluster, _ = up(client, "ray", 1)
+    cluster.wait()
+    assert cluster.address is not None
+    assert cluster.dashboard is not None
+    told = subprocess.run(
+        [sys.executable, "-c", OUTSIDE, cluster.address],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    assert "from inside" in told.stdout
+    assert cluster.down().state == "CANCELED"
