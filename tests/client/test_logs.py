@@ -339,9 +339,16 @@ def test_a_supervisor_that_was_killed_may_have_a_successor(run: Run) -> None:
     follower.expect((0, "a"))
     attempt.put("b\nhalf")
     attempt.die()
-    run.successor = run.begin
+    taken_up = threading.Event()
+
+    def successor() -> None:
+        run.begin()
+        taken_up.set()
+
+    run.successor = successor
     run.end()
     follower.expect((0, "b"), (0, "half"))
+    assert taken_up.wait(30)  # what was written is told before that
     run.successor = lambda: None
     run.new(1).say("c")
     follower.expect((1, "c"))

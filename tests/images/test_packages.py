@@ -27,7 +27,7 @@ def test_every_framework_that_ships_has_its_packages(name: str) -> None:
 def test_ports_are_those_that_the_framework_tells() -> None:
     assert ports_of("dask") == ("8786", "8787")
     assert "29500" in ports_of("pytorch")
-    assert ports_of("generic") == ()
+    assert ports_of("generic") == ("29400",)
 
 
 def test_an_unknown_framework_is_told_by_its_flag() -> None:

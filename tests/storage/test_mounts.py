@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import get_args
 
@@ -142,6 +143,9 @@ def test_memory_is_refused() -> None:
 @pytest.mark.parametrize("protocol", sorted(mounts._PACKAGES))
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch, protocol: str) -> None:
     monkeypatch.setattr(mounts, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        sys.modules["fsspec.registry"], "registry", {}
+    )  # what other tests have used
     module, package = mounts._PACKAGES[protocol]
     (text,) = texts(f"{protocol}://bucket/a")
     assert text == f"mounts: {protocol}://bucket/a needs {package} (pip install {package})"
@@ -160,6 +164,7 @@ def test_packages_are_those_fsspec_loads() -> None:
 
 def test_chains_need_every_link(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "registry", {})
     (text,) = texts("simplecache::s3://bucket/a")
     assert "needs s3fs" in text
 
