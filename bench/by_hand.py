@@ -122,7 +122,8 @@ def dask(hand: Hand, script: Path) -> Sequence[Process]:
 
 
 def ray(hand: Hand, script: Path) -> Sequence[Process]:
-    """The driver and the other node as soon as the head answers."""
+    """The driver and the other node as soon as the head answers. Waiting for `ray start` to say it
+    is up, or for the dashboard to show both, was tried, and was slower."""
     port = free_port()
     same = ("--num-cpus", 1, "--object-store-memory", 100_000_000, "--disable-usage-stats")
     start = (BIN / "ray", "start", "--block", *same, "--temp-dir")

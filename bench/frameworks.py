@@ -14,8 +14,10 @@ import argparse
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +58,8 @@ class Case(NamedTuple):
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = {"num_cpus": 1, "object_store_memory": "100000000"}
+#: Ray's own is half a gigabyte for each of many files.
+FILES = {"RAY_ROTATION_MAX_BYTES": str(32 << 20), "RAY_ROTATION_BACKUP_COUNT": "1"}
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1"}
 GLOO = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
 CASES = (
@@ -67,7 +71,7 @@ CASES = (
         env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     ),
     Case("dask", "dask", by_hand.dask, 1, "distributed", "dask", options={"threads": 1}),
-    Case("ray", "ray", by_hand.ray, 1, "ray", "ray", options=SMALL),
+    Case("ray", "ray", by_hand.ray, 1, "ray", "ray", options=SMALL, env=FILES),
     Case("mpi", "mpi", by_hand.mpi, 2, "mpi4py", "mpiexec.hydra", options={"flavour": "mpich"}),
     Case("jax", "jax", by_hand.jax, 2, "jax", env=GLOO),
     Case("tensorflow", "tensorflow", by_hand.tensorflow, 2, "tensorflow", env=ON_CPU),
@@ -84,7 +88,8 @@ def first_step(case: Case, begin: float, said: str) -> float:
 
 
 def floor(case: Case, script: Path) -> float:
-    with tempfile.TemporaryDirectory(prefix="hand-") as folder:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # as Muster's nodes' ${folder}
+    with tempfile.TemporaryDirectory(prefix="hand-", dir=memory) as folder:
         hand = by_hand.Hand(Path(folder))
         try:
             begin = time.time()
@@ -107,10 +112,16 @@ def muster(case: Case, script: Path) -> float:
         }
         (home / "job.json").write_text(json.dumps(job))
         begin = time.time()
-        done = subprocess.run(
-            [MUSTER, "run", str(home / "job.json")], capture_output=True, text=True, check=False
-        )
+        try:
+            done = muster_does("run", str(home / "job.json"))
+        except BaseException:  # the run would go on
+            muster_does("runs", "cancel", "last")
+            raise
         return first_step(case, begin, done.stdout + done.stderr)
+
+
+def muster_does(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([MUSTER, *words], capture_output=True, text=True, check=False)
 
 
 def compare(case: Case, repeats: int) -> None:
@@ -143,6 +154,7 @@ def main() -> None:
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(known):
         parser.error(f"no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started
     for case in CASES:
         if asked.names and case.name not in asked.names:
             continue
