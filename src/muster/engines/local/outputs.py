@@ -48,6 +48,7 @@ class Outputs:
         self._of_node: defaultdict[int, list[int]] = defaultdict(list)
         self._gap = _FASTEST
         self._quiet_until = 0.0
+        self._unwatched = False  # what `watched` said last
         if not plan.log_output:
             return
         streams = tuple(_streams(plan))
@@ -74,16 +75,16 @@ class Outputs:
 
     def watched(self) -> int | None:
         """The descriptor to wait on for growth; None while growth may wait."""
-        if self._writer is None or time.monotonic() < self._quiet_until:
-            return None
-        return self._watcher.fileno()
+        self._unwatched = time.monotonic() < self._quiet_until
+        return None if self._writer is None or self._unwatched else self._watcher.fileno()
 
     def patience(self) -> float | None:
         """Seconds after which `note` wants to be called although nothing happened."""
         if self._writer is None:
             return None
-        left = self._quiet_until - time.monotonic()
-        return left if left > 0 else self._watcher.timeout()
+        if self._unwatched:  # by now its time may be over, and nobody would be woken
+            return max(self._quiet_until - time.monotonic(), 0.0)
+        return self._watcher.timeout()
 
     def note(self) -> None:
         """Note what has grown, unless that was done just now."""
