@@ -101,7 +101,31 @@ def test_start_options_go_to_the_service_they_are_for(folder: Path) -> None:
         "scheduler_args": ["--preload", "a.py"],
         "worker_args": ["--nthreads", "1", "--no-nanny"],
     }
-    assert "startOptions" in " ".join(refusals(folder, distributed("pytorch", cluster=cluster)))
+
+
+@pytest.mark.parametrize("role", ["main", "worker", "ps", None])
+def test_start_options_that_nobody_reads_are_refused_where_they_stand(
+    folder: Path, role: str | None
+) -> None:
+    said = {"config": {"startOptions": ["--verbose"]}}
+    cluster = said if role is None else {role: {"replicas": 1, **said}}
+    where = "config" if role is None else f"{role}.config"
+    found = refusals(folder, distributed("pytorch", cluster=cluster))
+    assert list(found) == [f"spec.cluster.spec.{where}.startOptions"]
+    if role == "ps":
+        assert list(refusals(folder, distributed("ray", cluster=cluster))) == list(found)
+
+
+@pytest.mark.parametrize("role", ["main", "worker", "ps"])
+@pytest.mark.parametrize(
+    "name", ["PROFILE", "PROFILE_CMD", "WORKSPACE", "SYNC_ARTIFACTS", "OCI__SYNC_DIR"]
+)
+def test_what_is_of_all_nodes_is_refused_of_one_role(folder: Path, role: str, name: str) -> None:
+    env = [{"name": "A", "value": 1}, {"name": name, "value": 1}]
+    cluster = {role: {"replicas": 1, "config": {"env": env}}}
+    found = refusals(folder, distributed("tensorflow", cluster=cluster))
+    assert list(found) == [f"spec.cluster.spec.{role}.config.env[1].name"]
+    assert name in next(iter(found.values()))
 
 
 def test_certificates_are_made_by_us(folder: Path) -> None:
@@ -133,18 +157,66 @@ def test_code_from_git_and_from_elsewhere(folder: Path) -> None:
     assert [(m.source, m.destination) for m in spec.mounts] == [("s3://bucket/code", "/mnt/code")]
 
 
-def test_profiling_and_synchronisation(folder: Path) -> None:
-    env = {
-        **{"PROFILE": 1, "PROFILE_CMD": "nsys profile -o out", "SYNC_ARTIFACTS": 1},
-        **{"WORKSPACE": "s3://bucket", "WORKSPACE_PREFIX": "team", "OCI__SYNC_DIR": "/mnt/out"},
-    }
-    listed = [{"name": name, "value": value} for name, value in env.items()]
+PROFILED = [{"name": "PROFILE", "value": 1}, {"name": "PROFILE_CMD", "value": "nsys profile -x"}]
+
+
+def test_profiling(folder: Path) -> None:
+    cluster = {"config": {"env": PROFILED}}
+    spec, _ = read(folder, distributed(cluster=cluster, runtime_spec={"args": ["a"]}))
+    assert spec.command == ("nsys", "profile", "-x", "python", "train.py")
+    assert (spec.artifact, spec.entrypoint, spec.args) == (str(folder), None, ("a",))
+
+    runtime = {"uri": "https://host/owner/code.git"}
+    data = distributed(cluster=cluster, runtime={"type": "git"}, runtime_spec=runtime)
+    spec, _ = read(folder, data)
+    assert spec.command == ("nsys", "profile", "-x", "python", "train.py")
+    assert spec.git is not None and spec.git.url == runtime["uri"]
+
+    spec, _ = read(folder, distributed(cluster=cluster, runtime_spec={"uri": str(folder)}))
+    assert spec.command == ("nsys", "profile", "-x", "python", "train.py")
+    spec, _ = read(folder, distributed(cluster=cluster, runtime_spec={"uri": "s3://bucket/code"}))
+    assert spec.command == ("nsys", "profile", "-x", "python", "/mnt/code/train.py")
+
+    missing = distributed(cluster=cluster, runtime_spec={"entryPoint": "nowhere.py"})
+    assert "there is no" in refusals(folder, missing)["spec.runtime.spec.entryPoint"]
+
+
+SYNCED = {"SYNC_ARTIFACTS": 1, "WORKSPACE": "s3://bucket"}
+
+
+@pytest.mark.parametrize(
+    ("env", "source", "where"),
+    [
+        ({}, "s3://bucket/sync", "/opt/ml"),
+        (
+            {"WORKSPACE_PREFIX": "team", "OCI__SYNC_DIR": "/mnt/out"},
+            "s3://bucket/team/sync",
+            "/mnt/out",
+        ),
+    ],
+)
+def test_programs_are_told_what_is_synchronised(
+    folder: Path, env: dict[str, str], source: str, where: str
+) -> None:
+    listed = [{"name": name, "value": value} for name, value in {**SYNCED, **env}.items()]
     spec, _ = read(folder, distributed(cluster={"config": {"env": listed}}))
-    assert spec.command == ("nsys", "profile", "-o", "out", "python", str(folder / "train.py"))
-    assert [(m.source, m.destination) for m in spec.mounts] == [
-        ("s3://bucket/team/sync", "/mnt/out")
-    ]
-    assert spec.env == {}
+    assert [(m.source, m.destination) for m in spec.mounts] == [(source, where)]
+    assert spec.env["OCI__SYNC_DIR"] == where
+
+
+def test_what_is_synchronised_comes_beside_code_that_is_mounted(folder: Path) -> None:
+    env = [{"name": name, "value": value} for name, value in SYNCED.items()]
+    env.append({"name": "SYNC_SLEEP", "value": "60"})
+    runtime = {"uri": "s3://bucket/code", "env": env}
+    spec, notes = read(folder, distributed(runtime_spec=runtime))
+    assert [m.destination for m in spec.mounts] == ["/mnt/code", "/opt/ml"]
+    assert any(note.startswith("SYNC_SLEEP is not used") for note in notes)
+
+
+def test_without_synchronisation_its_folder_is_a_variable_like_any_other(folder: Path) -> None:
+    env = [{"name": "OCI__SYNC_DIR", "value": "/mnt/out"}]
+    spec, _ = read(folder, distributed(cluster={"config": {"env": env}}))
+    assert (spec.env, spec.mounts) == ({"OCI__SYNC_DIR": "/mnt/out"}, ())
 
 
 def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
@@ -273,10 +345,68 @@ def test_pytorch(folder: Path, command: str, expected: tuple[str, ...], processe
     assert spec.processes_per_node == processes
 
 
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("torchrun --nproc_per_node=gpu a.py", "torchrun --nproc-per-node must be a number"),
+        ("torchrun --nproc-per-node auto a.py", "must be a number here, not 'auto'"),
+        ("torchrun --nproc-per-node=0 a.py", "must be a number here, not '0'"),
+        ("torchrun --nproc-per-node=² a.py", "must be a number here, not '²'"),
+        ("accelerate launch --num_processes=all a.py", "not 'all'"),
+        ("deepspeed --num_gpus=x a.py", "not 'x'"),
+        ("torchrun --tee=3 a.py", "torchrun --tee is not known here"),
+        ("torchrun 'a.py", "cannot be split into words"),
+    ],
+)
+def test_what_launchers_are_told_and_cannot_be_done(folder: Path, command: str, text: str) -> None:
+    found = refusals(folder, job("pyTorchDistributed", source=".", command=command))
+    assert text in found["spec.runtime.spec.command"]
+
+
+def requirements(folder: Path, source: str, **dependencies: str) -> tuple[str, ...] | None:
+    data = job("pyTorchDistributed", source=source, command="x", dependencies=dependencies)
+    return read(folder, data)[0].requirements
+
+
 def test_pytorch_with_requirements(folder: Path) -> None:
-    dependencies = {"pipPackages": "a>1 b"}
-    data = job("pyTorchDistributed", source=".", command="x", dependencies=dependencies)
-    assert read(folder, data)[0].requirements == ("a>1", "b")
+    assert requirements(folder, ".", pipPackages="a>1 b") == ("a>1", "b")
+    (folder / "code").mkdir()
+    (folder / "code" / "more.txt").touch()
+    (folder / "code" / "train.py").touch()
+    more = str(folder / "code" / "more.txt")
+    assert requirements(folder, "code", pipRequirements="more.txt") == (more,)
+    assert requirements(folder, "file://code", pipRequirements="more.txt") == (more,)
+    assert requirements(folder, "code/train.py", pipRequirements="more.txt") == (more,)
+    both = {"pipRequirements": "more.txt", "pipPackages": "a>1 b"}
+    assert requirements(folder, "code", **both) == (more, "a>1", "b")
+
+
+def test_requirements_of_a_repository_are_in_it(folder: Path) -> None:
+    data = job(
+        "pyTorchDistributed",
+        git={"url": "https://h/o/r.git"},
+        command="x",
+        dependencies={"pipRequirements": "more.txt", "pipPackages": "a"},
+    )
+    assert read(folder, data)[0].requirements == ("more.txt", "a")
+
+
+def test_requirements_are_looked_for_in_the_code(folder: Path) -> None:
+    """Not beside the YAML, where there are some."""
+    (folder / "code").mkdir()
+    where = "spec.runtime.spec.dependencies.pipRequirements"
+    for name, text in {"requirements.txt": "there is no", "reqs.in": "is no .txt file"}.items():
+        data = job(
+            "pyTorchDistributed", source="code", command="x", dependencies={"pipRequirements": name}
+        )
+        with pytest.raises(InvalidInput) as caught:
+            read(folder, data)
+        (problem,) = caught.value.problems
+        assert problem.path == where
+        assert text in problem.message
+        lines = (folder / "ads.yaml").read_text().splitlines()
+        line = next(i for i, text in enumerate(lines, 1) if "pipRequirements" in text)
+        assert problem.source.endswith(f"ads.yaml:{line}")
 
 
 def test_several_documents_are_several_jobs(folder: Path) -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
-from muster.spec.formats.ads_words import environment, local_code, python_path, write_back
+from muster.spec.formats.ads_words import (
+    environment,
+    local_code,
+    python_path,
+    words_of,
+    write_back,
+)
 from muster.spec.formats.notes import Notes
+from muster.spec.models import Mount
 
 _FRAMEWORKS = ("dask", "ray", "horovod", "pytorch", "tensorflow")
 #: The options that take startOptions: on the main node, on the others.
 _START_OPTIONS = {"dask": ("scheduler_args", "worker_args"), "ray": ("head_args", "worker_args")}
-#: ADS: what its synchronisation goes by, and what it copies unless told otherwise.
-_SYNC = ("SYNC_ARTIFACTS", "SYNC_SLEEP", "WORKSPACE", "WORKSPACE_PREFIX", "OCI__SYNC_DIR")
-_SYNCED = "/opt/ml"
-_PROFILE = ("PROFILE", "PROFILE_CMD")
+_ENV = "spec.cluster.spec.config.env"
+#: ADS: what names the folder that is synchronised, to programs as well; where it is unless told.
+_SYNC_DIR, _SYNCED = "OCI__SYNC_DIR", "/opt/ml"
+#: ADS: what synchronisation and profiling go by; here they are of all nodes alike.
+_OF_ALL = (
+    *("SYNC_ARTIFACTS", "SYNC_SLEEP", "WORKSPACE", "WORKSPACE_PREFIX", _SYNC_DIR),
+    *("PROFILE", "PROFILE_CMD"),
+)
 
 
 def distributed_job(
@@ -50,19 +60,18 @@ class _Reader:
             hint = f"`muster cluster up {self._framework}` starts one"
             self._refuse("spec.cluster.spec.ephemeral", text, hint)
         self._note_cluster()
-        program = self._program()
-        profiler = self._profiler()
-        if profiler and "artifact" in program:
-            text = "the profiler is put before a command, and this program is no command here"
-            self._refuse("spec.runtime", text, "leave PROFILE out, or say command in a spec")
+        self._check_roles()
+        program, synced = self._program(), self._synced()
+        mounts = [*program.pop("mounts", ()), *([synced] if synced else ())]
+        told = {_SYNC_DIR: Mount(**synced).destination} if synced else {}
         return {
             "name": self._cluster.name or self._spec.infrastructure.spec.display_name,
             "framework": self._framework,
             "framework_options": self._options(),
             "node_groups": self._groups(),
-            "env": {**self._plain(self._shared), **python_path(self._runtime.spec.python_path)},
+            "env": {**self._shared, **told, **python_path(self._runtime.spec.python_path)},
             **program,
-            **self._synced(),
+            **({"mounts": mounts} if mounts else {}),
         }
 
     def _note_cluster(self) -> None:
@@ -75,6 +84,21 @@ class _Reader:
         if self._cluster.certificate is not None:
             self._notes.add("certificate", "is not read: Muster makes certificates for each run")
 
+    def _roles(self) -> dict[str, ads.RoleSpec]:
+        """By what ADS calls them."""
+        cluster = self._cluster
+        roles = {"main": cluster.main, "worker": cluster.worker, "ps": cluster.ps}
+        return {name: role for name, role in roles.items() if role is not None}
+
+    def _check_roles(self) -> None:
+        """What a role says and only the cluster can."""
+        for name, role in self._roles().items():
+            for place, variable in enumerate(role.config.env):
+                if variable.name in _OF_ALL:
+                    path = f"spec.cluster.spec.{name}.config.env[{place}].name"
+                    text = f"{variable.name} is of all nodes alike here, not of one role"
+                    self._refuse(path, text, f"say it in {_ENV}")
+
     # --- nodes
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -85,27 +109,34 @@ class _Reader:
         return groups
 
     def _group(self, name: str, nodes: int, role: ads.RoleSpec) -> dict[str, Any]:
-        return {"name": name, "nodes": nodes, "env": self._plain(environment(role.config.env))}
+        return {"name": name, "nodes": nodes, "env": environment(role.config.env)}
 
-    def _plain(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Without what ADS's own programs read."""
-        return {k: v for k, v in env.items() if k not in (*_SYNC, *_PROFILE)}
+    def _start_options(self) -> dict[str, Any]:
+        said = {
+            "config": self._cluster.config.start_options,
+            **{f"{k}.config": role.config.start_options for k, role in self._roles().items()},
+        }
+        given = {
+            where: self._words(f"spec.cluster.spec.{where}.startOptions", *options)
+            for where, options in said.items()
+        }
+        names = _START_OPTIONS.get(self._framework)
+        for where in given if names is None else ("ps.config",):
+            if given.get(where):
+                text = f"{self._framework} is started by Muster, without words of its own"
+                if names is not None:
+                    text = f"{self._framework} has no parameter servers that it could tell"
+                hint = "leave them out; docs/frameworks says what can be told"
+                self._refuse(f"spec.cluster.spec.{where}.startOptions", text, hint)
+        roles = ("main.config", "worker.config")
+        return {
+            name: given.get(role) or given["config"]
+            for name, role in zip(names or (), roles, strict=False)
+        }
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        everybody = self._cluster.config.start_options
-        main = self._cluster.main.config.start_options or everybody
+        options = self._start_options()
         worker = self._cluster.worker
-        others = (worker.config.start_options if worker else ()) or everybody
-        names = _START_OPTIONS.get(self._framework)
-        for place, given in enumerate((main, others)):
-            words = [word for option in given for word in shlex.split(option)]
-            if words and names is None:
-                path = "spec.cluster.spec.config.startOptions"
-                text = f"{self._framework} is started by Muster, without words of its own"
-                self._refuse(path, text, "leave them out; docs/frameworks says what can be told")
-            elif words and names is not None:
-                options[names[place]] = words
         if self._cluster.certificate is not None:
             if self._framework == "dask":
                 options = {name: _without_tls(words) for name, words in options.items()}
@@ -126,16 +157,14 @@ class _Reader:
         if entry is None:
             self._refuse("spec.runtime.spec.entryPoint", "is missing", "name the program")
             return {}
-        args = {"args": [*runtime.args, *runtime.kwargs]}
         if self._runtime.type == "git":
-            return {**self._git(entry), **args}
-        if self._runtime.type == "remote" or runtime.uri is not None:
-            return self._remote(entry, [*runtime.args, *runtime.kwargs])
-        path = "spec.runtime.spec.entryPoint"
-        if self._shared.get("PROFILE") == "1":
-            entry = str(self._folder / entry.removeprefix("/code/"))
-            return {"command": [*self._profiler(), "python", entry], **args}
-        return {**local_code(entry, self._folder, path, self._notes, self._problems), **args}
+            code = self._git(entry)
+        elif self._runtime.type == "remote" or runtime.uri is not None:
+            code = self._remote(entry)
+        else:
+            path = "spec.runtime.spec.entryPoint"
+            code = local_code(entry, self._folder, path, self._notes, self._problems)
+        return {**self._profiled(code), "args": [*runtime.args, *runtime.kwargs]}
 
     def _git(self, entry: str) -> dict[str, Any]:
         runtime = self._runtime.spec
@@ -146,35 +175,45 @@ class _Reader:
             self._notes.add("codeDir", "is not needed: the code is where the program starts")
         return {"git": {k: v for k, v in git.items() if v is not None}, "entrypoint": entry}
 
-    def _remote(self, entry: str, args: Sequence[str]) -> dict[str, Any]:
+    def _remote(self, entry: str) -> dict[str, Any]:
         uri = self._runtime.spec.uri
         if uri is None:
             self._refuse("spec.runtime.spec.uri", "is missing", "say where the code is")
             return {}
         if "://" not in uri:
-            return {"artifact": uri, "entrypoint": entry, "args": list(args)}
+            return {"artifact": uri, "entrypoint": entry}
         mount = {"source": uri, "path": "/mnt/code", "read_only": True}
-        command = [*self._profiler(), "python", f"/mnt/code/{entry}"]
-        return {"mounts": [mount], "command": command, "args": list(args)}
+        return {"mounts": [mount], "command": ["python", f"/mnt/code/{entry}"]}
 
-    def _profiler(self) -> list[str]:
+    def _profiled(self, code: dict[str, Any]) -> dict[str, Any]:
         """ADS: PROFILE=1 puts PROFILE_CMD before the program."""
         if self._shared.get("PROFILE") != "1":
-            return []
-        return shlex.split(self._shared.get("PROFILE_CMD", ""))
+            return code
+        profiler = self._words(_ENV, self._shared.get("PROFILE_CMD", ""))
+        if not profiler or not code:
+            return code
+        program = code.get("command") or ["python", code["entrypoint"]]
+        kept = {name: value for name, value in code.items() if name != "entrypoint"}
+        return {**kept, "command": [*profiler, *program]}
 
-    def _synced(self) -> dict[str, Any]:
+    def _synced(self) -> dict[str, Any] | None:
         """ADS: SYNC_ARTIFACTS=1 copies a folder to a bucket while the program runs."""
         if self._shared.get("SYNC_ARTIFACTS") != "1":
-            return {}
+            return None
+        if "SYNC_SLEEP" in self._shared:
+            when = "at the end, and whenever a program appends to $MUSTER_CHECKPOINT"
+            self._notes.add("SYNC_SLEEP", f"is not used: files are copied {when}")
         where = self._shared.get("WORKSPACE") or self._cluster.work_dir or ""
         if "://" not in where:
             text = f"WORKSPACE is no URL: {where!r}"
-            self._refuse("spec.cluster.spec.config.env", text, "write oci://bucket@namespace, say")
-            return {}
+            self._refuse(_ENV, text, "write oci://bucket@namespace, say")
+            return None
         prefix = self._shared.get("WORKSPACE_PREFIX", "").strip("/")
         uri = "/".join(filter(None, [where.rstrip("/"), prefix, "sync"]))
-        return {"mounts": [write_back(uri, self._shared.get("OCI__SYNC_DIR", _SYNCED))]}
+        return write_back(uri, self._shared.get(_SYNC_DIR, _SYNCED))
+
+    def _words(self, path: str, *texts: str) -> list[str]:
+        return [word for text in texts for word in words_of(text, path, self._problems)]
 
     def _refuse(self, path: str, what: str, hint: str) -> None:
         self._problems.append(Problem(path, what, hint))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
-from muster.spec.formats.ads_words import environment, python_path, write_back
+from muster.spec.formats.ads_words import environment, python_path, words_of, write_back
 from muster.spec.formats.notes import Notes
+from muster.spec.source_paths import is_requirements_file
 
 _SPEC = "spec.runtime.spec"
-#: torchrun's own options that say what Muster says, or that mean nothing under it.
+#: Launchers' options that say how many processes run; and torchrun's that say what Muster says, or
+#: that mean nothing under it.
+_PROCESSES = ("--nproc-per-node", "--num-processes", "--num-gpus")
 _NODES_OPTIONS = ("--nnodes", "--node-rank", "--master-addr", "--master-port", "--max-restarts")
 _RDZV = "--rdzv"
 
@@ -98,7 +101,7 @@ class _Reader:
     def _container(self) -> dict[str, Any]:
         runtime = self._runtime
         self._notes.add("image", "is not used: programs are those of this machine")
-        words = [*_words(runtime.entrypoint), *_words(runtime.cmd)]
+        words = [*self._words("entrypoint"), *self._words("cmd")]
         if not words:
             text = "without entrypoint or cmd only the image knows what runs"
             self._refuse("cmd", text, "write what the image's own command does")
@@ -109,17 +112,19 @@ class _Reader:
 
     def _pytorch(self) -> dict[str, Any]:
         runtime = self._runtime
-        made: dict[str, Any] = {"framework": "pytorch", **self._requirements()}
+        source = runtime.source or runtime.script_path_uri
+        made: dict[str, Any] = {"framework": "pytorch", **self._requirements(source)}
         if runtime.git is not None:
             git = {"url": runtime.git.url, "branch": runtime.git.branch}
             git["commit"] = runtime.git.commit
             made["git"] = {k: v for k, v in git.items() if v is not None}
         else:
-            made |= self._code(runtime.source or runtime.script_path_uri, "source", None)
+            made |= self._code(source, "source", None)
         if runtime.command is None:
             self._refuse("command", "is missing", "write torchrun train.py, say")
             return made
-        return {**made, **self._launched(shlex.split(runtime.command)), **self._working_dir()}
+        words = words_of(runtime.command, f"{_SPEC}.command", self._problems)
+        return {**made, **self._launched(words), **self._working_dir()}
 
     def _launched(self, words: Sequence[str]) -> dict[str, Any]:
         """A launcher's command without the launcher: Muster starts the ranks itself."""
@@ -135,8 +140,12 @@ class _Reader:
             option, equals, value = rest.pop(0).replace("_", "-").partition("=")
             if not equals and rest and not rest[0].startswith("-"):
                 value = rest.pop(0)
-            if option in ("--nproc-per-node", "--num-processes", "--num-gpus") and value.isdigit():
-                made["processes_per_node"] = int(value)
+            if option in _PROCESSES:
+                if re.fullmatch("0*[1-9][0-9]*", value):
+                    made["processes_per_node"] = int(value)
+                else:
+                    text = f"{words[0]} {option} must be a number here, not {value!r}"
+                    self._refuse("command", text, "write how many processes a node")
             elif option not in _NODES_OPTIONS and not option.startswith(_RDZV):
                 text = f"{words[0]} {option} is not known here"
                 self._refuse("command", text, "leave it out")
@@ -145,7 +154,7 @@ class _Reader:
     # --- what they share
 
     def _entry(self) -> str | None:
-        words = _words(self._runtime.entrypoint)
+        words = self._words("entrypoint")
         return words[0] if words else None
 
     def _code(self, uri: str | None, field: str, entry: str | None) -> dict[str, Any]:
@@ -173,26 +182,44 @@ class _Reader:
         self._refuse("workingDir", text, "say working_dir for a group in a spec of Muster's own")
         return {}
 
-    def _requirements(self) -> dict[str, Any]:
+    def _requirements(self, source: str | None) -> dict[str, Any]:
+        """ADS installs both, from where the code is."""
         asked = self._runtime.dependencies
+        lines = []
         if asked.pip_requirements is not None:
-            return {"requirements": asked.pip_requirements}
-        return {"requirements": shlex.split(asked.pip_packages)} if asked.pip_packages else {}
+            lines.append(self._requirements_file(asked.pip_requirements, source))
+        if asked.pip_packages is not None:
+            path = f"{_SPEC}.dependencies.pipPackages"
+            lines += words_of(asked.pip_packages, path, self._problems)
+        return {"requirements": lines} if lines else {}
+
+    def _requirements_file(self, name: str, source: str | None) -> str:
+        field = "dependencies.pipRequirements"
+        if not is_requirements_file(name):
+            self._refuse(field, f"{name} is no .txt file", "give it a name that ends in .txt")
+            return name
+        source = (source or "").removeprefix("file://")
+        if self._runtime.git is not None or not source or "://" in source:
+            return name  # of the repository; or the code is not at hand, which is told
+        code = self._folder / source
+        file = (code if code.is_dir() else code.parent) / name
+        if not file.is_file():
+            hint = "it is looked for in the folder of the code"
+            self._refuse(field, f"there is no {file}", hint)
+        return str(file)
 
     def _output(self, uri: str) -> dict[str, Any]:
         return write_back(uri, self._runtime.output_dir or "/mnt/outputs")
 
+    def _words(self, field: str) -> list[str]:
+        """ADS: a list, or text split at commas outside of quotes; without commas at spaces."""
+        value = getattr(self._runtime, field)
+        if isinstance(value, list):
+            return [str(word) for word in value]
+        text = "" if value is None else str(value)
+        if "," in text:
+            return [part.strip().strip("'\"") for part in text.split(",") if part.strip()]
+        return words_of(text, f"{_SPEC}.{field}", self._problems)
+
     def _refuse(self, field: str, what: str, hint: str) -> None:
         self._problems.append(Problem(f"{_SPEC}.{field}", what, hint))
-
-
-def _words(value: Any) -> list[str]:
-    """ADS: a list, or text split at commas outside of quotes; without commas at spaces."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [str(word) for word in value]
-    text = str(value)
-    if "," in text:
-        return [part.strip().strip("'\"") for part in text.split(",") if part.strip()]
-    return shlex.split(text)

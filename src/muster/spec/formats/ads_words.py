@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ def environment(*lists: Iterable[EnvVar]) -> dict[str, str]:
             value = json.dumps(value)
         made[variable.name] = "" if value is None else str(value)
     return made
+
+
+def words_of(text: str, path: str, problems: list[Problem]) -> list[str]:
+    """Text as a shell takes it apart; none, and a problem, if a quote is left open."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        problems.append(Problem(path, f"cannot be split into words: {text!r}: {error}"))
+        return []
 
 
 def local_code(
