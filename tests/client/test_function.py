@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -90,6 +91,62 @@ def test_each_process_has_a_result(client: muster.Client) -> None:
         return int(os.environ["RANK"])
 
     assert rank.submit().results(MINUTE) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="dask.distributed is not installed")
+def test_where_only_the_main_node_calls_it(client: muster.Client) -> None:
+    @muster.job(framework="dask", nodes=2)
+    def where() -> str:
+        return os.environ["NODE_RANK"]
+
+    run = where.submit()
+    assert run.results(MINUTE) == ["0"]
+    assert run.result() == "0"
+
+
+def test_replicas_that_are_not_wanted_have_no_result(client: muster.Client) -> None:
+    @muster.job(node_groups=[{"name": "w", "nodes": 2, "replicas": 1, "max_replicas": 3}])
+    def rank() -> int:
+        return int(os.environ["NODE_RANK"])
+
+    assert rank.submit().results(MINUTE) == [0, 1]
+
+
+def test_those_that_did_not_have_to_succeed(client: muster.Client) -> None:
+    @muster.job(
+        node_groups=[{"name": "w", "replicas": 3, "min_success": 2}],
+        processes_per_node=2,
+    )
+    def most() -> int:
+        if os.environ["NODE_RANK"] == "1":
+            raise Ours("one of three")
+        return int(os.environ["RANK"])
+
+    run = most.submit()
+    assert run.results(MINUTE) == [0, 1, 4, 5]
+    assert run.state == "SUCCEEDED"
+
+
+needs_mpich = pytest.mark.skipif(
+    shutil.which("mpiexec.hydra") is None or find_spec("mpi4py") is None,
+    reason="MPICH (mpiexec.hydra) and mpi4py are not installed",
+)
+
+
+@needs_mpich
+def test_ranks_that_a_launcher_starts(client: muster.Client) -> None:
+    @muster.job(framework="mpi", nodes=2, processes_per_node=2)
+    def rank(culprit: int) -> int:
+        from mpi4py import MPI
+
+        if culprit == MPI.COMM_WORLD.rank:
+            raise Ours(f"of rank {culprit}")
+        MPI.COMM_WORLD.Barrier()
+        return int(MPI.COMM_WORLD.rank)
+
+    assert rank.submit(-1).results(MINUTE) == [0, 1, 2, 3]
+    with pytest.raises(Ours, match="of rank 3"):
+        rank.submit(3).result(MINUTE)
 
 
 def test_what_is_kept_is_its_owner_s(client: muster.Client, own_home: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from muster.client.api import client_of
 from muster.client.client import Client, overrides_from
-from muster.client.results import raise_failure, value_of
+from muster.client.results import Left
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
@@ -41,19 +41,27 @@ class FunctionRun(JobRun, Generic[R]):
         notes; RunFailed if no exception is known, or the run was canceled or suspended;
         TimeoutError after `timeout` seconds (default: never).
         """
-        return self._values([0], timeout)[0]
+        value: R = self._left(timeout).value(0)
+        return value
 
     def results(self, timeout: float | None = None) -> list[R]:
-        """What it returned on every rank, in their order. Raises as `result` does."""
-        return self._values(None, timeout)
+        """What it returned on every rank that called it and succeeded, in their order.
 
-    def _values(self, ranks: list[int] | None, timeout: float | None) -> list[R]:
+        One where only the main node calls it (Dask, Ray, Spark); nothing of replicas that were not
+        wanted, nor of those that failed where not all had to succeed (`min_success`). Raises as
+        `result` does.
+        """
+        return self._left(timeout).values()
+
+    def _left(self, timeout: float | None) -> Left:
+        from muster.plan.model import RunPlan
+
         self.wait(timeout)
-        folder = self._service.home.run_dir(self.id)
+        plan, folder = RunPlan.from_json(self._record.plan), self._service.home.run_dir(self.id)
+        left = Left(self, plan, folder, self._service.nodes(self.id))
         if self.state != RunState.SUCCEEDED:
-            raise_failure(self, folder, self._service.nodes(self.id))
-        count = sum(self.group_sizes().values()) * self.processes_per_node
-        return [value_of(self, folder, rank) for rank in ranks or range(count)]
+            left.raise_failure()
+        return left
 
 
 class FunctionJob(Generic[P, R]):

@@ -238,7 +238,7 @@ def _cut(where: str, traceback: str) -> str:
 def output_folder() -> str:
     """Where this process may leave things for the owner of the run."""
     env = os.environ
-    ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "NODE_RANK")
+    ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK")
     rank = next((env[name] for name in ranks if env.get(name)), "0")
     folder = os.path.join(env.get("MUSTER_OUTPUTS", "outputs"), "rank-%s" % rank)
     os.makedirs(folder, mode=0o700, exist_ok=True)
