@@ -13,6 +13,7 @@ from muster.client.client import Client
 from muster.client.cluster import Cluster
 from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
+from support.faults import lose_node, until
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
 
@@ -36,17 +37,19 @@ def test_life_of_a_cluster(client: Client) -> None:
     assert (found.framework, found.workers, found.run.id) == ("dask", 1, lab.run.id)
     assert found.until is not None and 0 < found.until - time.time() <= 3600
     with found.dask_client() as dask:
-        assert workers_of(dask) == ["node-0", "node-1"]
+        assert workers_of(dask) == ["node-1"]
         assert dask.submit(pow, 2, 10).result(timeout=60) == 1024
         assert found.scale(2).workers == 2
-        dask.wait_for_workers(3, timeout=60)
+        dask.wait_for_workers(2, timeout=60)
         found.scale(1)
-        while workers_of(dask) != ["node-0", "node-1"]:
+        while workers_of(dask) != ["node-1"]:
             assert not found.run.refresh().done
             time.sleep(0.05)
         assert dask.submit(pow, 2, 11).result(timeout=60) == 2048
-    with pytest.raises(InvalidInput, match="it has room for 16"):
+    with pytest.raises(InvalidInput, match=r"lab has room for 16 .*--max-workers 1000"):
         found.scale(1000)
+    with pytest.raises(InvalidInput, match=r"lab is a dask cluster \(connect with its dask_client"):
+        found.ray_init()
 
     assert found.down().state == "CANCELED"
     assert clusters.clusters(client) == []
@@ -80,10 +83,24 @@ def test_a_worker_that_is_lost_is_replaced(client: Client) -> None:
         for event in lab.run.events(follow=True):
             if event.kind == "restart":
                 break
-        dask.wait_for_workers(2, timeout=60)
         assert dask.submit(pow, 2, 3, workers=["node-1"]).result(timeout=60) == 8
     assert lab.state == "UP"
     assert lab.run.nodes[0].state == NodeState.READY
+
+
+def test_after_it_was_scaled_down_the_main_node_can_be_lost(client: Client) -> None:
+    """The cluster begins anew, and does not wait for the worker that there is not to be."""
+    lab, _ = clusters.up(client, "dask", 2, options=OPTIONS)
+    lab.wait()
+    lab.scale(1)
+    until(lambda: len(lab.run.refresh().nodes) == 2, "the worker's end")
+    lose_node(lab.run.id, 0)
+    for event in lab.run.events(follow=True):
+        if event.kind == "restart":
+            break
+    assert lab.wait().state == "UP"
+    with lab.dask_client() as dask:
+        assert workers_of(dask) == ["node-1"]
 
 
 def test_one_that_cannot_come_up_says_why(client: Client) -> None:

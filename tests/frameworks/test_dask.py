@@ -46,7 +46,7 @@ def words(setup: Setup, service: str, group: str = "main") -> str:
 def awaited(setup: Setup) -> tuple[str, ...]:
     gather = setup.roles["main"].gather
     assert isinstance(gather, Joined)
-    return gather.expected
+    return tuple(name for _, name in gather.expected)
 
 
 # --- what it asks for

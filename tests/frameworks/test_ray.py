@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -30,8 +33,8 @@ needs_ray = pytest.mark.skipif(
 MAIN = "${roster.0.address}"
 
 
-def setup(nodes: int = 3, **options: Any) -> Setup:
-    roles = (Role("main", 0, 1, {}), Role("workers", 1, nodes - 1, {}))
+def setup(nodes: int = 3, env: dict[str, str] | None = None, **options: Any) -> Setup:
+    roles = (Role("main", 0, 1, env or {}), Role("workers", 1, nodes - 1, env or {}))
     framework = get_framework("ray")
     told = read_options(framework, options)
     return framework.setup(Cluster(roles[: 1 if nodes == 1 else 2], 1, told))
@@ -61,7 +64,11 @@ def test_a_head_beside_the_program_and_workers_elsewhere() -> None:
         assert int(one.defaults["RAY_NUM_REDIS_GET_RETRIES"]) > 600, "ready_timeout decides"
     assert worker.after == Answers(MAIN, "${port.head}")
     assert made.env["RAY_ADDRESS"] == f"{MAIN}:${{port.head}}"
-    assert made.defaults == {"RAY_USAGE_STATS_ENABLED": "0"}
+    assert made.defaults == {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "${run.token}",
+    }
     assert made.roles["main"].program
     assert made.roles["main"].processes == 1
     assert made.roles["workers"].replaceable
@@ -79,7 +86,7 @@ def test_a_head_beside_the_program_and_workers_elsewhere() -> None:
 def test_the_program_waits_for_every_node_by_name() -> None:
     gather = setup(3).roles["main"].gather
     assert isinstance(gather, Joined)
-    assert gather.expected == ("node-0", "node-1", "node-2")
+    assert gather.expected == ((0, "node-0"), (1, "node-1"), (2, "node-2"))
     assert "nocache=1" in gather.path, "the dashboard's answers are two seconds old otherwise"
 
 
@@ -87,7 +94,7 @@ def test_without_a_dashboard_ray_itself_is_asked() -> None:
     made = setup(2, dashboard=False)
     gather = made.roles["main"].gather
     assert isinstance(gather, Succeeds)
-    assert gather.command[-2:] == ("node-0", "node-1")
+    assert gather.expected == ((0, "node-0"), (1, "node-1"))
     assert "--include-dashboard false" in words(made, "main")
     assert "dashboard" not in [port.name for port in made.ports]
     assert "dashboard" not in made.endpoints
@@ -101,6 +108,22 @@ def test_clients_from_outside_are_served_in_a_cluster_that_stays() -> None:
     assert Port("clients", 10001, variable="framework_options.client_port") in made.ports
     assert made.endpoints["address"] == f"ray://{MAIN}:${{port.clients}}"
     assert setup(2).endpoints["address"] == f"{MAIN}:${{port.head}}"
+
+
+@pytest.mark.parametrize(
+    ("env", "shown", "told"),
+    [
+        ({}, "${run.token}", True),
+        ({"RAY_AUTH_TOKEN": "mine"}, "mine", False),
+        ({"RAY_AUTH_MODE": "disabled"}, "${run.token}", False),
+    ],
+)
+def test_only_who_has_the_token_is_let_in(env: dict[str, str], shown: str, told: bool) -> None:
+    made = setup(2, env=env)
+    gather = made.roles["main"].gather
+    assert isinstance(gather, Joined)
+    assert gather.token == shown
+    assert ("token" in made.endpoints) is told
 
 
 def test_one_node_is_a_cluster_too() -> None:
@@ -330,8 +353,8 @@ def words_of(line: str, program: str) -> bool:
 
 
 OUTSIDE = """
-import sys, ray
-ray.init(sys.argv[1])
+import muster, ray
+muster.cluster("ray").ray_init()
 print(ray.get(ray.remote(lambda: "from inside").remote()))
 """
 
@@ -343,8 +366,11 @@ def test_a_cluster_that_stays_serves_clients_from_outside(client: Client) -> Non
     cluster.wait()
     assert cluster.address is not None
     assert cluster.dashboard is not None
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"{cluster.dashboard}/api/version")
     told = subprocess.run(
-        [sys.executable, "-c", OUTSIDE, cluster.address],
+        [sys.executable, "-c", OUTSIDE],
+        env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
         stdout=subprocess.PIPE,
         text=True,
         timeout=240,

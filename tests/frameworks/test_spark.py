@@ -61,7 +61,7 @@ def test_a_master_and_a_worker_on_the_main_node_and_workers_elsewhere() -> None:
 def test_the_program_waits_for_every_worker(on_main: bool, ranks: list[int]) -> None:
     gather = setup(3, worker_on_main=on_main).roles["main"].gather
     assert isinstance(gather, Joined)
-    assert gather.expected == tuple(f"${{roster.{rank}.address}}" for rank in ranks)
+    assert gather.expected == tuple((rank, f"${{roster.{rank}.address}}") for rank in ranks)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ SAVING = Checkpoint(10, 30)
         (NodeStatus(N.SUCCEEDED), None),
         (NodeStatus(N.FAILED, kill_at=5.0, killed=True), None),
         (NodeStatus(N.STOPPED, kill_at=5.0), None),
-        (NodeStatus(N.PARKED), None),
+        (NodeStatus(N.PARKED), ReleaseNodes(refs(1))),
         (NodeStatus(N.PARKED, 3), ReleaseNodes(refs(1, incarnation=3))),
     ],
 )

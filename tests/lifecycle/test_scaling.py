@@ -72,9 +72,9 @@ def test_who_is_not_wanted_is_parked_and_nobody_waits_for_it() -> None:
     assert life.states() == [N.SUCCEEDED, N.SUCCEEDED, N.PARKED, N.PARKED, N.SUCCEEDED]
 
 
-def test_whoever_takes_it_up_has_nothing_to_do_for_those_who_never_were() -> None:
+def test_whoever_takes_it_up_tells_who_is_not_there() -> None:
     life = cluster()
-    assert outstanding.effects(life.policy, life.status) == ()
+    assert outstanding.effects(life.policy, life.status) == (ReleaseNodes(refs(3, 4)),)
 
 
 # --- more
@@ -179,7 +179,7 @@ def test_others_who_failed_in_that_moment_have() -> None:
 def test_who_never_began_is_parked_at_once() -> None:
     wait = {"depends_on": (Dependency(0, complete=False),)}
     life = begun(policy((1, 1, None), elastic(2, 3, 0, **wait))).tell(to(1, "g1"))
-    assert life.effects == ()
+    assert life.effects == (ReleaseNodes(refs(2)),)
     assert life.node(2) == NodeStatus(N.PARKED)
     assert life.status.restarts == 0
     assert life.up(0).starts() == [1]

@@ -25,6 +25,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
+        self.shown: list[str | None] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,6 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
+        self.server.shown.append(self.headers["Authorization"])
         if self.server.raw:
             self.wfile.write(self.server.raw)
             return
@@ -128,7 +130,7 @@ def joined(port: int, *expected: str, **more: Any) -> dict[str, Any]:
     return {
         **{"type": "joined", "address": "127.0.0.1", "port": str(port), "path": "/members"},
         **{"members": ["workers", "*"], "name": ["name"], "where": {}, "what": "worker"},
-        "expected": list(expected),
+        "expected": [[rank, name] for rank, name in enumerate(expected)],
         **more,
     }
 
@@ -160,6 +162,35 @@ def joined(port: int, *expected: str, **more: Any) -> dict[str, Any]:
 def test_who_has_joined(server: Server, told: Any, more: Any, why: str) -> None:
     server.body = json.dumps(told).encode()
     assert look(joined(server.server_port, "a", "b", **more)) == why
+
+
+def test_who_is_absent_is_not_awaited(server: Server) -> None:
+    server.body = json.dumps({"workers": [{"name": "b"}]}).encode()
+    absent = {0}
+    one = Waiting(joined(server.server_port, "a", "b", "c"), {}, 0.0, absent)
+    one.step(0.0)
+    assert one.why == "1 of 2 workers have not joined: c"
+    absent.add(2)
+    assert one.due is not None
+    one.step(one.due)
+    assert one.done
+
+
+def test_a_command_is_told_who_is_awaited(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    check = succeeds("sh", "-c", f'echo "$@" > {told}', "sh")
+    check["expected"] = [[0, "a"], [1, "b"], [2, "c"]]
+    one = Waiting(check, dict(os.environ), 0.0, {1})
+    one.step(0.0)
+    reap(one, 1.0)
+    assert told.read_text() == "a c\n"
+
+
+@pytest.mark.parametrize(("token", "shown"), [("open", "Bearer open"), ("", None)])
+def test_what_is_shown_to_be_let_in(server: Server, token: str, shown: str | None) -> None:
+    server.body = b"{}"
+    look(joined(server.server_port, "a", token=token))
+    assert server.shown == [shown]
 
 
 def test_names_are_what_they_say_and_not_what_they_are(server: Server) -> None:

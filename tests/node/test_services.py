@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from muster.node.services import Services
 from support.agents import Node
 
 FOREVER = "exec sleep 1000"
@@ -115,6 +116,38 @@ def test_what_does_not_come_is_named(node: Any, service: Any) -> None:
         "not ready after 0.5 s: the file never: it has not ended yet",  # a slow machine
     )
     assert not (one.folder / "all").exists()
+
+
+@pytest.mark.parametrize("life", [0, 1])
+def test_nobody_waits_for_a_node_that_is_scaled_away(node: Any, life: int) -> None:
+    """Which may be told while it waits, or in the same breath as that it is to begin."""
+    command = ["sh", "-c", "echo asked >> all; test $# = 0", "sh"]
+    gather = {"type": "succeeds", "command": command, "expected": [[1, "node-1"]], "patience": 60.0}
+    one = node("echo program >> all", gather=gather, keep=life == 1)
+    one.expect("started")
+    appear(one, "all")
+    if life == 0:
+        one.tell("absent", ranks=[1])
+    else:
+        one.tell("stop")
+        one.expect("ended")
+        one.begin(1, "absent", gather=gather, ranks=[1])
+        one.expect("started", 1)
+    one.expect("ready", life)
+    assert one.expect("ended", life)["exit_code"] == 0
+
+
+def test_who_waits_long_says_for_what_and_more_seldom_each_time() -> None:
+    gather = {"type": "answers", "address": "127.0.0.1", "port": "1", "path": None}
+    waiting = Services(
+        {"services": [], "gather": gather, "absent": [], "ready_timeout": 600.0}, {}, 0.0
+    )
+    waiting.step(0.0)
+    said_at = [now for now in range(200) if waiting.still_missing(float(now))]
+    assert said_at == [10, 30, 70, 150]
+    assert "127.0.0.1:1 does not answer" in waiting.still_missing(1000.0)
+    waiting.stop(1000.0)
+    assert waiting.still_missing(5000.0) == ""
 
 
 def test_a_service_that_is_not_there(node: Any, service: Any) -> None:

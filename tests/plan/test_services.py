@@ -81,6 +81,7 @@ def test_every_gap_is_filled() -> None:
                 "command": ["test", "-e", "/short/up"],
                 "what": "it is up",
                 "patience": 10.0,
+                "expected": [],
             },
             "grace": 2.5,
         }
@@ -103,7 +104,9 @@ def test_owners_go_before_defaults_and_services_before_owners(owner: dict[str, A
 
 
 def test_who_is_awaited() -> None:
-    asked = Joined("${roster.0.address}", "${port.main}", "/m", ("*",), ("name",), ("w-${rank}",))
+    asked = Joined(
+        "${roster.0.address}", "${port.main}", "/m", ("*",), ("name",), ((1, "w-${rank}"),)
+    )
     assert filled(asked, facts()) == {
         "type": "joined",
         "address": "a-0",
@@ -111,9 +114,10 @@ def test_who_is_awaited() -> None:
         "path": "/m",
         "members": ["*"],
         "name": ["name"],
-        "expected": ["w-1"],
+        "expected": [[1, "w-1"]],
         "where": {},
         "what": "member",
+        "token": "",
     }
     assert filled(None, facts()) is None
 

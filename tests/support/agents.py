@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ class Node:
             "launcher": [],
             "services": [],
             "gather": None,
+            "absent": [],
             "ready_timeout": 600,
             "contained": False,
             **changes,
@@ -80,11 +82,11 @@ class Node:
     def tell(self, op: str, life: int = 0, **more: Any) -> None:
         self.channel.send(op=op, incarnation=life, **more)
 
-    def begin(self, life: int, *behind: str, **changes: Any) -> None:
-        """Have it begin a life. behind: what it is told in the same breath."""
+    def begin(self, life: int, *behind: str, ranks: Sequence[int] = (), **changes: Any) -> None:
+        """Have it begin a life. behind: what it is told in the same breath, of these ranks."""
         launch = self.launch(life, **changes) | {"env": {"COMMON": str(life)}}
         messages = [{"op": "begin", "incarnation": life, "launch": launch}]
-        messages += [{"op": op, "incarnation": life} for op in behind]
+        messages += [{"op": op, "incarnation": life, "ranks": list(ranks)} for op in behind]
         self._socket.sendall(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
 
     # --- what it tells

@@ -107,6 +107,9 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_json([one.to_dict() for one in found])
         return
+    if not found:
+        click.echo("no clusters are up", err=True)
+        return
     header = ("NAME", "FRAMEWORK", "STATE", "WORKERS", "LEFT", "ADDRESS")
     print_table(header, [_row(one) for one in found])
 
@@ -169,25 +172,25 @@ def down(names: tuple[str, ...]) -> None:
 
 def _print(one: Cluster, *, as_json: bool) -> None:
     from muster.cli.output import print_json, print_table, state
+    from muster.client.cluster import CLIENTS
 
     if as_json:
         print_json(one.to_dict())
         return
+    workers = f"{one.workers} worker{'' if one.workers == 1 else 's'}"
+    client = CLIENTS.get(one.framework, "address")
     rows: list[tuple[str, Any]] = [
         ("address", one.address),
         ("dashboard", one.dashboard),
+        ("token", one.token and f"in {one.token}"),
         ("ends in", _left(one) if one.until is not None else None),
-        ("python", f'muster.cluster("{one.name}").{_method(one)}'),
+        ("python", f'muster.cluster("{one.name}").{client}'),
         ("logs", f"muster logs {one.run.name} --follow"),
     ]
-    click.echo(f"{one.name} is {state(one.state)}: {one.framework}, {one.workers} workers")
+    click.echo(f"{one.name} is {state(one.state)}: {one.framework}, {workers}")
     for what, value in rows:
         if value:
             click.echo(f"  {what:<10} {value}")
     click.echo()
     nodes = [(str(n.rank), n.group, n.fqdn, n.address, state(n.state)) for n in one.run.nodes]
     print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE"), nodes)
-
-
-def _method(one: Cluster) -> str:
-    return {"dask": "dask_client()", "ray": "ray_init()"}.get(one.framework, "address")

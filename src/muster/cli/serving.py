@@ -15,6 +15,7 @@ _PLACES = {
     "folder": "(a folder of the node's)",
     "tmp": "$TMPDIR",
     "run.tls": "(the run's certificates)",
+    "run.token": "(the run's token)",
     "cpus": "(the CPUs it may use)",
     "python": "python",
 }
@@ -102,9 +103,10 @@ def _check(check: Check, shown: Shown) -> str:
             http = "" if path is None else "http://"
             return f"{http}{shown.text(f'{address}:{port}')}{path or ''} answers"
         case Joined():
-            names = [shown.text(name) for name in check.expected]
+            names = [shown.text(name) for _, name in check.expected]
             more = ", ..." if len(names) > _MOST_NAMES else ""
             what = f"{len(names)} {check.what}s have" if len(names) > 1 else f"1 {check.what} has"
             return f"{what} joined: {', '.join(names[:_MOST_NAMES])}{more}"
         case Succeeds():
-            return check.what or f"`{shown.command(check.command)}` succeeds"
+            words = (*check.command, *(name for _, name in check.expected))
+            return check.what or f"`{shown.command(words)}` succeeds"

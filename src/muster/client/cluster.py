@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
@@ -14,11 +15,13 @@ from muster.client.run import JobRun
 from muster.client.times import time_text
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
+from muster.lifecycle.census import expand
 from muster.lifecycle.states import NodeState, RunState
 from muster.spec.values import MAX_RUNTIME
 
 if TYPE_CHECKING:
     from muster.drafting import Draft
+    from muster.store.records import EventRecord
 
 #: The tag by which a run is known to be a cluster.
 _TAG = "muster-cluster"
@@ -26,6 +29,8 @@ _MAIN, _WORKERS = "main", "workers"
 #: Without a limit of one's own, a cluster can grow to this, or to four times its first size.
 _ROOM = 16
 _RESTARTS = 10
+#: What of a Cluster connects to it, by framework; to any other, its `address`.
+CLIENTS = {"dask": "dask_client()", "ray": "ray_init()"}
 
 
 class Cluster:
@@ -64,6 +69,13 @@ class Cluster:
         return self.run.endpoints.get("dashboard")
 
     @property
+    def token(self) -> Path | None:
+        """The file with the secret that clients show; None while there is none, or if there never
+        is."""
+        path = self.run.endpoints.get("token")
+        return None if path is None else Path(path)
+
+    @property
     def workers(self) -> int:
         """How many there are to be."""
         return self.run.replicas[_WORKERS]
@@ -75,12 +87,14 @@ class Cluster:
         return float(args[args.index("--until") + 1]) if "--until" in args else None
 
     def wait(self) -> Cluster:
-        """Return when it is up. What fails before that will fail again: the cluster is taken down
-        then, and EngineError raised."""
+        """Return when it is up. What fails before it ever was will fail again: the cluster is taken
+        down then, and EngineError raised."""
+        was_up = False
         for event in self.run.events(follow=True):
             if self.state == "UP":
                 return self
-            if event.kind == "restart":
+            was_up = was_up or _main_is_ready(event)
+            if event.kind == "restart" and not was_up:
                 break
         self.run.refresh()
         cause = (self.run.cause or {}).get("message", "")
@@ -92,6 +106,12 @@ class Cluster:
 
     def scale(self, workers: int) -> Cluster:
         """Have so many workers. Raises InvalidInput if there cannot be."""
+        groups = {group["name"]: group for group in self.run.spec["node_groups"]}
+        room = groups[_WORKERS]["max_replicas"]
+        if workers > room:
+            text = f"cannot be {workers:,}, {self.name} has room for {room:,}"
+            hint = f"take it down and start it anew with --max-workers {workers}"
+            raise InvalidInput(Problem(_WORKERS, text, hint))
         self.run.scale(_WORKERS, workers)
         return self
 
@@ -122,11 +142,17 @@ class Cluster:
         self._needs("ray")
         import ray
 
+        if self.token is not None:
+            # Ray has read its own variables for this when it was imported
+            shown = ("authorization", f"Bearer {self.token.read_text()}")
+            options["_metadata"] = [*options.get("_metadata", ()), shown]
+
         return ray.init(address=self.address, **options)
 
     def _needs(self, framework: str) -> None:
         if self.framework != framework:
-            raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster"))
+            hint = f"connect with its {CLIENTS.get(self.framework, 'address')}"
+            raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster", hint))
         if self.address is None:
             raise InvalidInput(Problem("", f"{self.name} is {self.state}", "wait until it is UP"))
 
@@ -138,11 +164,17 @@ class Cluster:
             "state": self.state,
             "address": self.address,
             "dashboard": self.dashboard,
+            "token": None if self.token is None else str(self.token),
             "workers": self.workers,
             "until": time_text(self.until),
             "run": self.run.id,
             "run_name": self.run.name,
         }
+
+
+def _main_is_ready(event: EventRecord) -> bool:
+    ready = event.kind == "nodes" and event.data["state"] == NodeState.READY
+    return ready and 0 in expand(event.data["ranks"])
 
 
 def up(

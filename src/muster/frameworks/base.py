@@ -12,6 +12,7 @@ addresses and ports are known:
 | `${process.rank}`, `${process.local_rank}` | this process's global and local rank |
 | `${roster.0.address}`, `${roster.0.fqdn}` | those of the node with that rank |
 | `${run.id}`, `${run.attempt}` | the run's |
+| `${run.token}` | a secret of the run by which its nodes, and its clients, know each other |
 | `${run.tls}` | the folder with `ca.pem`, `cert.pem` and `key.pem`, if `Setup.tls` asks for them |
 | `${port.NAME}`, `${port.NAME.3}` | the port NAME of this node, of the node with rank 3 |
 | `${port.NAME.last}` | of several in a row (`Port.count`), this node's last |
@@ -20,7 +21,7 @@ addresses and ports are known:
 | `${python}` | the interpreter that runs the owner's Python programs |
 | `${cpus}` | how many CPUs this node had best use; its share where nodes share a machine |
 
-Every process also has `MUSTER_TOKEN`, a secret of the run by which its nodes know each other.
+Every process also has `MUSTER_TOKEN`, which is `${run.token}`.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ class Port(Struct, frozen=True):
     variable: str = ""
 
 
+#: Who is awaited: the rank of a node, and what it, or something on it, is called (a template).
+#: Nodes that have been scaled away are not awaited.
+Expected = tuple[tuple[int, str], ...]
+
+
 class Answers(Struct, frozen=True, tag="answers"):
     """Something accepts connections there; with a path, it answers to HTTP GET with 200 to 399."""
 
@@ -115,7 +121,7 @@ class Joined(Struct, frozen=True, tag="joined"):
 
     members: the way to each member: names of fields, and `*` for each of a list or mapping.
     name: from there to what it is called. where: field path (with dots) -> what must stand there.
-    expected: the names awaited, as templates. what: for people ("Dask worker").
+    what: for people ("Dask worker"). token: what is shown to be let in (`Authorization: Bearer`).
     """
 
     address: str
@@ -123,18 +129,20 @@ class Joined(Struct, frozen=True, tag="joined"):
     path: str
     members: tuple[str, ...]
     name: tuple[str, ...]
-    expected: tuple[str, ...]
+    expected: Expected
     where: Mapping[str, str] = field(default_factory=dict)
     what: str = "member"
+    token: str = ""
 
 
 class Succeeds(Struct, frozen=True, tag="succeeds"):
     """This command exits with 0. What it writes to stdout until then says why not. patience:
-    seconds it has each time. what: for people."""
+    seconds it has each time. what: for people. expected: their names are its last words."""
 
     command: tuple[str, ...]
     what: str = ""
     patience: float = 10.0
+    expected: Expected = ()
 
 
 Check = Answers | Joined | Succeeds
@@ -208,7 +216,8 @@ class Setup(Struct, frozen=True):
     goes before. roles: by group name; a group that is not there runs the program and nothing else.
     network: what it needs when the owner did not say. tls: whether nodes need certificates.
     endpoints: where people and clients reach the cluster, as templates by name; `address` is what
-    clients connect to, `dashboard` what people look at. quiet: how to tell that nobody does.
+    clients connect to, `dashboard` what people look at, `token` the file (`${run.token_file}`)
+    with what clients show. quiet: how to tell that nobody does.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)

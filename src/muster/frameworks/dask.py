@@ -6,7 +6,8 @@ runs on the main node and finds the scheduler in `DASK_SCHEDULER_ADDRESS`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -55,6 +56,8 @@ class Dask(Framework):
     name = "dask"
     summary = "a Dask cluster; the program is its client, on the main node"
     Options = DaskOptions
+    # who asks for so many workers has so many
+    staying: ClassVar[Mapping[str, Any]] = {"worker_on_main": False}
     needs = (
         Need("8786", "main", "the scheduler; workers and clients connect to it"),
         Need("8787", "main", "the dashboard, and who has joined"),
@@ -142,17 +145,16 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
 
 
 def _joined(cluster: Cluster, working: tuple[Role, ...]) -> Joined:
-    names = [f"node-{rank}" for role in working for rank in role.ranks]
     each = cluster.processes_per_node
-    if each > 1:
-        names = [f"{name}-{worker}" for name in names for worker in range(each)]
+    numbers = [""] if each == 1 else [f"-{worker}" for worker in range(each)]
+    ranks = [rank for role in working for rank in role.ranks]
     return Joined(
         address=_MAIN,
         port="${port.dashboard}",
         path="/json/identity.json",
         members=("workers", "*"),
         name=("name",),
-        expected=tuple(names),
+        expected=tuple((rank, f"node-{rank}{number}") for rank in ranks for number in numbers),
         what="Dask worker",
     )
 

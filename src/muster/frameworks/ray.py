@@ -39,6 +39,7 @@ _AGENTS = {
 _MAIN = "${roster.0.address}"
 _ADDRESS = f"{_MAIN}:${{port.head}}"
 _DASHBOARD = f"http://{_MAIN}:${{port.dashboard}}"
+_TOKEN = "${run.token}"
 #: Seconds that a node's Ray looks for the head's: longer than anybody waits for either.
 _PATIENCE = 3600
 
@@ -105,7 +106,7 @@ class Ray(Framework):
             )
         main = RoleSetup(
             services=(_head(options), *((_clients(),) if options.clients else ())),
-            gather=_joined(cluster, options),
+            gather=_joined(cluster, options, cluster.main.env.get("RAY_AUTH_TOKEN", _TOKEN)),
             launcher=_submitting() if options.submit else (),
             processes=1,
         )
@@ -117,15 +118,26 @@ class Ray(Framework):
                 "RAY_ADDRESS": _ADDRESS,
                 **({"RAY_API_SERVER_ADDRESS": _DASHBOARD} if options.dashboard else {}),
             },
-            defaults={"RAY_USAGE_STATS_ENABLED": "0"},
+            defaults={
+                "RAY_USAGE_STATS_ENABLED": "0",
+                # whoever reaches a cluster without can run programs
+                "RAY_AUTH_MODE": "token",
+                "RAY_AUTH_TOKEN": _TOKEN,
+            },
             ports=_ports(options),
             roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
             endpoints={
                 # where Ray's sockets and shared memory are, only the run's own processes see
                 "address": f"ray://{_MAIN}:${{port.clients}}" if options.clients else _ADDRESS,
                 **({"dashboard": _DASHBOARD} if options.dashboard else {}),
+                **({"token": "${run.token_file}"} if _asks_for_ours(cluster.main.env) else {}),
             },
         )
+
+
+def _asks_for_ours(env: Mapping[str, str]) -> bool:
+    """Whether clients have to show the run's own token."""
+    return env.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN" not in env
 
 
 def _head(options: RayOptions) -> Service:
@@ -157,6 +169,8 @@ def _clients() -> Service:
     return Service(
         name="clients",
         command=("${python}", "-m", "muster.node.ray", "clients", *where, "--node", "node-0"),
+        # it forks a server for each client, which gRPC's own provisions for that may not survive
+        defaults={"GRPC_ENABLE_FORK_SUPPORT": "0"},
         ready=Answers(_MAIN, "${port.clients}"),
         grace=1.0,
     )
@@ -209,12 +223,13 @@ def _submitting() -> tuple[str, ...]:
     return ("${python}", "-m", "muster.node.ray", "submit", "--dashboard", _DASHBOARD, "--")
 
 
-def _joined(cluster: Cluster, options: RayOptions) -> Joined | Succeeds:
-    names = tuple(f"node-{rank}" for role in cluster.roles for rank in role.ranks)
+def _joined(cluster: Cluster, options: RayOptions, token: str) -> Joined | Succeeds:
+    expected = tuple((rank, f"node-{rank}") for role in cluster.roles for rank in role.ranks)
     if not options.dashboard:
         return Succeeds(
-            ("${python}", "-m", "muster.node.ray", "joined", "--address", _ADDRESS, *names),
-            what=f"{len(names)} Ray nodes",
+            ("${python}", "-m", "muster.node.ray", "joined", "--address", _ADDRESS),
+            expected=expected,
+            what=f"{len(expected)} Ray nodes",
             patience=60.0,
         )
     return Joined(
@@ -224,8 +239,9 @@ def _joined(cluster: Cluster, options: RayOptions) -> Joined | Succeeds:
         members=("data", "summary", "*", "raylet"),
         name=("nodeName",),
         where={"state": "ALIVE"},
-        expected=names,
+        expected=expected,
         what="Ray node",
+        token=token,
     )
 
 

@@ -93,7 +93,7 @@ class Spark(Framework):
                 name=("host",),
                 where={"state": "ALIVE"},
                 expected=tuple(
-                    f"${{roster.{rank}.address}}" for role in working for rank in role.ranks
+                    (rank, f"${{roster.{rank}.address}}") for role in working for rank in role.ranks
                 ),
                 what="Spark worker",
             ),

@@ -40,7 +40,7 @@ class KillNodes(Struct, frozen=True):
 
 class ReleaseNodes(Struct, frozen=True):
     """These nodes are not part of the run for now: let go of what was kept for these incarnations
-    to begin with, and of their place in the roster."""
+    to begin with, and of their place in the roster; nobody waits for them."""
 
     nodes: tuple[NodeRef, ...]
 

@@ -25,7 +25,7 @@ def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
     for rank, node in enumerate(status.nodes):
         ref = NodeRef(rank, node.incarnation)
         if not node.alive:
-            if node.state is NodeState.PARKED and node.incarnation:
+            if node.state is NodeState.PARKED:
                 parked.append(ref)
         elif node.killed:
             killing.append(ref)
@@ -36,6 +36,8 @@ def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
         elif node.state is NodeState.STARTING:
             starting.append(ref)
     made: list[Effect] = []
+    if parked:  # first: who starts does not wait for them
+        made.append(ReleaseNodes(tuple(parked)))
     if starting:
         made.append(StartNodes(status.attempt, tuple(starting)))
     if saving and policy.checkpoint is not None:
@@ -44,6 +46,4 @@ def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
         made.append(StopNodes(tuple(stopping)))
     if killing:
         made.append(KillNodes(tuple(killing)))
-    if parked:
-        made.append(ReleaseNodes(tuple(parked)))
     return tuple(made)

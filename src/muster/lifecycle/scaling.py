@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from muster.lifecycle import census, stopping
 from muster.lifecycle.events import ScaleRequested
 from muster.lifecycle.policy import GroupPolicy
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeStatus
 from muster.lifecycle.turn import Turn
 
@@ -81,7 +81,7 @@ def _park(turn: Turn, group: GroupPolicy, replicas: list[int]) -> None:
     for rank in ranks:
         node = turn.nodes[rank]
         if node == NodeStatus():
-            turn.set(rank, NodeStatus(NodeState.PARKED))
+            turn.park(rank)
             continue
         turn.update(restarts=number)  # which nobody can have had
         going = replace(node, parking=True, again=number, not_before=None)

@@ -52,7 +52,7 @@ class Turn:
         self.nodes[rank] = node
         self._changed[rank] = why
 
-    def park(self, rank: int, number: int | None, why: str = "") -> None:
+    def park(self, rank: int, number: int | None = None, why: str = "") -> None:
         """Nothing is left of a node that is not wanted. number: of the life it might have next."""
         self.set(rank, NodeStatus(NodeState.PARKED, number or 0), why)
         self._parked.append(rank)

@@ -2,8 +2,8 @@
 
 It ends when they have ended, when it is told to, or when whoever drives the run is gone. A node
 that is to be kept stays when they have ended, without a process of theirs, and begins again when it
-is told to. It says `started`, `ready` and `ended` on its channel and hears `begin`, `stop`, `kill`
-and `signal`; each names the incarnation it is about.
+is told to. It says `started`, `ready` and `ended` on its channel and hears `begin`, `stop`, `kill`,
+`signal` and `absent`; each names the incarnation it is about.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Agent:
     own), `fresh` (folders each life finds empty), `address`, `incarnation`, `grace_period` and
     `hang_timeout` (seconds, the latter or None), `probe` (or None), `program` (whether the
     processes run at all; else the services stand in for them), `launcher` (in front of the `argv`
-    of each), `services`, `gather` and
+    of each), `services`, `gather`, `absent` and
     `ready_timeout` (see `services.Services`), `contained` (we are PID 1 of the node's own
     namespace), `keep`. That of a later life comes with `begin`; `env` is what its
     processes have in common, and `argv` stays.

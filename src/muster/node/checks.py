@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import socket
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, List, Mapping, Sequence
 
 from muster.node.last_words import last_words, size_of
 from muster.node.processes import CannotStart, exit_of, signal_group, spawn
@@ -23,11 +23,19 @@ _LATE = 0.05  # a look comes so late at most, as a share of what was waited; com
 class Waiting:
     """One check, looked at again and again, by its caller's clock (seconds, monotonic).
 
-    `done`: it holds. `due`: when to look next. `why`: for people, why it does not hold yet.
+    absent: ranks of nodes that are not awaited; its owner may add some. `done`: it holds. `due`:
+    when to look next. `why`: for people, why it does not hold yet.
     """
 
-    def __init__(self, check: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
+    def __init__(
+        self,
+        check: Mapping[str, Any],
+        env: Mapping[str, str],
+        now: float,
+        absent: Collection[int] = (),
+    ) -> None:
         self._check = check
+        self._absent = absent
         self._env = env
         self._begun = now
         self._gap = _SOONEST
@@ -45,7 +53,7 @@ class Waiting:
         if self._check["type"] == "succeeds":
             self._step_command(now)
             return
-        self.why = _look(self._check)
+        self.why = _look(self._check, self._expected())
         self.done = not self.why
         self._again(now)
 
@@ -89,43 +97,51 @@ class Waiting:
             return
         try:
             self._written = size_of(self._words)
-            self._child = spawn(self._check["command"], self._env, self._words, os.devnull)
+            command = [*self._check["command"], *self._expected()]
+            self._child = spawn(command, self._env, self._words, os.devnull)
             self.due = now + self._check["patience"]
             self.why = self.why or "%s: it has not ended yet" % self._what()
         except CannotStart as error:
             self.why = "%s: %s" % (self._what(), error)
             self._again(now)
 
+    def _expected(self) -> List[str]:
+        """The names of those who are awaited."""
+        everybody = self._check.get("expected", ())
+        return [name for rank, name in everybody if rank not in self._absent]
+
     def _what(self) -> str:
         command = " ".join(map(shlex.quote, self._check["command"]))
         return self._check.get("what") or "`%s`" % command
 
 
-def _look(check: Mapping[str, Any]) -> str:
-    """Why the check does not hold; empty if it does."""
+def _look(check: Mapping[str, Any], expected: Sequence[str]) -> str:
+    """Why the check does not hold; empty if it does. expected: who is awaited."""
     where = "%s:%s" % (check["address"], check["port"])
     try:
         if check["type"] == "answers" and check.get("path") is None:
             address = (check["address"], int(check["port"]))
             socket.create_connection(address, _PATIENCE).close()
             return ""
-        answer = fetch(check["address"], int(check["port"]), check["path"])
+        address, token = check["address"], check.get("token", "")
+        answer = fetch(address, int(check["port"]), check["path"], token)
     except OSError as error:
         return "%s does not answer: %s" % (where, error.strerror or error)
     except ValueError as error:
         return "%s%s: %s" % (where, check["path"], error)
     if check["type"] == "answers":
         return ""
-    return _missing(check, answer)
+    return _missing(check, answer, expected)
 
 
-def fetch(address: str, port: int, path: str) -> bytes:
+def fetch(address: str, port: int, path: str, token: str = "") -> bytes:
     """What is there. Raises OSError, or ValueError if the answer is no good."""
     from http.client import HTTPConnection, HTTPException  # slow to import, and seldom needed
 
     connection = HTTPConnection(address, port, timeout=_PATIENCE)
     try:
-        connection.request("GET", path, headers={"Connection": "close"})
+        bearer = {"Authorization": "Bearer %s" % token} if token else {}
+        connection.request("GET", path, headers={"Connection": "close", **bearer})
         with connection.getresponse() as response:
             if not 200 <= response.status < 400:
                 raise ValueError("the answer was %d" % response.status)
@@ -136,7 +152,7 @@ def fetch(address: str, port: int, path: str) -> bytes:
         connection.close()
 
 
-def _missing(check: Mapping[str, Any], answer: bytes) -> str:
+def _missing(check: Mapping[str, Any], answer: bytes, expected: Sequence[str]) -> str:
     """Who has not joined."""
     try:
         told = json.loads(answer)
@@ -147,10 +163,10 @@ def _missing(check: Mapping[str, Any], answer: bytes) -> str:
         for member in _each(told, check["members"])
         if all(_at(member, key.split(".")) == value for key, value in check["where"].items())
     }
-    missing = [name for name in check["expected"] if name not in there]
+    missing = [name for name in expected if name not in there]
     if not missing:
         return ""
-    of = len(check["expected"])
+    of = len(expected)
     names = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
     return "%d of %d %ss have not joined: %s" % (len(missing), of, check["what"], names)
 

@@ -53,10 +53,14 @@ class Life:
 
     def _told_to_end(self) -> bool:
         """Whether the end came before the beginning: then nothing is started at all."""
-        if not any(m["op"] in ("stop", "kill") for m in self._mine(self._channel.take_waiting())):
-            return False
-        self._note_told()
-        return True
+        told = False
+        for message in self._mine(self._channel.take_waiting()):
+            if message["op"] == "absent":
+                self._services.forget(message["ranks"])
+            told = told or message["op"] in ("stop", "kill")
+        if told:
+            self._note_told()
+        return told
 
     # --- starting
 
@@ -84,6 +88,8 @@ class Life:
             return
         try:
             self._services.step(time.monotonic())
+            if missing := self._services.still_missing(time.monotonic()):
+                processes.complain(self._launch["processes"][0]["stderr"], missing)
             if self._services.failed:
                 self._fail(None, 0, "startup_timeout", self._services.failed)
             elif self._services.up and self._kill_at is None:
@@ -197,6 +203,8 @@ class Life:
                 self._stop()
             elif message["op"] == "signal":
                 self._signal(message["number"])
+            elif message["op"] == "absent":
+                self._services.forget(message["ranks"])
         return self._channel.closed
 
     def _reap(self) -> None:

@@ -4,11 +4,13 @@ other, as soon as what each waits for is there; ended in the opposite order."""
 from __future__ import annotations
 
 import signal
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Sequence
 
 from muster.node.checks import Waiting
 from muster.node.last_words import last_words, size_of
 from muster.node.processes import exit_of, signal_group, spawn
+
+_SPEAK = 10.0  # seconds until we first say what is still missing; each time later twice as long
 
 
 class Left:
@@ -34,8 +36,9 @@ class Services:
     """Those of one life of a node, driven by its caller's clock (seconds, monotonic).
 
     launch: `services` (each `name`, `argv`, `env` on top of what all have, `stdout`, `stderr`,
-    `after`, `ready`, `grace`), `gather` (a check or None), `ready_timeout`. `up`: all of them run,
-    and what the program waits for is there. `failed`: what took too long.
+    `after`, `ready`, `grace`), `gather` (a check or None), `absent` (ranks of nodes that nobody
+    waits for), `ready_timeout`. `up`: all of them run, and what the program waits for is there.
+    `failed`: what took too long.
     """
 
     def __init__(self, launch: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
@@ -44,8 +47,10 @@ class Services:
         self._steps: List[Mapping[str, Any]] = _steps(launch["services"], launch["gather"])
         #: Whether there is anything to start or to wait for.
         self.expected = bool(self._steps)
+        self._absent = set(launch["absent"])
         self._deadline: float = now + launch["ready_timeout"]
         self._patience = launch["ready_timeout"]
+        self._speak_at, self._pause = now + _SPEAK, _SPEAK
         self._running: Dict[int, Mapping[str, Any]] = {}  # pid -> service, in order
         self._written: Dict[int, int] = {}  # bytes in its stderr before it
         self._left: List[Left] = []
@@ -68,7 +73,8 @@ class Services:
         if self.up or self.failed:
             return None
         look = self._waiting.due if self._waiting is not None else None
-        return self._deadline if look is None else min(look, self._deadline)
+        soonest = min(self._deadline, self._speak_at)
+        return soonest if look is None else min(look, soonest)
 
     def step(self, now: float) -> None:
         """Do what can be done by now. Raises CannotStart."""
@@ -93,7 +99,19 @@ class Services:
             if "argv" in step:
                 self._start(step)
             else:
-                self._waiting = Waiting(step, self._env, now)
+                self._waiting = Waiting(step, self._env, now, self._absent)
+
+    def forget(self, ranks: Iterable[int]) -> None:
+        """Wait for nodes of these ranks no more."""
+        self._absent.update(ranks)
+
+    def still_missing(self, now: float) -> str:
+        """What is waited for, for people, when it is time to say so again; else empty."""
+        if self._told or self._waiting is None or now < self._speak_at:
+            return ""
+        self._pause *= 2
+        self._speak_at = now + self._pause
+        return "not ready yet: %s" % self._waiting.why
 
     def _start(self, service: Mapping[str, Any]) -> None:
         env = {**self._env, **service["env"]}

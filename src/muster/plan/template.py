@@ -18,7 +18,8 @@ class Facts(Struct, frozen=True):
     """What one process of one node can be told.
 
     ports: those given to the run, by name, or by `NAME.RANK` where each node has one. places: what
-    only the engine knows (`folder`, `python`, `cpus`, `run.tls`), by placeholder.
+    only the engine knows (`folder`, `python`, `cpus`, `run.tls`, `run.token`), by
+    placeholder.
     """
 
     plan: RunPlan

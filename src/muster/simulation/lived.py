@@ -160,6 +160,8 @@ def each_is_told_once(view: View) -> Iterator[str]:
         if act.again or life != by:
             told.clear()  # another controller repeats what may not have been done
         by = life
+        if isinstance(act.effect, ReleaseNodes):
+            continue  # parked, wanted and parked again before it has lived, it is the same
         for ref in act.effect.nodes:
             if (type(act.effect), ref) in told:
                 yield f"after step {act.step}: {ref} again: {type(act.effect).__name__}"

@@ -143,4 +143,4 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> str:
         if found and other is not model:
             verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
             return f"{verb} {place.format(name=found[0])}"
-    return f"there are: {', '.join(known)}"
+    return f"there are: {', '.join(known)}" if known else "there are none here; remove it"

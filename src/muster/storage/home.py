@@ -66,6 +66,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "endpoints.json"
 
     @property
+    def token(self) -> Path:
+        """The run's secret, for clients of its cluster; for the owner's eyes only."""
+        return self.path / "token"
+
+    @property
     def tls(self) -> Path:
         """Certificates of the run's nodes."""
         return self.path / "tls"

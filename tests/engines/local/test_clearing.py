@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.local.clearing import clear, make_scratch
+from muster.engines.local.clearing import clear, have_empty, make_scratch
 
 
 def tree(folder: Path) -> Path:
@@ -100,3 +100,17 @@ def test_one_agent_at_a_time_has_a_place(tmp_path: Path) -> None:
         for agent in agents:
             agent.kill()
             agent.communicate()
+
+
+def test_a_folder_that_is_somebody_else_s_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "0"
+    have_empty(folder)
+    (folder / "file").touch()
+    have_empty(folder)
+    assert list(folder.iterdir()) == []
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    if os.geteuid() != 0:
+        pytest.skip("only root can give it away")
+    os.chown(folder.parent, 4242, 4242)
+    with pytest.raises(PermissionError, match="belongs to somebody else"):
+        have_empty(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -40,6 +41,9 @@ def clear(folder: Path, work: Path) -> None:
 def have_empty(folder: Path) -> None:
     """Have a folder that is ours alone, with nothing of a node that was here before us."""
     folder.parent.mkdir(mode=0o700, exist_ok=True)
+    if folder.parent.lstat().st_uid not in (0, os.geteuid()):
+        # where everybody may write, somebody may have been here first, and would own what we do
+        raise PermissionError(errno.EPERM, "it belongs to somebody else", str(folder.parent))
     if folder.exists():
         remove(str(folder))
     folder.mkdir(mode=0o700)

@@ -42,6 +42,10 @@ class Crew:
         nodes = ((self._living.get(ref[0]), ref) for ref in refs)
         return [node for node, ref in nodes if node is not None and node.ref == tuple(ref)]
 
+    def everybody(self) -> list[LocalNode]:
+        """The nodes whose lives go on."""
+        return list(self._living.values())
+
     def begin(self, node: LocalNode) -> None:
         """A life begins, of a node that is new or was kept."""
         self.agents[node.pid] = node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +61,14 @@ def launch_message(
     extra: Mapping[str, str],
     contained: bool,
     cpus: int | None = None,
+    absent: Iterable[int] = (),
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
     restart: the node's incarnation. token: the run's secret. interface: the node's own network
     interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
     extra: the engine's own environment for the node. cpus: that it may use; None = the machine's.
+    absent: ranks of nodes that there are not to be for now.
     """
     plan, group = context.plan, context.plan.group(node.group)
     places = {
@@ -74,6 +76,7 @@ def launch_message(
         "tmp": str(paths.temporary),
         "python": context.python,
         "run.tls": str(paths.tls),
+        "run.token": token,
         "cpus": str(cpus or count_cpus()),
     }
     facts = Facts(plan, node, 0, attempt, ports, places)
@@ -111,6 +114,7 @@ def launch_message(
         "launcher": [first.fill(word) for word in group.role.launcher],
         "services": services(group, first, paths.outputs, {"PYTHONPATH": path}),
         "gather": filled(group.role.gather, first),
+        "absent": list(absent),
         "ready_timeout": group.ready_timeout - min(group.ready_timeout / 10, _TELLING),
         "cwd": cwd,
         "node_args": [facts.fill(word) for word in group.node_args],

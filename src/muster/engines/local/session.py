@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -71,17 +72,24 @@ class LocalSession:
         mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes)
-        write_endpoints(plan, self._ports.numbers, self._run_dir.endpoints)
+        token = secrets.token_hex(16)
+        write_endpoints(plan, self._ports.numbers, token, self._run_dir)
         self._attempts = Attempts(plan, self._run_dir)
         self._following = Following()
         self._starter = Starter(
-            context, isolation, ports=self._ports.numbers, gpus=self._gpus, placed=placed
+            context,
+            isolation,
+            ports=self._ports.numbers,
+            token=token,
+            gpus=self._gpus,
+            placed=placed,
         )
 
     # --- what the controller asks
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
+        self._starter.absent.difference_update(ref.rank for ref in nodes)
         newer = self._attempts.open(attempt)
         if not self._synced.hold_start(nodes):
             self._begin(nodes)
@@ -125,7 +133,11 @@ class LocalSession:
             kept = self._crew.kept(ref.rank)
             if kept is not None:
                 os.kill(kept.pid, signal.SIGKILL)
-        self._joining.leave(ref.rank for ref in nodes)
+        ranks = [ref.rank for ref in nodes]
+        self._starter.absent.update(ranks)
+        for node in self._crew.everybody():
+            node.tell("absent", ranks=ranks)
+        self._joining.leave(ranks)
 
     # --- launching
 

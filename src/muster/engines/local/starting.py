@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
@@ -67,6 +66,7 @@ class Starter:
         isolation: Isolation,
         *,
         ports: Mapping[str, int],
+        token: str,
         gpus: GpuPool,
         placed: dict[str, Path],
     ) -> None:
@@ -78,9 +78,11 @@ class Starter:
         self._context = context if self._furnishing is None else self._furnishing.context
         self._isolation = isolation
         self._ports = ports
-        self._token = secrets.token_hex(16)
+        self._token = token
         self._gpus = gpus
         self._placed = placed
+        #: Ranks of nodes that there are not to be for now.
+        self.absent: set[int] = set()
         self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
 
     def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
@@ -159,6 +161,7 @@ class Starter:
             extra=extra,
             contained=self._isolation.namespaces,
             cpus=share_of_cpus(plan, group),
+            absent=sorted(self.absent),
         )
         _add_error_files(launch, group, folder)
         return launch | {
