@@ -82,6 +82,40 @@ def test_all_that_cannot_work_is_told_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
+        "wheels/mine-1.0-py3-none-any.whl",
+        "mine-1.0.TAR.GZ",
+        "wheels/mine.zip[extra] ; python_version > '3'",
+        "-e src/mine",
+        "--editable=mine",
+    ],
+)
+def test_what_is_here_need_not_look_like_a_path(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text(line)
+    with pytest.raises(InvalidInput, match="is a place on this machine"):
+        read_requirements(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "https://host/mine-1.0-py3-none-any.whl",
+        "mine @ https://host/mine.zip",
+        "-e git+https://host/mine.git#egg=mine",
+        "-c limits.txt",
+        "zipp",
+    ],
+)
+def test_what_is_elsewhere(tmp_path: Path, line: str) -> None:
+    (tmp_path / "limits.txt").touch()
+    path = tmp_path / "requirements.txt"
+    path.write_text(line)
+    read_requirements(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         "git+ssh://git@host/a.git",
         "--index-url https://${USER}:${TOKEN}@host/simple",
         "a @ https://host/user@1.0/a.whl",

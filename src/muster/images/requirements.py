@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.images.packages import Packages
+from muster.spec.source_paths import absolute_line
 from muster.spec.urls import has_credentials
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(\[[^\]]*\])?\s*(.*)")
@@ -22,6 +23,7 @@ _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S.*)|-[rc
 _VARIABLE = re.compile(r"(:?\$\{\w+\})+@")
 #: anaconda.org's way of putting a token into an address
 _TOKEN = re.compile(r"/t/[^/\s$]{8,}/")
+_ANYWHERE = Path("/anywhere")
 _ADDRESS = re.compile(r"(?:git|hg|svn|bzr)\+|https?://")
 
 
@@ -90,10 +92,15 @@ def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
 
 
 def _is_local(text: str) -> bool:
+    if _INCLUDE.fullmatch(text):
+        return False  # those files come along
+    # what a spec would make absolute is a path: -e mine, wheels/mine-1.0-py3-none-any.whl
+    if absolute_line(text, _ANYWHERE) != text:
+        return True
     text = re.sub(r"^(-e|--editable)[\s=]+", "", text)
     if re.match(r"(-f|--find-links)(\s+|=)(?!\w+://)", text) or "file://" in text:
         return True
-    return text.startswith(("./", "../", "/", "~")) or text == "."
+    return text.startswith("/")
 
 
 def read_requirements(path: Path) -> tuple[dict[str, str], list[Requirement]]:
