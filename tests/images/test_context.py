@@ -94,6 +94,20 @@ def test_code_is_never_overwritten_nor_copied_into_itself(
     assert (tmp_path / "code" / "train.py").read_text() == "print()"
 
 
+def test_beside_one_file_there_may_be_anything(made: Draft, tmp_path: Path) -> None:
+    """The context too: what is in the folder of the file is not code."""
+    file = tmp_path / "code" / "train.py"
+    request = Request(framework="dask", source=file)
+    one = draft(request, Wheel("muster_jobs-1-py3-none-any.whl", b"wheel"), tmp_path / "home")
+    for folder in (tmp_path / "code" / "context", tmp_path / "code" / "context"):
+        write_context(folder, one)
+        assert listed(folder / "code") == {"train.py": 0o644}
+    with pytest.raises(InvalidInput, match="lie in one another"):
+        (tmp_path / "Containerfile").write_text(recipe_text(one.recipe))
+        write_context(tmp_path, one)
+    assert file.read_text() == "print()"
+
+
 def test_where_it_cannot_be_written(made: Draft, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"cannot write .*: Not a directory"):

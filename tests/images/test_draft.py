@@ -46,7 +46,7 @@ def test_an_entrypoint_seen_from_here(code: Path, tmp_path: Path) -> None:
 
 def test_a_single_file_is_where_it_starts(code: Path, tmp_path: Path) -> None:
     made = drafted(tmp_path, source=code / "train.py")
-    assert (made.source, made.code) == (code, ("train.py",))
+    assert (made.source, made.code) == (code / "train.py", ("train.py",))
     assert made.recipe.entrypoint == "train.py"
 
 

@@ -32,7 +32,8 @@ def write_context(folder: Path, draft: Draft) -> Path:
         }.items():
             _write(folder / path, content)
         if draft.source is not None:
-            _copy(draft.source, draft.code, folder / "code")
+            source = draft.source
+            _copy(source.parent if source.is_file() else source, draft.code, folder / "code")
     except OSError as error:
         text = f"cannot write {error.filename or folder}: {error.strerror}"
         hint = "what images are built from is put into TMPDIR, or where --output says"
@@ -47,6 +48,7 @@ def _check_place(folder: Path, recipe: Path, source: Path | None) -> None:
     if source is None:
         return
     here, code = folder.resolve(), source.resolve()
+    # of one file, what else is in its folder is not code: it may well be there
     if here.is_relative_to(code) or code.is_relative_to(here):
         text = f"{folder} and the code in {source} lie in one another"
         raise InvalidInput(Problem("--output", text, "name a folder beside it"))

@@ -54,8 +54,8 @@ class Request(Struct, frozen=True, kw_only=True):
 class Draft(Struct, frozen=True):
     """A recipe, and what has to lie beside it.
 
-    files: by path in the context. code: paths in the folder `source`. secrets: by name. notes:
-    what its owner may not expect.
+    files: by path in the context. source: a folder, or one file. code: paths in that folder, or the
+    one that the file is in. secrets: by name. notes: what its owner may not expect.
     """
 
     recipe: Recipe

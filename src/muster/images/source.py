@@ -18,14 +18,15 @@ _PRIVATE_ENDS = (".pem", ".key", ".p12", ".pfx")
 
 
 def find_code(source: Path | None, home: Path) -> tuple[Path | None, tuple[str, ...]]:
-    """The folder, and which of its files are code. home: MUSTER_HOME, which is none.
+    """The folder, or the one file, and which files are code, by their paths in the folder. home:
+    MUSTER_HOME, which is none.
 
     Raises InvalidInput.
     """
     if source is None:
         return None, ()
     if source.is_file():
-        return source.parent, (source.name,)
+        return source, (source.name,)
     if not source.is_dir():
         raise InvalidInput(Problem("--source", f"there is no file or folder {source}"))
     try:
