@@ -275,6 +275,74 @@ def test_without_a_token_nobody_is_asked(
     assert "token_env" in text
 
 
+def test_no_window_asks_for_a_password(repository: Repository, into: Path, tmp_path: Path) -> None:
+    repository.commit(train__py="")
+    asked = tmp_path / "asked"
+    dialog = script(tmp_path / "dialog", f"echo x >> {asked}; echo {TOKEN}")
+    environ = ENV | {"GIT_ASKPASS": dialog, "SSH_ASKPASS": dialog, "DISPLAY": ":0"}
+    with serve(tmp_path / "served", "oauth2", TOKEN) as served:
+        text = refused(into, f"http://{served.address}/code/.git", environ)
+    assert "is not there, or not for you" in text
+    assert not asked.exists()
+
+
+def script(path: Path, text: str) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> tuple[str, Path]:
+    """The PATH with an ssh that writes down how it was called and gets nowhere; and where."""
+    called = tmp_path / "called"
+    script(tmp_path / "bin" / "ssh", f'echo "$SSH_ASKPASS_REQUIRE: $@" >> {called}; exit 255')
+    return f"{tmp_path / 'bin'}:{ENV['PATH']}", called
+
+
+def test_ssh_asks_nothing(into: Path, ssh: tuple[str, Path]) -> None:
+    path, called = ssh
+    refused(into, "ssh://git@host/a.git", ENV | {"PATH": path})
+    first = called.read_text().splitlines()[0]
+    assert first.startswith("never: ")
+    assert "-oBatchMode=yes -oConnectTimeout=30" in first
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"GIT_SSH_COMMAND": "ssh -oTheir=own"},
+        {
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "core.sshCommand",
+            "GIT_CONFIG_VALUE_0": "ssh -oTheir=own",
+        },
+    ],
+)
+def test_how_ssh_is_called_is_its_user_s_to_say(
+    into: Path, ssh: tuple[str, Path], own: dict[str, str]
+) -> None:
+    path, called = ssh
+    refused(into, "ssh://git@host/a.git", ENV | {"PATH": path} | own)
+    assert "-oTheir=own" in called.read_text()
+    assert "BatchMode" not in called.read_text()
+
+
+def test_another_program_for_ssh(into: Path, ssh: tuple[str, Path], tmp_path: Path) -> None:
+    path, called = ssh
+    other = script(tmp_path / "plink", f'echo "other $@" >> {called}; exit 255')
+    refused(into, "ssh://git@host/a.git", ENV | {"PATH": path, "GIT_SSH": other})
+    assert {line.split()[0] for line in called.read_text().splitlines()} == {"other"}
+
+
+def test_a_host_that_ssh_does_not_know(into: Path, ssh: tuple[str, Path], tmp_path: Path) -> None:
+    path, _ = ssh
+    script(tmp_path / "bin" / "ssh", "echo Host key verification failed. >&2; exit 255")
+    text = refused(into, "ssh://git@host/a.git", ENV | {"PATH": path})
+    assert text.startswith("git.url: the host of ssh://git@host/a.git is not known to ssh (")
+
+
 def test_git_s_own_credential_helpers(repository: Repository, into: Path, tmp_path: Path) -> None:
     commit = repository.commit(train__py="")
     helper = '!f() { printf "username=me\\npassword=%s\\n" "$HELD"; }; f'

@@ -47,6 +47,7 @@ def check_out(git: Git, into: Path, environ: Mapping[str, str]) -> Checkout:
     program = GitProgram(remote, folder, environ)
     try:
         program("init", "-q", "--template=")
+        program.quiet()
         program("remote", "add", "--", "origin", remote.url)
         ref = _fetch(program, git)
         commit = program("rev-parse", "--verify", "-q", f"{ref}^{{commit}}").strip()

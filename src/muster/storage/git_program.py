@@ -24,6 +24,8 @@ _HELPER = (
 )
 #: What of the submitter's environment would make git look at another repository.
 _LEADING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+#: ssh that fails where it would ask for a passphrase, a password or about a host's key.
+_SSH = "ssh -oBatchMode=yes -oConnectTimeout=30"
 #: What git may speak, as GIT_ALLOW_PROTOCOL has it.
 PROTOCOLS = "file:git:http:https:ssh"
 
@@ -70,6 +72,16 @@ class GitProgram:
         self._folder = folder
         self._env = _environment(remote, environ)
 
+    def quiet(self) -> None:
+        """Have ssh ask nothing, unless its user has said how it is called. Once the folder is a
+        repository: before, git would look into that around it. Raises as a call does."""
+        if "GIT_SSH_COMMAND" in self._env or "GIT_SSH" in self._env:
+            return
+        try:
+            self("config", "core.sshCommand")
+        except GitFailed:  # it is not set
+            self._env["GIT_SSH_COMMAND"] = _SSH
+
     def __call__(self, *words: str, protocols: str = PROTOCOLS) -> str:
         """What it prints. Raises GitFailed."""
         argv = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
@@ -99,6 +111,8 @@ def _environment(remote: Remote, environ: Mapping[str, str]) -> dict[str, str]:
     env = {name: value for name, value in environ.items() if name not in _LEADING}
     env["LC_ALL"] = "C"  # what it says is looked into
     env["GIT_TERMINAL_PROMPT"] = "0"  # nobody may be there to answer
+    env["GIT_ASKPASS"] = ""  # nor to look at a dialog; empty, it keeps git from SSH_ASKPASS as well
+    env["SSH_ASKPASS_REQUIRE"] = "never"
     env.setdefault("GIT_HTTP_LOW_SPEED_LIMIT", "1")  # bytes a second
     env.setdefault("GIT_HTTP_LOW_SPEED_TIME", "60")  # for so many seconds: it has died
     if not remote.password:
@@ -156,6 +170,9 @@ def explained(failed: GitFailed, remote: Remote) -> InvalidInput:
     if re.search(r"transport '.*' not allowed|not a supported|unable to find remote helper", low):
         hint = f"known are {', '.join(PROTOCOLS.split(':'))}"
         return InvalidInput(Problem("git.url", f"{url} cannot be cloned: {last}", hint))
+    if "host key verification failed" in low:
+        hint = "look at its key by hand, once: ssh-keyscan, or ssh to it and answer"
+        return InvalidInput(Problem("git.url", f"the host of {url} is not known to ssh", hint))
     denied = any(text in low for text in _DENIED)
     if denied or any(text in low for text in _MISSING):
         if remote.url.startswith(("http:", "https:")):
