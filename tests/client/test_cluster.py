@@ -57,6 +57,32 @@ def test_life_of_a_cluster(client: Client) -> None:
         clusters.find(client, "lab")
 
 
+def test_one_that_is_suspended_is_still_there(client: Client) -> None:
+    lab, _ = clusters.up(client, "dask", 1, options=OPTIONS)
+    lab.wait().run.suspend().wait(60)
+    assert [one.state for one in clusters.clusters(client)] == ["SUSPENDED"]
+    with pytest.raises(InvalidInput, match="dask is SUSPENDED already"):
+        clusters.up(client, "dask", 1)
+    assert clusters.find(client, "dask").down().state == "CANCELED"
+
+
+def test_of_two_that_come_at_once_one_stays(client: Client) -> None:
+    """Neither sees the other before it has begun."""
+    first, _ = clusters.up(client, "dask", 1, options=OPTIONS)
+    seen, real = [], clusters.clusters
+
+    def blind(of: Client) -> list[Cluster]:
+        seen.append(of)
+        return [] if len(seen) == 1 else real(of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clusters, "clusters", blind)
+        with pytest.raises(InvalidInput, match=r"dask is up already \(dask-1\)"):
+            clusters.up(client, "dask", 1, options=OPTIONS)
+    assert [one.run.name for one in clusters.clusters(client)] == ["dask-1"]
+    first.down()
+
+
 def test_its_time_to_live_ends_it(client: Client) -> None:
     brief, _ = clusters.up(client, "dask", 1, ttl=0.0, options=OPTIONS)
     run = brief.run.wait(120)

@@ -194,10 +194,7 @@ def up(
     Raises InvalidInput, also if one of that name is up already.
     """
     name = name or framework
-    for other in clusters(client):
-        if other.name == name:
-            hint = f"`muster cluster down {name}` ends it; or give this one another --name"
-            raise InvalidInput(Problem("name", f"{name} is up already ({other.run.name})", hint))
+    _only_one(clusters(client), name)
     if max_workers is not None and max_workers < workers:
         text = f"is less than the {workers} it starts with"
         raise InvalidInput(Problem("--max-workers", text, f"say {workers} or more"))
@@ -230,7 +227,26 @@ def up(
         problems.append(Problem("--idle-timeout", text, "use --ttl"))
     if problems:
         raise InvalidInput(*problems)
-    return Cluster(client.start(draft)), draft
+    started = Cluster(client.start(draft))
+    try:  # somebody may have started one of that name while we looked
+        _only_one(clusters(client), name, before=started)
+    except InvalidInput:
+        started.down()
+        raise
+    return started, draft
+
+
+def _only_one(there: Sequence[Cluster], name: str, before: Cluster | None = None) -> None:
+    """Raises InvalidInput if a cluster has that name. before: and is older than this one."""
+    for other in there:
+        if other.name == name and (before is None or other.run.number < before.run.number):
+            hint = f"`muster cluster down {name}` ends it; or give this one another --name"
+            text = f"{name} is {_there(other)} already ({other.run.name})"
+            raise InvalidInput(Problem("name", text, hint))
+
+
+def _there(cluster: Cluster) -> str:
+    return "up" if cluster.state in ("UP", "STARTING") else cluster.state
 
 
 def _keeping(ttl: float | None, idle: float | None) -> list[str]:
@@ -253,9 +269,8 @@ def _overrides(args: Sequence[str], ttl: float | None) -> Any:
 
 
 def clusters(client: Client) -> list[Cluster]:
-    """Those that are up, or coming up; newest first."""
-    alive = [RunState.ACCEPTED, RunState.IN_PROGRESS, RunState.CANCELING]
-    runs = client.runs(states=alive)
+    """Those that have not ended; newest first."""
+    runs = client.runs(states=[state for state in RunState if not state.terminal])
     return [Cluster(run) for run in runs if _TAG in run.spec["tags"]]
 
 

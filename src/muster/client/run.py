@@ -52,6 +52,11 @@ class JobRun:
         return self._record.name
 
     @property
+    def number(self) -> int:
+        """Counts the runs of that job name, from 1."""
+        return self._record.number
+
+    @property
     def job_id(self) -> str:
         return self._record.job_id
 

@@ -14,7 +14,7 @@ from typing import Any, Mapping, Sequence
 
 from muster.node.checks import fetch
 
-_LOOK = 5.0  # seconds between two looks whether anybody uses it
+_LOOK = 1.0  # seconds between two looks whether anybody uses it
 #: What to look at, as `frameworks.base.Quiet` with its gaps filled, in JSON.
 VARIABLE = "MUSTER_QUIET"
 
