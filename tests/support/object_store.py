@@ -1,4 +1,4 @@
-"""An S3-compatible object store on loopback, which lists objects late if it is asked to."""
+"""An S3-compatible object store on loopback, which lists objects late, or fails, if asked to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+_KEY = re.compile(rb"<Key>([^<]+)</Key>")
 _OBJECT = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
 _MODIFIED = re.compile(rb"<LastModified>([^<]+)</LastModified>")
 
@@ -20,6 +21,8 @@ class ObjectStore:
 
     def __init__(self, late: float = 0.0) -> None:
         self._late = late
+        self._since: dict[bytes, datetime] = {}
+        self._refused: dict[tuple[str, str], int] = {}
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -34,11 +37,25 @@ class ObjectStore:
             "FSSPEC_S3_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
         }
 
+    def refuse(self, method: str, ending: str, times: int) -> None:
+        """Fail the next requests for objects whose names end so."""
+        self._refused[method, ending] = times
+
+    @property
+    def refusing(self) -> list[tuple[str, str]]:
+        """What of that is still to come."""
+        return [asked for asked, times in self._refused.items() if times > 0]
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        for method, ending in self.refusing:
+            if environ["REQUEST_METHOD"] == method and environ["PATH_INFO"].endswith(ending):
+                self._refused[method, ending] -= 1
+                start("403 Forbidden", [("Content-Length", "0")])  # clients do not try that again
+                return []
         if "list-type" not in environ.get("QUERY_STRING", ""):
             return self._app(environ, start)  # type: ignore[no-any-return]
         said: list[Any] = []
@@ -49,8 +66,10 @@ class ObjectStore:
         return [body]
 
     def _is_new(self, listed: bytes) -> bool:
-        found = _MODIFIED.search(listed)
-        if found is None:
+        key, modified = _KEY.search(listed), _MODIFIED.search(listed)
+        if key is None or modified is None:
             return False
-        then = datetime.fromisoformat(found[1].decode().replace("Z", "+00:00"))
-        return (datetime.now(UTC) - then).total_seconds() < self._late
+        then = datetime.fromisoformat(modified[1].decode().replace("Z", "+00:00"))
+        # one that is written again has been there before
+        since = self._since.setdefault(key[1], then)
+        return (datetime.now(UTC) - since).total_seconds() < self._late

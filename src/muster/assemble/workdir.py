@@ -7,9 +7,14 @@ being listed, and a listing is never believed.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-from collections.abc import Callable
+import secrets
+import stat
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import fsspec
@@ -20,15 +25,19 @@ from muster.storage.mounts import without_secret
 T = TypeVar("T")
 _LARGEST = 16 << 20  # bytes; whatever is larger is not one of these
 MAIN, CLUSTER, BEAT, STOP = "MAIN_config.json", "cluster.json", "beat.json", "stop"
+#: How long what has to succeed is tried for, and the time between two attempts (seconds).
+_INSISTENCE, _PAUSE = 30.0, 0.5
+_ATTEMPTS = int(_INSISTENCE / _PAUSE)
 
 
 class WorkDir:
-    """work_dir: a folder or URL. interval: seconds between two looks that cost little there.
+    """work_dir: a folder or URL. interval: seconds between two looks that cost little there. wait:
+    what passes the time between two attempts.
 
     Raises InvalidInput if nobody here knows such URLs.
     """
 
-    def __init__(self, work_dir: str, job: str) -> None:
+    def __init__(self, work_dir: str, job: str, wait: Callable[[float], None] = time.sleep) -> None:
         shown = without_secret(work_dir)
         try:
             # a listing that is kept from before would never show who came since
@@ -40,22 +49,32 @@ class WorkDir:
         self.place = f"{shown.rstrip('/')}/{job}"
         self._local = "file" in _protocols(self._fs)
         self.interval = 0.1 if self._local else 2.0
+        self._wait = wait
+        self._attempts = 1
+
+    @property
+    def insisting(self) -> WorkDir:
+        """The same, but what fails there is tried again for a while: for what is said only once. A
+        store may be back in a moment."""
+        insisting = copy.copy(self)
+        insisting._attempts = _ATTEMPTS
+        return insisting
 
     def make(self) -> None:
         """Have the folder, and see that it can be written to and read. Raises EngineError."""
 
         def make() -> None:
-            new = self._local and not self._fs.exists(self._root)
             self._fs.makedirs(self._root, exist_ok=True)
-            if new:
-                os.chmod(self._root, 0o700)  # the secret of the cluster will be in there
+            if self._local:
+                _close_to_others(self._root)  # the secret of the cluster will be in there
 
         self._call("written to", make)
 
     def write(self, name: str, data: Any) -> None:
         """Raises EngineError."""
         content = json.dumps(data, indent=1).encode()
-        self._call("written to", lambda: self._fs.pipe_file(self._path(name), content))
+        put = _put if self._local else self._fs.pipe_file
+        self._call("written to", lambda: put(self._path(name), content))
 
     def read(self, name: str) -> Any:
         """The file's data; None if it is not there, or not whole. Text that is no JSON counts as
@@ -63,18 +82,24 @@ class WorkDir:
 
         def look() -> bytes | None:
             try:
-                found: bytes = self._fs.cat_file(self._path(name), end=_LARGEST)
+                return self._content(self._path(name))
             except (FileNotFoundError, IsADirectoryError):
                 return None
-            return found
 
-        content = self._call("read", look)
-        if content is None:
-            return None
-        try:
-            return json.loads(content)
-        except ValueError:
-            return {"why": content.decode(errors="replace").strip()} if name == STOP else None
+        return _decoded(name, self._call("read", look))
+
+    def read_many(self, names: Sequence[str]) -> dict[str, Any]:
+        """What `read` finds in each, at once where the store can; without those that could not be
+        read this time. Raises EngineError."""
+        if not names:
+            return {}
+        paths = [self._path(name) for name in names]
+        found = self._call("read", lambda: self._fs.cat_ranges(paths, 0, _LARGEST))
+        return {
+            name: None if isinstance(content, FileNotFoundError) else _decoded(name, content)
+            for name, content in zip(names, found, strict=True)
+            if isinstance(content, bytes | FileNotFoundError)
+        }
 
     def names(self, *prefixes: str) -> list[str]:
         """Files listed by now whose names begin so, in order. Raises EngineError."""
@@ -103,12 +128,62 @@ class WorkDir:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _call(self, what: str, work: Callable[[], T]) -> T:
+    def _content(self, path: str) -> bytes:
         try:
-            return work()
-        except Exception as error:  # back ends raise what they like
-            text = f"{self.place} cannot be {what}: {type(error).__name__}: {error}"
-            raise EngineError(text) from error
+            found: bytes = self._fs.cat_file(path, end=_LARGEST)
+        except FileNotFoundError:
+            raise
+        except Exception:
+            # stores refuse to send a part of what is empty, such as a `stop` that was touched
+            if self._fs.info(path)["size"] == 0:
+                return b""
+            raise
+        return found
+
+    def _call(self, what: str, work: Callable[[], T]) -> T:
+        deadline = time.monotonic() + _INSISTENCE  # one attempt may take its time, too
+        left = self._attempts
+        while True:
+            left -= 1
+            try:
+                return work()
+            except Exception as error:  # back ends raise what they like
+                if left <= 0 or time.monotonic() >= deadline:
+                    text = f"{self.place} cannot be {what}: {type(error).__name__}: {error}"
+                    raise EngineError(text) from error
+            self._wait(_PAUSE)
+
+
+def _decoded(name: str, content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        return {"why": content.decode(errors="replace").strip()} if name == STOP else None
+
+
+def _put(path: str, content: bytes) -> None:
+    """A file that is its owner's alone, and there as a whole or not at all."""
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{secrets.token_hex(4)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _close_to_others(folder: str) -> None:
+    """Unless it is somebody else's, who will know why it is open."""
+    found = os.stat(folder)
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.geteuid() and mode & 0o077:
+        os.chmod(folder, mode & 0o700)
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:
