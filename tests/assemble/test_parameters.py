@@ -36,7 +36,7 @@ def test_what_is_not_said() -> None:
 @pytest.mark.parametrize(
     ("environ", "name", "value"),
     [
-        ({"JOB_RUN_OCID": "r7"}, "run", "r7"),
+        ({"JOB_RUN_OCID": "r7"}, "run", "r7-new"),
         ({"WORKER_COUNT": "3"}, "worker_count", 3),
         ({"OCI__WORKER_COUNT": "4", "WORKER_COUNT": "3"}, "worker_count", 4),
         ({"OCI__PS_COUNT": "2"}, "ps_count", 2),
@@ -49,6 +49,9 @@ def test_what_is_not_said() -> None:
         ({"EPHEMERAL": "0", "ENTRY_POINT": ""}, "ephemeral", False),
         ({"OCI__EPHEMERAL": "False"}, "ephemeral", False),
         ({"OCI__EPHEMERAL": "None", "EPHEMERAL": "1"}, "ephemeral", True),
+        ({"OCI__EPHEMERAL": "None", "EPHEMERAL": "0", "ENTRY_POINT": ""}, "ephemeral", False),
+        ({"OCI__WORKER_COUNT": " ", "WORKER_COUNT": "3"}, "worker_count", 3),
+        ({"OCI__TIMEOUT": "None", "OCI__TIME_OUT": "", "TIME_OUT": "2m"}, "timeout", 120.0),
         ({"TTL": "2h"}, "ttl", 7200.0),
         ({"OCI__MODE": "worker"}, "mode", "WORKER"),
         ({"nprocs": "4", "nthread": "2"}, "processes", 4),

@@ -49,8 +49,8 @@ _NAMES = {
 
 class Parameters(Struct, frozen=True):
     """timeout, ttl: seconds. ttl: of a cluster that is not ephemeral; None = until it is stopped.
-    run: this node's own; job: what its cluster is told apart by. rank: if the environment says it.
-    command: before the program's own words, where the program is profiled."""
+    run: this node's alone; job: what its cluster is told apart by. rank: if it was told one.
+    profiler: before the program's own words, where the program is profiled."""
 
     mode: Mode
     work_dir: str
@@ -80,7 +80,8 @@ class Parameters(Struct, frozen=True):
 
 
 def read_parameters(environ: Mapping[str, str], new_run: str) -> Parameters:
-    """The node's parameters. new_run: what it is called if nothing says so (`JOB_RUN_OCID`).
+    """The node's parameters. new_run: what no other node is called; behind what the environment
+    calls it (`JOB_RUN_OCID`).
 
     Raises InvalidInput with every problem found.
     """
@@ -107,7 +108,8 @@ class _Reader:
             work_dir=work_dir,
             framework=framework,
             job=job,
-            run=self._text("run") or new_run,
+            # several nodes may have been told the same, and so has a former life of this one
+            run="-".join(filter(None, (self._text("run"), new_run))),
             worker_count=self._number("worker_count", 1, least=0),
             ps_count=self._number("ps_count", 0, least=0),
             ephemeral=ephemeral,
@@ -133,11 +135,14 @@ class _Reader:
     def _name(self, what: str) -> str:
         """The name that is set, else the plain one."""
         names = _NAMES[what]
-        return next((name for name in names if self._environ.get(name)), names[-1])
+        return next((name for name in names if self._value(name)), names[-1])
 
     def _text(self, what: str) -> str | None:
+        return self._value(self._name(what))
+
+    def _value(self, name: str) -> str | None:
         # ADS writes what is unset as "None"
-        text = self._environ.get(self._name(what), "").strip()
+        text = self._environ.get(name, "").strip()
         return text if text and text != "None" else None
 
     def _needed(self, what: str, why: str) -> str:
