@@ -1,9 +1,9 @@
 """Looks at a node, and from it at the others: `python -m muster.node.survey`. Prints one line of
 JSON: `rank`, `found` (what it tried), each {"what", "ok", "text"}, and `offset`: how far the clock
-of rank 0 is from ours, in seconds, or null.
+of rank 0 is from ours, in seconds, or null if that is not known.
 
 Every node listens where the framework would, and on a port by which they greet each other; each
-tries the others' and stays until all have tried its own.
+tries the others', answers meanwhile, and stays until all have tried its own.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import json
 import os
 import selectors
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 _PATIENCE = 20.0  # seconds for the others to come up
 _TRY = 3.0  # seconds for one connection
 _MOST = 32  # of the others that one node tries
 _LEAST_FREE = 1 << 30  # bytes
+_TIMES = 5  # that the time is asked for
+_QUICK = 0.2  # seconds there and back: what takes longer says nothing of a clock
 
 
 class Survey:
@@ -38,8 +42,10 @@ class Survey:
         self._greeted: set[int] = set()
 
     def run(self) -> Dict[str, Any]:
-        """Look at everything."""
+        """Look at everything; from then on answer, for as long as this process lives."""
         self._listen()
+        # whoever waits for our answer cannot give one: two that ask each other would wait
+        threading.Thread(target=self._answer, daemon=True).start()
         self._look_at_names()
         self._look_at_folders()
         others = [rank for rank in self._members if rank != self._rank][:_MOST]
@@ -76,17 +82,15 @@ class Survey:
         server.setblocking(False)
         self._servers.register(server, selectors.EVENT_READ)
 
-    def serve(self, timeout: float) -> None:
-        """Answer whoever tries our ports: with what time it is here."""
-        if not self._servers.get_map():
-            time.sleep(timeout)
-            return
-        for key, _ in self._servers.select(timeout):
-            server: Any = key.fileobj
-            with contextlib.suppress(OSError):
-                asker, _ = server.accept()
-                with asker:
-                    asker.sendall(b"%.6f\n" % time.time())
+    def _answer(self) -> None:
+        """Tell whoever tries our ports what time it is here."""
+        while self._servers.get_map():
+            for key, _ in self._servers.select():
+                server: Any = key.fileobj
+                with contextlib.suppress(OSError):
+                    asker, _ = server.accept()
+                    with asker:
+                        asker.sendall(b"%.6f\n" % time.time())
 
     # --- looking
 
@@ -129,14 +133,13 @@ class Survey:
             number = int(ranks[str(rank)])
             why = "nobody answers"
             while True:
-                before = time.time()
                 try:
-                    told = _ask(address, number)
+                    _ask(address, number)
                 except OSError as error:
                     why = error.strerror or str(error)
                 else:
                     if rank == 0 and self._offset is None:
-                        self._offset = told - (before + time.time()) / 2
+                        self._offset = offset(_times(address, number))
                     text = "port %d (%s) of node-%d is reached" % (number, name, rank)
                     self._note("ports", True, text)
                     break
@@ -144,7 +147,7 @@ class Survey:
                     text = "port %d (%s) of node-%d (%s) is not reached: %s"
                     self._note("ports", False, text % (number, name, rank, address, why))
                     break
-                self.serve(0.1)
+                time.sleep(0.1)
 
     def _note(self, what: str, ok: bool, text: str) -> None:
         self._found.append({"what": what, "ok": ok, "text": text})
@@ -164,6 +167,27 @@ def _ask(address: str, port: int) -> float:
         return float(data)
     except ValueError:
         raise OSError("something else answers there") from None
+
+
+def _times(address: str, port: int) -> Iterator[Tuple[float, float, float]]:
+    """The time here, then there, then here again, some times."""
+    for _ in range(_TIMES):
+        before = time.time()
+        try:
+            there = _ask(address, port)
+        except OSError:
+            return
+        yield before, there, time.time()
+
+
+def offset(times: Iterable[Tuple[float, float, float]]) -> float | None:
+    """How far the other clock is from ours, by the answer that came quickest: it was given between
+    asking and hearing it, halfway at best. None if even that took long."""
+    quickest = min(times, key=lambda one: one[2] - one[0], default=None)
+    if quickest is None or quickest[2] - quickest[0] > _QUICK:
+        return None
+    before, there, after = quickest
+    return there - (before + after) / 2
 
 
 def _writable(path: str) -> bool:
@@ -196,7 +220,7 @@ def main() -> int:
         survey._note("address", False, "%d nodes have not joined" % missing)
     print(json.dumps(survey.run()), flush=True)  # noqa: T201
     while True:  # until whoever asked has heard from all and ends the run
-        survey.serve(1.0)
+        signal.pause()
 
 
 if __name__ == "__main__":
