@@ -18,6 +18,9 @@ from muster.spec.reader import spec_from_mapping
 #: Clocks may differ by this (seconds): beyond it, files and certificates from another node seem
 #: to be of the future.
 _SKEW = 1.0
+#: Of the Job whose runs look: there is one for each kind of cluster that was ever looked at, and it
+#: must be no version of a Job of somebody's own.
+_NAME = "muster-check"
 _CHECKS = ("address", "names", "ports", "clocks", "folders", "disk")
 
 
@@ -74,7 +77,7 @@ def _survey(spec: JobSpec) -> JobSpec:
     return spec_from_mapping(
         {
             **made,
-            "name": "check",
+            "name": _NAME,
             "command": [sys.executable, "-m", "muster.node.survey"],
             "framework": "survey",
             "framework_options": {
@@ -95,10 +98,21 @@ def _told(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
     """What each node has said, by rank, once all have or the run has ended."""
     told: dict[int, dict[str, Any]] = {}
     for record in run.logs(follow=True, streams=["stdout"]):
-        told[record.rank] = json.loads(record.message)
+        said = _said(record.message)
+        if said is not None:
+            told[record.rank] = said
         if len(told) == nodes:
             break
     return told
+
+
+def _said(line: str) -> dict[str, Any] | None:
+    """What the program of a node says; None for what others write, a sitecustomize.py, say."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and {"rank", "found", "offset"} <= set(said) else None
 
 
 def _lines(told: Mapping[int, Mapping[str, Any]]) -> tuple[Line, ...]:

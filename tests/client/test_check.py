@@ -1,0 +1,38 @@
+"""Whether nodes can work together, asked of real ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import muster
+from muster.client.check import check
+
+NOISE = """
+print("hello from the site")
+print('{"rank": 0}')
+print("[1, 2]", 3)
+"""
+
+
+def test_what_others_print_is_no_answer(
+    client: muster.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NOISE)
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    job, new = client.job(command="true", nodes=2)
+    report = check(client, client.draft(job, new_job=new))
+    assert (report.ok, report.nodes) == (True, 2), report
+    assert "clocks" in {line.what for line in report.lines}
+
+
+def test_a_job_called_check_is_left_alone(client: muster.Client) -> None:
+    run = client.start(client.draft(client.job(command="true", name="check")[0], new_job=True))
+    run.wait(60)
+    job, new = client.job(command="true")
+    check(client, client.draft(job, new_job=new))
+    assert [job.version for job in client.service.jobs() if job.name == "check"] == [1]
+    assert client.runs()[0].id == run.id, "nothing is left of the check"
