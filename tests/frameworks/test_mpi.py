@@ -6,6 +6,9 @@ import os
 import re
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -71,7 +74,9 @@ def cluster(nodes: int, processes: int = 1, **options: Any) -> Cluster:
 def test_a_relay_everywhere_and_the_launcher_on_the_main_node() -> None:
     setup = get_framework("mpi").setup(cluster(3, 2, flavour="mpich"))
     main, workers = setup.roles["main"], setup.roles["workers"]
-    assert " ".join(main.launcher).endswith("muster.node.mpi --flavour mpich --per-node 2 --")
+    assert " ".join(main.launcher).endswith(
+        "muster.node.mpi --flavour mpich --per-node 2 --patience ${group.ready_timeout} --"
+    )
     assert main.processes == 1
     assert not workers.program
     assert not workers.decides
@@ -85,6 +90,40 @@ def test_what_it_can_be_told() -> None:
     with pytest.raises(InvalidInput) as refused:
         read_options(get_framework("mpi"), {"flavour": "lam"})
     assert "framework_options.flavour" in str(refused.value)
+
+
+def launching(port: int, patience: float) -> subprocess.Popen[str]:
+    """The launcher of a program on one node, whose relay is awaited there."""
+    where = {"MUSTER_RELAYS": f"127.0.0.1:{port}", "MUSTER_TOKEN": "the run's own"}
+    words = ["--flavour", "mpich", "--patience", str(patience), "--", "true"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "muster.node.mpi", *words],
+        env={**os.environ, **where},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@needs_mpich
+def test_nodes_that_do_not_come_are_named_when_the_time_is_over() -> None:
+    with socket.socket() as taken:  # nobody listens there
+        taken.bind(("127.0.0.1", 0))
+        with launching(taken.getsockname()[1], 0.2) as program:
+            _, said = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "1 of 1 nodes are not there after 0.2 s: node-0: no relay answers" in said
+
+
+@needs_mpich
+def test_who_waits_for_nodes_can_be_told_to_end() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        launching(listener.getsockname()[1], 3600.0) as program,
+    ):
+        listener.accept()[0].close()  # it has begun to wait
+        program.send_signal(signal.SIGTERM)
+        program.communicate(timeout=60)
+    assert program.returncode == 128 + signal.SIGTERM
 
 
 def start(client: Client, target: Path, **overrides: object) -> JobRun:

@@ -161,6 +161,37 @@ def test_orphans_of_a_child_are_found_and_ended(
     assert alive("98762") == []
 
 
+OTHERS = """
+    import os, subprocess, sys
+    from muster.node import processes
+    processes.become_subreaper()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    theirs = subprocess.Popen(["sleep", "98763"], **quiet)
+    os.setuid(65534)
+    ours = [subprocess.Popen(["sleep", "98763"]) for _ in range(2)]
+    if sys.argv[1] == "everything":
+        processes.kill_everything(False, [])
+    else:
+        processes.end_children(())
+    print(processes.children() == [theirs.pid])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start what is another user's")
+@pytest.mark.parametrize("how", ["everything", "children"])
+def test_what_another_user_s_child_is_does_not_keep_the_others_alive(
+    alive: Callable[[str], list[str]], how: str
+) -> None:
+    argv = [sys.executable, "-c", textwrap.dedent(OTHERS), how]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "True\n", done.stderr
+        assert len(alive("98763")) == 1
+    finally:
+        for pid in alive("98763"):
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def test_children_where_the_kernel_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     real = open
 

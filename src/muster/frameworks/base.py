@@ -9,6 +9,7 @@ addresses and ports are known:
 | `${node.rank}`, `${node.address}`, `${node.fqdn}` | this node's own |
 | `${group}`, `${replica}`, `${index}` | this node's place |
 | `${group.rank}` | this node's rank among those of its group |
+| `${group.ready_timeout}` | seconds the nodes of its group have to be ready |
 | `${process.rank}`, `${process.local_rank}` | this process's global and local rank |
 | `${roster.0.address}`, `${roster.0.fqdn}` | those of the node with that rank |
 | `${run.id}`, `${run.attempt}` | the run's |

@@ -41,7 +41,7 @@ class Mpi(Framework):
         launcher = ("${python}", "-m", "muster.node.mpi", "--flavour", options.flavour)
         main = RoleSetup(
             services=(relay_service(),),
-            launcher=(*launcher, "--per-node", each, "--"),
+            launcher=(*launcher, "--per-node", each, "--patience", "${group.ready_timeout}", "--"),
             processes=1,
             env={"MUSTER_RELAYS": relay_places(cluster)},
         )

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
 from muster.node import trust
 from muster.node.channel import Channel
@@ -139,22 +139,26 @@ def answers(where: Where, token: str) -> bool:
     return True
 
 
-def await_relays(places: Sequence[Where], token: str, patience: float) -> None:
-    """Wait until all of them answer. Raises CannotAsk after `patience` seconds, and says which
-    do not, and why."""
+def await_relays(
+    places: Sequence[Where], token: str, patience: float, stop: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait until all of them answer. Whether they do: not if it was to `stop`. Raises CannotAsk
+    after `patience` seconds, and says which do not, and why."""
     deadline = time.monotonic() + patience
     gap = 0.02
     missing = list(enumerate(places))
     while True:
         why = {}
         for rank, where in missing:
+            if stop():
+                return False
             try:
                 _call(where, token).close()
             except CannotAsk as error:
                 why[rank] = str(error)
         missing = [(rank, where) for rank, where in missing if rank in why]
         if not missing:
-            return
+            return True
         if time.monotonic() > deadline:
             told = "; ".join("node-%d: %s" % pair for pair in sorted(why.items())[:10])
             of = (len(missing), len(places), patience)

@@ -36,8 +36,6 @@ from muster.node.mpi_launchers import (
     write_agent,
 )
 
-#: Seconds that nodes may take until their relays answer.
-ASSEMBLY = 300.0
 #: Seconds for others to end, or to say why, once something has failed.
 SETTLE = 2.0
 #: Seconds ranks may take to end once we are told to.
@@ -45,7 +43,8 @@ GRACE = 10.0
 
 
 class Program:
-    """One run of the program. places: each node's relay, by rank. each: ranks a node."""
+    """One run of the program. places: each node's relay, by rank. each: ranks a node. patience:
+    seconds until all relays answer."""
 
     def __init__(
         self,
@@ -53,6 +52,7 @@ class Program:
         program: Sequence[str],
         *,
         each: int,
+        patience: float,
         places: Sequence[errands.Where],
         token: str,
     ) -> None:
@@ -61,6 +61,7 @@ class Program:
         self._each = each
         self._places = list(places)
         self._token = token
+        self._patience = patience
         self._poll = select.poll()
         self._act: Dict[int, Callable[[], object]] = {}
         self._hydra = HydraOutput([address for address, _ in places])
@@ -80,7 +81,9 @@ class Program:
             signal.signal(number, self._tell)
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._pass_on)
-        errands.await_relays(self._places, self._token, ASSEMBLY)
+        patience, called_off = self._patience, lambda: self._told is not None
+        if not errands.await_relays(self._places, self._token, patience, called_off):
+            return self._verdict(None)
         with tempfile.TemporaryDirectory(prefix="mpi-") as folder:
             self._watch(wake, lambda: os.read(wake, 4096))
             ends, path = rank_ends(folder)
@@ -280,6 +283,7 @@ def main(words: List[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m muster.node.mpi")
     parser.add_argument("--flavour", choices=("auto", "mpich", "openmpi"), default="auto")
     parser.add_argument("--per-node", type=int, default=1, help="ranks (default: %(default)s)")
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds for all nodes")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     asked = parser.parse_args(words)
     try:
@@ -287,6 +291,7 @@ def main(words: List[str]) -> int:
             find_launcher(asked.flavour),
             asked.program[asked.program[:1] == ["--"] :],
             each=asked.per_node,
+            patience=asked.patience,
             places=errands.relays(),
             token=trust.token_from_environment(),
         ).run()

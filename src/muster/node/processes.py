@@ -103,9 +103,10 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
 
     contained: we are PID 1 of the node's namespace, so "everything" is what we can see. Otherwise
     we must be a subreaper: orphans become our children, and we kill children until there are none.
+    What runs as another user (sudo) may not be ours to end, and is left.
     """
     if contained:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(-1, signal.SIGKILL)
         while _wait_for_one():
             pass
@@ -115,25 +116,33 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
         for pid in groups:
             signal_group(pid, signal.SIGKILL)
     while True:
-        for pid in children():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        there = children()
+        left = [pid for pid in there if not _kill(pid)]
         # a child may fork between the look and the kill: its orphan comes to us, so look again
-        if not _wait_for_one():
+        if (there and len(left) == len(there)) or not _wait_for_one():
             return
 
 
 def end_children(but: Container[int]) -> None:
     """End our children but for some, and the orphans that come to us of it, where we are a
-    subreaper; returns when none of them is left."""
+    subreaper; returns when none of them is left that is ours to end."""
     while True:
-        found = [pid for pid in children() if pid not in but]
-        if not found:
+        ended = [pid for pid in children() if pid not in but and _kill(pid)]
+        if not ended:
             return
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)  # a child's number is its own until it is waited for
-        for pid in found:
+        for pid in ended:
             os.waitpid(pid, 0)
+
+
+def _kill(child: int) -> bool:
+    """Whether it was ours to end. Its number is its own until it is waited for."""
+    try:
+        os.kill(child, signal.SIGKILL)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True
 
 
 def ended_children() -> Iterator[Tuple[int, int]]:

@@ -43,6 +43,8 @@ class Facts(Struct, frozen=True):
                 return self.plan.replica_number(self.node)
             case ["group", "rank"]:
                 return self.node.rank - self.plan.group(self.node.group).first_rank
+            case ["group", "ready_timeout"]:
+                return f"{self.plan.group(self.node.group).ready_timeout:g}"
             case ["process", "local_rank"]:
                 return self.local_rank
             case ["process", "rank"]:
