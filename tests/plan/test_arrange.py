@@ -185,6 +185,16 @@ SERVES = "group b only serves the others: it ends when the run does"
             "node_groups[b].command: dask says itself what this group runs (leave it out)",
         ),
         (
+            {"node_groups": [group("a"), group("b", hang_timeout=5)]},
+            "node_groups[b].hang_timeout: this group only serves the others, and may have nothing "
+            "to say (leave it out)",
+        ),
+        (
+            {"node_groups": [group("a"), group("b", min_success=1)]},
+            "node_groups[b].min_success: this group only serves the others: it ends when the run "
+            "does (leave it out)",
+        ),
+        (
             {"node_groups": [group("a"), group("b")], "success": {"groups": ["a", "b"]}},
             f"success.groups: {SERVES} (leave it out)",
         ),

@@ -33,6 +33,13 @@ _LOST: tuple[ReasonName, ...] = (
     "output_lost",
 )
 _SIGNALS = ("SIGKILL", "SIGABRT", "SIGBUS", "SIGSEGV")
+#: What is about a group's program -> why it means nothing of a group without one.
+_OF_PROGRAMS = {
+    "command": "{framework} says itself what this group runs",
+    "startup_probe": "{framework} says itself when this group is ready",
+    "hang_timeout": "this group only serves the others, and may have nothing to say",
+    "min_success": "this group only serves the others: it ends when the run does",
+}
 
 
 class Arranged(Struct, frozen=True):
@@ -110,19 +117,17 @@ def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGro
 
 
 def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
-    """Raises InvalidInput if a group that only serves was given a program of its own, or a probe of
-    one, or one that does not only serve has none."""
+    """Raises InvalidInput if a group that only serves was given a program of its own, or what is
+    about one, or one that does not only serve has none."""
     problems = []
     first = spec.node_groups[0]
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
         if not _role(roles, group.name).program:
-            if group.command not in (None, first.command):
-                text = f"{spec.framework} says itself what this group runs"
-                problems.append(Problem(f"{path}.command", text, "leave it out"))
-            if group.startup_probe not in (None, first.startup_probe):
-                text = f"{spec.framework} says itself when this group is ready"
-                problems.append(Problem(f"{path}.startup_probe", text, "leave it out"))
+            for name, text in _OF_PROGRAMS.items():
+                if getattr(group, name) not in (None, getattr(first, name)):
+                    text = text.format(framework=spec.framework)
+                    problems.append(Problem(f"{path}.{name}", text, "leave it out"))
         elif group.command is None and spec.artifact is None and spec.git is None:
             hint = "give it a command, or the job an artifact"
             problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
