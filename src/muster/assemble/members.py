@@ -21,11 +21,14 @@ _MAIN_KEYS = {
     "horovod": "OCI__WORKER_IP",
     "tensorflow": "OCI__WORKER_IP",
 }
+#: How the files end in which nodes beside the main one say who they are.
+CONFIG = "_config.json"
 _ORDER: dict[Mode, int] = {"MAIN": 0, "WORKER": 1, "PS": 2}
 
 
 class Member(Struct, frozen=True):
-    """One node. ports: where it will listen, by the framework's names. rank: if it was told one."""
+    """One node. run: what it alone is called, a former life of it is not. ports: where it will
+    listen, by the framework's names. rank: if it was told one."""
 
     run: str
     mode: Mode
@@ -37,7 +40,17 @@ class Member(Struct, frozen=True):
     @property
     def file(self) -> str:
         """The file in which it says so."""
-        return "MAIN_config.json" if self.mode == "MAIN" else f"{self.mode}_{self.run}_config.json"
+        return "MAIN_config.json" if self.mode == "MAIN" else f"{self.mode}_{self.run}{CONFIG}"
+
+    @property
+    def beat_file(self) -> str:
+        """The file in which it shows that it lives, if it is not the main node."""
+        return f"{self.mode}_{self.run}_beat.json"
+
+    @property
+    def end_file(self) -> str:
+        """The file in which it says how it has ended."""
+        return f"{self.mode}_{self.run}_end.json"
 
 
 class Assembly(Struct, frozen=True):
@@ -53,9 +66,9 @@ class Assembly(Struct, frozen=True):
         return next((rank for rank, m in enumerate(self.members) if m.run == run), None)
 
 
-def config(member: Member, framework: str, scratch: str) -> dict[str, Any]:
-    """The content of the node's file. scratch: its TMPDIR."""
-    told: dict[str, Any] = {"tmpdir": scratch, "muster": to_builtins(member)}
+def config(member: Member, framework: str, scratch: str, number: int = 0) -> dict[str, Any]:
+    """The content of the node's file. scratch: its TMPDIR. number: how often it was written."""
+    told: dict[str, Any] = {"tmpdir": scratch, "number": number, "muster": to_builtins(member)}
     if member.mode == "MAIN":
         told["OCI__MAIN_IP"] = member.address
         if framework in _MAIN_KEYS:
@@ -71,6 +84,13 @@ def member_of(data: Any) -> Member | None:
         return convert(data["muster"], Member)
     except (KeyError, TypeError, ValidationError):
         return None
+
+
+def waiting_of(data: Any) -> tuple[Member, int] | None:
+    """Who wrote this, for the how manieth time; None if it was none of us."""
+    member = member_of(data)
+    number = data.get("number") if member is not None else None
+    return (member, number) if member is not None and isinstance(number, int) else None
 
 
 def assembly_of(data: Any) -> Assembly | None:
