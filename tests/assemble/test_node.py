@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,7 @@ def until(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"it ended without saying {text!r}")
 
 
-NodesOf = Callable[[str], Nodes]
+NodesOf = Callable[..., Nodes]
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def nodes_at(tmp_path: Path) -> Iterator[NodesOf]:
         made.append(Nodes(tmp_path, work_dir or str(tmp_path / "shared"), environ or {}))
         return made[-1]
 
-    yield make  # type: ignore[misc]
+    yield make
     for nodes in made:
         for process in nodes.processes:
             if process.poll() is None:
@@ -240,6 +242,95 @@ def test_a_main_node_that_waits_for_others_can_be_told_to_end(nodes: Nodes, tmp_
     assert ended(worker)[0] == 1
 
 
+@pytest.mark.parametrize(("number", "codes"), [(signal.SIGTERM, {143}), (signal.SIGINT, {1, 130})])
+def test_a_worker_that_is_told_to_end_ends_those_who_cannot_do_without_it(
+    nodes: Nodes, tmp_path: Path, number: int, codes: set[int]
+) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    worker = nodes.start("WORKER", ENTRY_POINT=str(tmp_path / "stays.py"))
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    assert worker.stdout is not None
+    program = int(worker.stdout.readline())
+    worker.send_signal(number)
+    assert ended(worker)[0] in codes
+    assert gone(program)
+    code, _, err = ended(main)
+    assert (code, "WORKER" in err, "told to end by a signal" in err) == (1, True, True), err
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_missed(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", EPHEMERAL="0")
+    main = nodes.start("MAIN", EPHEMERAL="0")
+    until(worker, "joined as node 1 of 2")
+    worker.kill()
+    code, _, err = ended(main)
+    assert (code, "node-1 (127.0.9.1) is gone without a word" in err) == (1, True), err
+
+
+# --- who is who
+
+
+def test_nodes_that_are_called_the_same_are_not_the_same(nodes: Nodes) -> None:
+    named = {"WORKER_COUNT": "2", "JOB_RUN_OCID": "ocid1.run"}
+    others = [nodes.start("WORKER", **named) for _ in range(2)]
+    main = nodes.start("MAIN", **named)
+    found = [ended(process) for process in (main, *others)]
+    assert [code for code, _, _ in found] == [0, 0, 0], found
+    said = sorted(out.splitlines()[0] for _, out, _ in found)
+    assert said == [f"rank {rank} of 3" for rank in range(3)]
+
+
+def test_one_that_is_killed_while_it_waits_is_not_counted_on(nodes: Nodes) -> None:
+    main = nodes.start("MAIN", WORKER_COUNT="2")
+    until(main, "0 of 2 workers have come")
+    former = nodes.start("WORKER", WORKER_COUNT="2", RANK="0")  # of all it would be taken first
+    until(main, "1 of 2 workers have come")
+    former.kill()
+    former.wait()
+    others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
+    for process in (main, *others):
+        code, out, err = ended(process)
+        assert (code, " of 3" in out) == (0, True), err
+
+
+@pytest.mark.slow
+def test_what_is_left_of_an_earlier_cluster_does_not_mix_with_the_next(nodes: Nodes) -> None:
+    stays = {"EPHEMERAL": "0"}
+    old, killed = nodes.start("WORKER", **stays), nodes.start("MAIN", **stays)
+    until(old, "joined as node 1 of 2")
+    killed.kill()
+    new, main = nodes.start("WORKER", **stays), nodes.start("MAIN", **stays)
+    until(new, "joined as node 1 of 2")
+    code, _, err = ended(old)  # by the beats of the new one it would live
+    assert (code, "the main node is gone" in err) == (1, True), err
+    Path(nodes.work_dir, "job1", "stop").touch()
+    assert [ended(main)[0], ended(new)[0]] == [0, 0]
+
+
+@pytest.mark.slow
+def test_the_failure_of_an_earlier_cluster_is_not_that_of_the_next(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    old = nodes.start("WORKER", ENTRY_POINT=str(tmp_path / "stays.py"))
+    killed = nodes.start("MAIN", EPHEMERAL="0")
+    assert old.stdout is not None
+    program = int(old.stdout.readline())
+    killed.kill()
+    new, main = nodes.start("WORKER", EPHEMERAL="0"), nodes.start("MAIN", EPHEMERAL="0")
+    until(new, "joined as node 1 of 2")
+    with suppress(ProcessLookupError):  # by now it may have been found that its main node is gone
+        os.kill(program, signal.SIGKILL)
+    assert ended(old)[0] in (137, 1)
+    stop = Path(nodes.work_dir, "job1", "stop")
+    assert not stop.exists()
+    stop.write_text("enough for today")
+    for process in (main, new):
+        code, _, err = ended(process)
+        assert (code, "enough for today" in err) == (0, True), err
+
+
 # --- where it writes
 
 
@@ -348,21 +439,82 @@ def test_a_main_node_that_is_killed_is_missed(nodes: Nodes) -> None:
 # --- on an object store
 
 
-@pytest.mark.parametrize("late", [0.0, 3.0])
-def test_on_an_object_store(nodes_at: Callable[..., Nodes], late: float) -> None:
-    """late: seconds until a new object is listed."""
-    store = ObjectStore(late)
-    try:
-        where = {"endpoint_url": store.environ["FSSPEC_S3_ENDPOINT_URL"]}
-        fs = fsspec.filesystem("s3", key="test", secret="test", client_kwargs={}, **where)
-        bucket = f"bucket-{late:g}"
-        fs.mkdir(bucket)
-        nodes = nodes_at(f"s3://{bucket}/clusters", store.environ)
-        others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
-        main = nodes.start("MAIN", WORKER_COUNT="2")
-        code, out, err = ended(main)
-        assert (code, out.splitlines()[0]) == (0, "rank 0 of 3"), err
-        assert [ended(other)[0] for other in others] == [0, 0]
-        assert json.loads(fs.cat_file(f"{bucket}/clusters/job1/stop"))["failed"] is False
-    finally:
-        store.close()
+class Bucket:
+    """One of its own on a store of its own, for the nodes of one test."""
+
+    def __init__(self, late: float) -> None:
+        self.store = ObjectStore(late)
+        where = self.store.environ["FSSPEC_S3_ENDPOINT_URL"]
+        self.fs = fsspec.filesystem("s3", key="test", secret="test", endpoint_url=where)
+        # the store keeps its buckets for as long as this process lives
+        self.name = f"bucket-{secrets.token_hex(4)}"
+        self.fs.mkdir(self.name)
+        self.folder = f"{self.name}/clusters/job1"
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
+    made = Bucket(getattr(request, "param", 0.0))
+    yield made
+    made.store.close()
+
+
+@pytest.mark.parametrize("bucket", [0.0, 3.0], indirect=True)
+def test_on_an_object_store(nodes_at: NodesOf, bucket: Bucket) -> None:
+    """bucket: seconds until a new object is listed."""
+    nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
+    others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
+    main = nodes.start("MAIN", WORKER_COUNT="2")
+    code, out, err = ended(main)
+    assert (code, out.splitlines()[0]) == (0, "rank 0 of 3"), err
+    assert [ended(other)[0] for other in others] == [0, 0]
+    assert json.loads(bucket.fs.cat_file(f"{bucket.folder}/stop"))["failed"] is False
+
+
+def test_an_empty_object_stops_it(nodes_at: NodesOf, bucket: Bucket) -> None:
+    nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
+    worker, main = nodes.start("WORKER", EPHEMERAL="0"), nodes.start("MAIN", EPHEMERAL="0")
+    until(main, "all 2 nodes have come")
+    until(worker, "joined as node 1 of 2")
+    bucket.fs.touch(f"{bucket.folder}/stop")
+    for process in (main, worker):
+        code, _, err = ended(process)
+        assert (code, "a stop file was found" in err) == (0, True), err
+
+
+def test_the_time_is_over_even_if_the_store_does_not_work(
+    nodes_at: NodesOf, bucket: Bucket
+) -> None:
+    nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
+    main = nodes.start("MAIN", WORKER_COUNT="0", EPHEMERAL="0", TTL="3s")
+    until(main, "all 1 nodes have come")
+    for method in ("GET", "PUT"):
+        bucket.store.refuse(method, ".json", 1000)
+    bucket.store.refuse("GET", "/stop", 1000)
+    until(main, "its time to live of 3 s is over")
+    for method in ("GET", "PUT"):
+        bucket.store.refuse(method, ".json", 0)
+    bucket.store.refuse("GET", "/stop", 0)
+    assert ended(main)[0] == 0
+
+
+def test_a_store_that_fails_for_a_moment_does_no_harm(nodes_at: NodesOf, bucket: Bucket) -> None:
+    """Whatever it is that is just being said."""
+    moments = [
+        ("PUT", "/cluster.json"),
+        ("DELETE", "_config.json"),
+        ("PUT", "_end.json"),
+        ("GET", "_end.json"),
+        ("PUT", "/stop"),
+    ]
+    for method, ending in moments:
+        bucket.store.refuse(method, ending, 1 if method == "DELETE" else 2)
+    nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
+    worker, main = nodes.start("WORKER", EXIT_1="9"), nodes.start("MAIN")
+    code, _, err = ended(main)
+    assert (code, "exit code 9" in err) == (1, True), err
+    code, _, err = ended(worker)
+    assert code in (1, 9), err
+    assert bucket.store.refusing == []
+    stop = json.loads(bucket.fs.cat_file(f"{bucket.folder}/stop"))
+    assert stop["failed"] is True

@@ -8,12 +8,13 @@ has left never lists it. Whoever gives up says so in `stop`, so that nobody wait
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from msgspec import to_builtins
 
+from muster.assemble.beats import BEAT_PERIOD, Heart, Ousted, cluster_of
 from muster.assemble.members import (
+    CONFIG,
     Assembly,
     Member,
     assembly_of,
@@ -21,64 +22,28 @@ from muster.assemble.members import (
     member_of,
     missing,
     ranked,
+    waiting_of,
 )
 from muster.assemble.parameters import Parameters
+from muster.assemble.roll import Roll
+from muster.assemble.stopping import Stopped, read_stop
 from muster.assemble.workdir import BEAT, CLUSTER, MAIN, STOP, WorkDir
 from muster.errors import EngineError
 
-#: The main node shows that it lives this often (seconds), or at every look if those are rarer.
-BEAT_PERIOD = 5.0
-#: It is gone if it did not so many times in a row.
-_BEATS = 6
+#: Who waits counts on at every so manieth look.
+_COUNTING = 2
 
 
-class Stopped(EngineError):  # noqa: N818
-    """The cluster was told to end before this node had begun."""
-
-
-class Heart:
-    """Shows that the main node lives."""
-
-    def __init__(self, workdir: WorkDir, cluster: str) -> None:
-        self._workdir = workdir
-        self._cluster = cluster
-        self._number = 0
-        self._due = 0.0
-
-    def beat(self) -> None:
-        """Show it, if it is time to."""
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + BEAT_PERIOD
-            self._number += 1
-            self._workdir.write(BEAT, {"cluster": self._cluster, "number": self._number})
-
-
-class Pulse:
-    """Whether the main node still lives, by our own clock: clocks of two machines may differ."""
-
-    def __init__(self, workdir: WorkDir) -> None:
-        self._workdir = workdir
-        self._patience = _BEATS * max(BEAT_PERIOD, workdir.interval)
-        self._seen: Any = None
-        self._since = time.monotonic()
-
-    def gone(self) -> bool:
-        """Whether it has not shown for too long."""
-        seen = self._workdir.read(BEAT)
-        now = time.monotonic()
-        if seen != self._seen:
-            self._seen, self._since = seen, now
-        return now - self._since > self._patience
-
-
-def take_place(workdir: WorkDir) -> None:
+def take_place(workdir: WorkDir) -> str | None:
     """Make sure that no other main node is at work here, and remove what an earlier one has left.
+    Returns the earlier one's cluster.
 
     Raises EngineError.
     """
     workdir.make()
+    workdir = workdir.insisting
     before = workdir.read(BEAT)
-    if before is not None and workdir.read(STOP) is None:
+    if before is not None and read_stop(workdir, cluster_of(before)) is None:
         for _ in looks(2 * BEAT_PERIOD, workdir.interval):
             if workdir.read(BEAT) != before:
                 text = f"another main node is at work in {workdir.place}"
@@ -86,6 +51,7 @@ def take_place(workdir: WorkDir) -> None:
     # nodes that are here already write their files again when they miss them
     for name in (STOP, CLUSTER, *workdir.names("WORKER_", "PS_")):
         workdir.remove(name)
+    return cluster_of(before)
 
 
 def gather(
@@ -98,30 +64,40 @@ def gather(
     say: Callable[[str], None],
 ) -> Assembly:
     """As the main node: wait for the others, and tell them. Raises EngineError if not all come in
-    time, Stopped if somebody says stop."""
-    workdir.write(MAIN, config(me, parameters.framework, workdir.place))
+    time, Stopped if somebody says stop, Ousted if another main node is here."""
+    workdir.insisting.write(MAIN, config(me, parameters.framework, workdir.place))
+    wanted = parameters.worker_count, parameters.ps_count
     lacking, trouble = "nobody was looked for", ""
     told = ""
+    roll = Roll()
     for _ in looks(parameters.timeout, workdir.interval):
         try:
             heart.beat()
-            _raise_if_stopped(workdir.read(STOP))
-            found = [member_of(workdir.read(name)) for name in workdir.names("WORKER_", "PS_")]
-            members = ranked([me, *(m for m in found if m is not None)])
-            lacking = missing(members, parameters.worker_count, parameters.ps_count)
+            _raise_if_stopped(workdir, cluster)
+            _call(workdir, roll)
+        except (Stopped, Ousted):
+            raise
         except EngineError as error:
-            if isinstance(error, Stopped):
-                raise
             trouble = f"; {error}"  # it may be over in a moment
             continue
+        members = ranked([me, *roll.living])
+        lacking = missing(members, *wanted)
         if not lacking:
             assembly = Assembly(cluster, token, _chosen(members, parameters))
-            workdir.write(CLUSTER, to_builtins(assembly))
+            # once and for all: who has read it begins
+            workdir.insisting.write(CLUSTER, to_builtins(assembly))
             return assembly
-        if lacking != told:
-            told = lacking
-            say(lacking)
+        come = missing(ranked([me, *roll.come]), *wanted)
+        if come and come != told:
+            told = come
+            say(come)
     raise EngineError(f"not ready after {parameters.timeout:g} s: {lacking}{trouble}")
+
+
+def _call(workdir: WorkDir, roll: Roll) -> None:
+    listed = [name for name in workdir.names("WORKER_", "PS_") if name.endswith(CONFIG)]
+    found = workdir.read_many(sorted({*listed, *roll.files}))
+    roll.call({file: waiting_of(data) for file, data in found.items()})
 
 
 def _chosen(members: tuple[Member, ...], parameters: Parameters) -> tuple[Member, ...]:
@@ -137,23 +113,24 @@ def join(workdir: WorkDir, me: Member, parameters: Parameters) -> Assembly:
     Raises EngineError if it does not in time, Stopped if somebody says stop.
     """
     workdir.make()
-    before = workdir.read(STOP)  # of an earlier cluster, if the main node is still to come
+    # of an earlier cluster, if the main node is still to come
+    before = workdir.insisting.read(STOP)
     what = "no main node has come"
-    for _ in looks(parameters.timeout, workdir.interval):
+    for number, _ in enumerate(looks(parameters.timeout, workdir.interval)):
         try:
             assembly = assembly_of(workdir.read(CLUSTER))
             if assembly is not None and assembly.rank_of(me.run) is not None:
                 return assembly
-            stop = workdir.read(STOP)
-            if stop != before:
-                _raise_if_stopped(stop)
+            if workdir.read(STOP) != before:
+                # whose beats are there now will be ours, if we come in
+                _raise_if_stopped(workdir, cluster_of(workdir.read(BEAT)))
                 before = None
-            if workdir.read(me.file) is None:
-                workdir.write(me.file, config(me, parameters.framework, workdir.place))
+            if number % _COUNTING == 0 or workdir.read(me.file) is None:
+                workdir.write(me.file, config(me, parameters.framework, workdir.place, number))
             main = member_of(workdir.read(MAIN))
+        except Stopped:
+            raise
         except EngineError as error:
-            if isinstance(error, Stopped):
-                raise
             what = str(error)
             continue
         if main is not None:
@@ -162,52 +139,10 @@ def join(workdir: WorkDir, me: Member, parameters: Parameters) -> Assembly:
     raise EngineError(f"{text} (TIMEOUT says how long)")
 
 
-def _raise_if_stopped(stop: Any) -> None:
+def _raise_if_stopped(workdir: WorkDir, cluster: str | None) -> None:
+    stop = read_stop(workdir, cluster)
     if stop is not None:
-        raise Stopped(f"the cluster was stopped: {stop_reason(stop)}")
-
-
-def stop_reason(stop: Any) -> str:
-    """Why, as whoever wrote the file says."""
-    why = stop.get("why") if isinstance(stop, dict) else None
-    return str(why) if why else "a stop file was found"
-
-
-def stopped_well(stop: Any) -> bool:
-    """Whether that was its purpose: the program had ended, or its owner or the time said so."""
-    return not (isinstance(stop, dict) and stop.get("failed"))
-
-
-def say_stop(workdir: WorkDir, why: str, *, failed: bool) -> None:
-    """Have every node of the cluster end, unless that was said already."""
-    if workdir.read(STOP) is None:
-        workdir.write(STOP, {"why": why, "failed": failed})
-
-
-def say_ended(workdir: WorkDir, member: Member, why: str, code: int | None) -> None:
-    """Leave word of a node that has ended, for whoever wonders where it is. code: its exit code;
-    None if its program never began."""
-    workdir.write(_end(member), {"why": why, "exit_code": code})
-
-
-def still_there(workdir: WorkDir, members: Iterable[Member]) -> list[Member]:
-    """Those that have not said that they have ended."""
-    return [member for member in members if workdir.read(_end(member)) is None]
-
-
-def lost_members(
-    workdir: WorkDir, assembly: Assembly, among: Iterable[Member]
-) -> Iterator[tuple[int, str]]:
-    """The ranks of those that have failed, and what they said of it."""
-    for member in among:
-        word = workdir.read(_end(member))
-        if word is not None and word.get("exit_code") != 0:
-            rank = assembly.members.index(member)
-            yield rank, f"node-{rank} ({member.address}): {word.get('why', '')}"
-
-
-def _end(member: Member) -> str:
-    return f"{member.mode}_{member.run}_end.json"
+        raise Stopped(stop)
 
 
 def looks(timeout: float, interval: float) -> Iterator[None]:

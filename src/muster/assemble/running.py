@@ -27,19 +27,36 @@ from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.arrange import Arranged
 from muster.storage.home import Home
 
-TOLD = "it was told to end by a signal"
 #: What the service says of a node itself goes before what we would say.
 _THEIRS = ("JOB_", "PROJECT_", "TENANCY_", "OCI_")
 
 
+class Told(Struct, frozen=True):
+    """Why we ended a node. failed: whether what it was for is not done."""
+
+    why: str
+    failed: bool
+
+
+EVICTED = Told("it was told to end by a signal", failed=True)
+
+
 class NodeEnd(Struct, frozen=True):
-    """How the node ended. exit_code: None if its program never began; told: why we ended it; ready:
+    """How the node ended. exit_code: None if its program never began; told: if we ended it; ready:
     whether its program, or what serves in its place, was up."""
 
     exit_code: int | None
     message: str = ""
-    told: str = ""
+    told: Told | None = None
     ready: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """For people."""
+        if self.exit_code == 0:
+            return "the program has ended: exit code 0"
+        code = "it never began" if self.exit_code is None else f"exit code {self.exit_code}"
+        return f"the node failed: {code}{': ' + self.message if self.message else ''}"
 
 
 def launch_of(
@@ -100,7 +117,7 @@ class Running:
     """The node's agent. look: called every `interval` seconds; a reason to end, or nothing."""
 
     def __init__(
-        self, launch: Mapping[str, Any], look: Callable[[], str | None], interval: float
+        self, launch: Mapping[str, Any], look: Callable[[], Told | None], interval: float
     ) -> None:
         self._look = look
         self._interval = interval
@@ -125,7 +142,8 @@ class Running:
             os.waitpid(self._pid, 0)
 
     def _watch(self, on_done: Callable[[], None], asked: list[int]) -> NodeEnd:
-        told, ready = "", False
+        told: Told | None = None
+        ready = False
         next_look = time.monotonic()
         while True:
             left = max(0.0, next_look - time.monotonic())
@@ -142,8 +160,8 @@ class Running:
                     return NodeEnd(None, "the node's agent was killed", told, ready)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + self._interval
-                why = TOLD if asked else self._look()
-                if why and not told:
+                why = EVICTED if asked else self._look()
+                if why is not None and told is None:
                     told = why
                     self._channel.send(op="stop", incarnation=0)
 
