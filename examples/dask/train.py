@@ -18,7 +18,7 @@ def main() -> None:
         print(f"{len(workers)} workers: {', '.join(sorted(w['name'] for w in workers.values()))}")
         train_x = da.from_array(x[:1437], chunks=(240, 64)).persist()
         train_y = da.from_array(y[:1437], chunks=(240,)).persist()
-        model = DaskLGBMClassifier(n_estimators=30, num_leaves=15, client=client)
+        model = DaskLGBMClassifier(n_estimators=30, num_leaves=15, verbose=-1, client=client)
         model.fit(train_x, train_y)
         test_x = da.from_array(x[1437:], chunks=(180, 64))
         accuracy = float((model.predict(test_x).compute() == y[1437:]).mean())
