@@ -124,9 +124,9 @@ def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
         if not _role(roles, group.name).program:
-            for name, text in _OF_PROGRAMS.items():
+            for name, why in _OF_PROGRAMS.items():
                 if getattr(group, name) not in (None, getattr(first, name)):
-                    text = text.format(framework=spec.framework)
+                    text = why.format(framework=spec.framework)
                     problems.append(Problem(f"{path}.{name}", text, "leave it out"))
         elif group.command is None and spec.artifact is None and spec.git is None:
             hint = "give it a command, or the job an artifact"

@@ -334,7 +334,7 @@ def test_container(folder: Path, entrypoint: Any, cmd: Any, command: tuple[str, 
         ("torchrun --nproc_per_node=4 train.py", ("python", "train.py"), 4),
         ("torchrun --nproc-per-node 2 --rdzv-backend c10d a.py", ("python", "a.py"), 2),
         ("deepspeed train.py", ("python", "train.py"), 1),
-        ("accelerate launch --num_processes 2 train.py", ("python", "train.py"), 2),
+        ("accelerate launch --num_processes 6 train.py", ("python", "train.py"), 2),
         ("python train.py", ("python", "train.py"), 1),
     ],
 )
@@ -353,13 +353,15 @@ def test_pytorch(folder: Path, command: str, expected: tuple[str, ...], processe
         ("torchrun --nproc-per-node=0 a.py", "must be a number here, not '0'"),
         ("torchrun --nproc-per-node=² a.py", "must be a number here, not '²'"),
         ("accelerate launch --num_processes=all a.py", "not 'all'"),
+        ("accelerate launch --num_processes=3 a.py", "a multiple of the 2 replicas"),
         ("deepspeed --num_gpus=x a.py", "not 'x'"),
         ("torchrun --tee=3 a.py", "torchrun --tee is not known here"),
         ("torchrun 'a.py", "cannot be split into words"),
     ],
 )
 def test_what_launchers_are_told_and_cannot_be_done(folder: Path, command: str, text: str) -> None:
-    found = refusals(folder, job("pyTorchDistributed", source=".", command=command))
+    data = job("pyTorchDistributed", source=".", command=command, replicas=2)
+    found = refusals(folder, data)
     assert text in found["spec.runtime.spec.command"]
 
 

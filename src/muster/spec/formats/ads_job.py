@@ -16,7 +16,8 @@ from muster.spec.source_paths import is_requirements_file
 _SPEC = "spec.runtime.spec"
 #: Launchers' options that say how many processes run; and torchrun's that say what Muster says, or
 #: that mean nothing under it.
-_PROCESSES = ("--nproc-per-node", "--num-processes", "--num-gpus")
+_ALL_PROCESSES = "--num-processes"  # Accelerate's, on all nodes together; the others are a node's
+_PROCESSES = ("--nproc-per-node", _ALL_PROCESSES, "--num-gpus")
 _NODES_OPTIONS = ("--nnodes", "--node-rank", "--master-addr", "--master-port", "--max-restarts")
 _RDZV = "--rdzv"
 
@@ -141,15 +142,24 @@ class _Reader:
             if not equals and rest and not rest[0].startswith("-"):
                 value = rest.pop(0)
             if option in _PROCESSES:
-                if re.fullmatch("0*[1-9][0-9]*", value):
-                    made["processes_per_node"] = int(value)
-                else:
-                    text = f"{words[0]} {option} must be a number here, not {value!r}"
-                    self._refuse("command", text, "write how many processes a node")
+                made |= self._processes(words[0], option, value)
             elif option not in _NODES_OPTIONS and not option.startswith(_RDZV):
                 text = f"{words[0]} {option} is not known here"
                 self._refuse("command", text, "leave it out")
         return {**made, "command": ["python", *rest]}
+
+    def _processes(self, launcher: str, option: str, value: str) -> dict[str, Any]:
+        nodes = self._runtime.replicas if option == _ALL_PROCESSES else 1
+        if not re.fullmatch("0*[1-9][0-9]*", value):
+            text = f"{launcher} {option} must be a number here, not {value!r}"
+            each = "on all nodes" if option == _ALL_PROCESSES else "a node"
+            self._refuse("command", text, f"write how many processes {each}")
+        elif int(value) % nodes:
+            text = f"{launcher} {option} {value}: {value} processes cannot be as many on each node"
+            self._refuse("command", text, f"write a multiple of the {nodes} replicas")
+        else:
+            return {"processes_per_node": int(value) // nodes}
+        return {}
 
     # --- what they share
 
