@@ -278,8 +278,10 @@ SAVES = """
 import os, signal
 import torch.distributed as dist
 dist.init_process_group("gloo")
-print("up", dist.get_rank())
-signal.signal(signal.SIGUSR1, lambda *_: (print("saved", os.environ["RANK"]), os._exit(0)))
+def say(what):  # at once: ranks of a node write to the same file
+    os.write(1, f"{what} {dist.get_rank()}\\n".encode())
+signal.signal(signal.SIGUSR1, lambda *_: (say("saved"), os._exit(0)))
+say("up")
 while True:
     signal.pause()
 """

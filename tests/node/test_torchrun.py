@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,3 +58,29 @@ def test_told_to_end_it_says_so_by_its_exit_code(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "conf", ["", "is_host=true,read_timeout=600", "is_host=false,read_timeout=0"]
+)
+def test_who_hosts_or_has_no_time_does_not_wait_for_the_host(conf: str) -> None:
+    await_host(SimpleNamespace(rdzv_conf=conf, rdzv_endpoint="127.0.0.1:1"))
+
+
+def test_the_others_wait_until_the_host_answers() -> None:
+    with socket.socket() as host:
+        host.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{host.getsockname()[1]}"
+        asked = SimpleNamespace(rdzv_conf="is_host=false,read_timeout=600", rdzv_endpoint=endpoint)
+        waiting = threading.Thread(target=await_host, args=[asked], daemon=True)
+        waiting.start()
+        host.listen()
+        host.accept()[0].close()  # it has asked
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def await_host(asked: object) -> None:
+    from muster.node import torchrun  # where PyTorch is
+
+    torchrun._await_host(asked)

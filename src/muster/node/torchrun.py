@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import sys
+import time
 from typing import Any, List, Sequence
 
 from torch.distributed import DistError
@@ -28,8 +30,10 @@ from muster.node import error_file
 def main(argv: Sequence[str]) -> int:
     """Run it to its end. Returns what to exit with: the exit code of the rank that failed first, 1
     if a signal ended that, 128 and more if a signal ended this."""
+    asked = parse_args(_literal(argv))  # type: ignore[no-untyped-call]
+    _await_host(asked)
     try:
-        run(parse_args(_literal(argv)))  # type: ignore[no-untyped-call]
+        run(asked)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         return _failed(*error.get_first_failure())
     except SignalException as error:
@@ -40,6 +44,21 @@ def main(argv: Sequence[str]) -> int:
     except (RendezvousError, DistError) as error:
         return _say("connection lost to the torchrun of the main node: %s" % error)
     return 0
+
+
+def _await_host(asked: Any) -> None:
+    """Return when the main node's torchrun answers, or its time is over. Torchrun would look only
+    once a second, and as all begin at the same moment, most would look too early."""
+    meeting = dict(pair.split("=") for pair in asked.rdzv_conf.split(",") if pair)
+    if meeting.get("is_host") != "false":
+        return
+    address, _, port = asked.rdzv_endpoint.rpartition(":")
+    deadline = time.monotonic() + float(meeting["read_timeout"])
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection((address, int(port)), 1.0).close()
+            return
+        time.sleep(0.01)  # nobody tells us when somebody begins to listen elsewhere
 
 
 def _literal(argv: Sequence[str]) -> List[str]:
