@@ -122,6 +122,25 @@ def test_working_dir(plan_of: PlanOf, said: str | None, cwd: str) -> None:
     assert message(plan, mounted=mounted)["cwd"] == cwd
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("/mnt/data", "/n/mnt/data"),
+        ("/mnt/data/deep/x", "/n/mnt/deep/x"),
+        ("/mnt/database", "/mnt/database"),
+        ("mnt/data", "mnt/data"),
+        ("", ""),
+    ],
+)
+def test_a_variable_that_says_where_a_mount_is(plan_of: PlanOf, said: str, told: str) -> None:
+    plan = plan_of(node_groups=[{"name": "g", "env": {"WHERE": said}}])
+    mounted = {"/mnt/data": "/n/mnt/data", "/mnt/data/deep": "/n/mnt/deep"}
+    (process,) = message(plan, mounted=mounted)["processes"]
+    assert process["env"]["WHERE"] == told
+    (process,) = message(plan)["processes"]
+    assert process["env"]["WHERE"] == said
+
+
 def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
     plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
     processes = message(plan, 1)["processes"]

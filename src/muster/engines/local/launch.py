@@ -82,7 +82,8 @@ def launch_message(
     facts = Facts(plan, node, 0, attempt, ports, places)
     shared: dict[str, str] = {
         **_base_environment(context),
-        **group.env,
+        # a variable that says where a mount is says so wherever that is
+        **{name: _moved(text, mounted) for name, text in group.env.items()},
         **{name: facts.fill(template) for name, template in group.node_env.items()},
         **node_environment(plan, node, str(paths.cluster_file)),
         **{m.variable: mounted[m.path] for m in group.mounts if m.path in mounted},
@@ -128,11 +129,15 @@ def launch_message(
 
 def _working_dir(group: GroupPlan, work: Path, mounted: Mapping[str, str]) -> Path:
     """Where the processes start: where the mount that it is in really is, if it is in one."""
-    wanted = Path(group.working_dir or "")
+    return work / _moved(group.working_dir or "", mounted)
+
+
+def _moved(place: str, mounted: Mapping[str, str]) -> str:
+    """Where a path really is, if it is in a mount that is elsewhere; else what was given."""
     for path in sorted(mounted, key=len, reverse=True):
-        if wanted.is_relative_to(path):
-            return Path(mounted[path]) / wanted.relative_to(path)
-    return work / wanted
+        if Path(place).is_relative_to(path):
+            return str(mounted[path] / Path(place).relative_to(path))
+    return place
 
 
 def _base_environment(context: RunContext) -> dict[str, str]:
