@@ -55,6 +55,11 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
+@pytest.fixture(autouse=True)
+def _temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("checks")))
+
+
 def waiting(check: dict[str, Any]) -> Waiting:
     return Waiting(check, dict(os.environ), 0.0)
 
@@ -259,6 +264,15 @@ def test_a_command_that_hangs_is_asked_again() -> None:
     one.end()
     reap(one, 12.0)
     assert not one.done
+
+
+def test_nothing_is_left_of_a_command_that_is_let_go_of_between_two_looks(tmp_path: Path) -> None:
+    one = Waiting(succeeds("false"), {**os.environ, "TMPDIR": str(tmp_path)}, 0.0)
+    one.step(0.0)
+    reap(one, 0.0)
+    assert list(tmp_path.iterdir()) != []
+    one.end()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_that_is_not_there() -> None:

@@ -49,7 +49,8 @@ class Node:
         error_files = changes.pop("error_files", False)
         processes = []
         for rank in range(changes.pop("copies", 1)):
-            env = {**os.environ, "LOCAL_RANK": str(rank), "LIFE": str(life)}
+            own = {"LOCAL_RANK": str(rank), "LIFE": str(life), "TMPDIR": str(self.folder)}
+            env = {**os.environ, **own}
             files = {"stdout": f"{rank}.out", "stderr": f"{rank}.err"}
             if error_files:
                 files["error_file"] = f"error-{rank}.json"

@@ -74,10 +74,10 @@ class Waiting:
         return True
 
     def end(self) -> None:
-        """Let go of the command that is asked, if one is."""
+        """Let go of the command that is asked, if one is, and of what it wrote."""
         if self._child is not None:
             signal_group(self._child, signal.SIGKILL)
-            self._forget_words()
+        self._forget_words()
 
     def _forget_words(self) -> None:
         with contextlib.suppress(OSError):
