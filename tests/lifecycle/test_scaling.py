@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from muster.lifecycle import outstanding
 from muster.lifecycle.effects import KillNodes, ReleaseNodes, StartNodes, StopNodes
@@ -180,6 +181,7 @@ def test_who_never_began_is_parked_at_once() -> None:
     wait = {"depends_on": (Dependency(0, complete=False),)}
     life = begun(policy((1, 1, None), elastic(2, 3, 0, **wait))).tell(to(1, "g1"))
     assert life.effects == (ReleaseNodes(refs(2)),)
+    assert life.notes("nodes")[-1] == {"ranks": "2", "state": "PARKED"}
     assert life.node(2) == NodeStatus(N.PARKED)
     assert life.status.restarts == 0
     assert life.up(0).starts() == [1]
@@ -194,6 +196,38 @@ def test_what_has_failed_goes_first_and_what_has_succeeded_last() -> None:
     assert life.tell(to(1, "g1")).stops() == [2]
     life.tell(to(0, "g1"))
     assert life.states() == [N.READY, N.PARKED, N.READY, N.READY, N.PARKED]
+
+
+def one_in_the_middle_parked() -> Life:
+    """Node 1 of a group of four, which had failed."""
+    life = grown(Life(policy((1, 1, None), elastic(4, 4, 0)))).end(1, 1)
+    return life.tell(to(3, "g1"))
+
+
+def test_a_restart_passes_over_who_is_parked() -> None:
+    life = one_in_the_middle_parked()
+    life.policy = replace(life.policy, max_restarts=1)
+    assert life.end(0, 1).stops() == [2, 3, 4]
+    assert life.obey().starts() == [0, 2, 3, 4]
+
+
+def test_a_suspension_passes_over_who_is_parked() -> None:
+    life = one_in_the_middle_parked().tell(SUSPEND).obey()
+    assert life.status.state is RunState.SUSPENDED
+    assert life.states() == [N.PENDING, N.PARKED, N.PENDING, N.PENDING, N.PENDING]
+
+
+def test_who_is_not_up_yet_goes_too() -> None:
+    life = begun(policy((1, 1, None), elastic(3, 3, 0))).tell(to(2, "g1"))
+    assert life.stops() == [3]
+    life.tell(to(1, "g1"))
+    assert life.notes("scaled")[-1]["from"] == 2
+
+
+def test_one_is_left_where_one_has_to_succeed() -> None:
+    life = begun(policy(elastic(3, 3, 1))).tell(to(0))
+    assert life.notes("scaled")[-1]["to"] == 1
+    assert life.stops() == [1, 2]
 
 
 def test_a_whole_replica_goes() -> None:
@@ -389,6 +423,8 @@ def test_a_run_that_is_broken_leaves_what_is_parked() -> None:
     assert life.status.state is RunState.FAILED
     assert life.states() == [N.STOPPED] * 2 + [N.PARKED] * 3
     assert life.node(2).incarnation == 1
+    parked = [note for note in life.notes("nodes") if note["state"] == "PARKED"]
+    assert parked[-1] == {"ranks": "2", "state": "PARKED", "why": "gone", "restart": 1}
 
 
 def test_success_of_any_replica_does_not_wait_for_those_that_are_not_wanted() -> None:
