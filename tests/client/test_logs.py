@@ -71,9 +71,10 @@ class Run:
         self._life = begin_life(self.home.run_dir(self.id).life)
 
     def end(self) -> None:
-        if self._life is not None:
-            os.close(self._life)
-        self._life = None
+        # closed last: whoever waits for that may have begun another before we are back
+        life, self._life = self._life, None
+        if life is not None:
+            os.close(life)
 
     def new(self, number: int) -> Attempt:
         return Attempt(self.folder / "logs" / str(number))
