@@ -12,13 +12,6 @@ from muster.assemble.workdir import BEAT, WorkDir
 from muster.errors import EngineError
 
 
-@pytest.fixture
-def workdir(tmp_path: Path) -> WorkDir:
-    made = WorkDir(str(tmp_path), "job")
-    made.make()
-    return made
-
-
 def beat(number: int, cluster: str = "ours") -> dict[str, Any]:
     return {"cluster": cluster, "number": number}
 

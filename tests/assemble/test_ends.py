@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from muster.assemble.ends import Watch, lost_members, say_ended, still_there
 from muster.assemble.members import Assembly, Member
 from muster.assemble.workdir import WorkDir
@@ -14,13 +10,6 @@ MAIN = Member("m", "MAIN", "10.0.0.1", "a")
 ONE = Member("x", "WORKER", "10.0.0.2", "b")
 OTHER = Member("y", "WORKER", "10.0.0.3", "c")
 ASSEMBLY = Assembly("ours", "t", (MAIN, ONE, OTHER))
-
-
-@pytest.fixture
-def workdir(tmp_path: Path) -> WorkDir:
-    made = WorkDir(str(tmp_path), "job")
-    made.make()
-    return made
 
 
 def test_what_they_say_of_their_ends(workdir: WorkDir) -> None:

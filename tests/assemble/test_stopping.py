@@ -11,13 +11,6 @@ from muster.assemble.stopping import read_stop, say_stop
 from muster.assemble.workdir import BEAT, STOP, WorkDir
 
 
-@pytest.fixture
-def workdir(tmp_path: Path) -> WorkDir:
-    made = WorkDir(str(tmp_path), "job")
-    made.make()
-    return made
-
-
 def test_a_stop_means_the_cluster_that_it_names(workdir: WorkDir) -> None:
     say_stop(workdir, "old", "it failed", failed=True)
     assert read_stop(workdir, "old")["why"] == "it failed"

@@ -15,7 +15,11 @@ _BEATS = 6
 
 
 class Ousted(EngineError):  # noqa: N818
-    """Another cluster has taken our place."""
+    """Another main node is where we want to be, or were."""
+
+    def __init__(self, workdir: WorkDir) -> None:
+        text = f"another main node is at work in {workdir.place}"
+        super().__init__(f"{text}: give each cluster a JOB_OCID of its own")
 
 
 class Heart:
@@ -35,8 +39,7 @@ class Heart:
         if time.monotonic() < self._due:
             return
         if cluster_of(self._workdir.read(self._file)) not in self._ours:
-            text = f"another main node is at work in {self._workdir.place}"
-            raise Ousted(f"{text}: give each cluster a JOB_OCID of its own")
+            raise Ousted(self._workdir)
         self._workdir.write(self._file, {"cluster": self._cluster, "number": self._number + 1})
         self._number += 1
         self._due = time.monotonic() + BEAT_PERIOD  # after one that failed: at once

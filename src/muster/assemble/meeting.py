@@ -38,7 +38,7 @@ def take_place(workdir: WorkDir) -> str | None:
     """Make sure that no other main node is at work here, and remove what an earlier one has left.
     Returns the earlier one's cluster.
 
-    Raises EngineError.
+    Raises EngineError; Ousted if there is one.
     """
     workdir.make()
     workdir = workdir.insisting
@@ -46,8 +46,7 @@ def take_place(workdir: WorkDir) -> str | None:
     if before is not None and read_stop(workdir, cluster_of(before)) is None:
         for _ in looks(2 * BEAT_PERIOD, workdir.interval):
             if workdir.read(BEAT) != before:
-                text = f"another main node is at work in {workdir.place}"
-                raise EngineError(f"{text}: give each cluster a JOB_OCID of its own")
+                raise Ousted(workdir)
     # nodes that are here already write their files again when they miss them
     for name in (STOP, CLUSTER, *workdir.names("WORKER_", "PS_")):
         workdir.remove(name)

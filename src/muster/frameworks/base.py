@@ -84,6 +84,10 @@ class Cluster(Struct, frozen=True):
         """The first group. Of a framework with a main node it is that node alone."""
         return self.roles[0]
 
+    def shared_out(self, main: RoleSetup, others: RoleSetup) -> dict[str, RoleSetup]:
+        """What each group runs: the first the one, all others the other."""
+        return {role.name: others for role in self.roles[1:]} | {self.main.name: main}
+
 
 class Port(Struct, frozen=True):
     """A port the framework listens on.

@@ -102,7 +102,7 @@ class Dask(Framework):
                 port_of(cluster, "scheduler", SCHEDULER, "DASK_SCHEDULER_PORT"),
                 port_of(cluster, "dashboard", DASHBOARD, "DASK_DASHBOARD_PORT"),
             ),
-            roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+            roles=cluster.shared_out(main, serving),
             tls=options.tls,
             endpoints={
                 "address": address,

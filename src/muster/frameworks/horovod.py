@@ -111,7 +111,7 @@ def _static(cluster: Cluster, port: Port) -> Setup:
         },
         defaults={"OMP_NUM_THREADS": "1"},
         ports=(port,),
-        roles={role.name: other for role in cluster.roles[1:]} | {cluster.main.name: main},
+        roles=cluster.shared_out(main, other),
     )
 
 
@@ -148,5 +148,5 @@ def _elastic(cluster: Cluster, options: HorovodOptions, port: Port) -> Setup:
     return Setup(
         defaults={"OMP_NUM_THREADS": "1"},
         ports=(port, relay_port()),
-        roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+        roles=cluster.shared_out(main, serving),
     )

@@ -48,5 +48,5 @@ class Mpi(Framework):
         serving = RoleSetup(services=(relay_service(),), program=False, processes=1, decides=False)
         return Setup(
             ports=(relay_port(),),
-            roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+            roles=cluster.shared_out(main, serving),
         )

@@ -33,6 +33,12 @@ def port_of(cluster: Cluster, name: str, number: int, variable: str, *, each: bo
     return Port(name, number, each=each)
 
 
+def port_option(name: str, usual: int, asked: int | None, option: str) -> Port:
+    """The port called `name`: the one that stands in that option, or the usual number."""
+    variable = f"framework_options.{option}"
+    return Port(name, asked or usual, fixed=asked is not None, variable=variable)
+
+
 def _range(value: Any) -> Any:
     match = re.fullmatch(r"(\d+)\s*[-:]\s*(\d+)", str(value).strip())
     if match is None or not 0 < int(match[1]) <= int(match[2]) < 65536:

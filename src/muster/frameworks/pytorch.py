@@ -144,7 +144,7 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
             "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
         },
         ports=(port_of(cluster, "rendezvous", RENDEZVOUS_PORT, "MASTER_PORT"),),
-        roles={role.name: other for role in cluster.roles[1:]} | {cluster.main.name: main},
+        roles=cluster.shared_out(main, other),
     )
 
 

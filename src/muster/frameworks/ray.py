@@ -25,7 +25,7 @@ from muster.frameworks.base import (
     Setup,
     Succeeds,
 )
-from muster.frameworks.ports import PortNumber, PortRange
+from muster.frameworks.ports import PortNumber, PortRange, port_option
 from muster.spec.values import Size, Words
 
 HEAD, DASHBOARD, CLIENTS = 6379, 8265, 10001
@@ -125,7 +125,7 @@ class Ray(Framework):
                 "RAY_AUTH_TOKEN": _TOKEN,
             },
             ports=_ports(options),
-            roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+            roles=cluster.shared_out(main, serving),
             endpoints={
                 # where Ray's sockets and shared memory are, only the run's own processes see
                 "address": f"ray://{_MAIN}:${{port.clients}}" if options.clients else _ADDRESS,
@@ -246,17 +246,11 @@ def _joined(cluster: Cluster, options: RayOptions, token: str) -> Joined | Succe
 
 
 def _ports(options: RayOptions) -> tuple[Port, ...]:
-    asked = [("head", HEAD, options.port, "port")]
+    ports = [port_option("head", HEAD, options.port, "port")]
     if options.dashboard:
-        asked.append(("dashboard", DASHBOARD, options.dashboard_port, "dashboard_port"))
+        ports.append(port_option("dashboard", DASHBOARD, options.dashboard_port, "dashboard_port"))
     if options.clients:
-        asked.append(("clients", CLIENTS, options.client_port, "client_port"))
-    ports = [
-        Port(
-            name, number or usual, fixed=number is not None, variable=f"framework_options.{option}"
-        )
-        for name, usual, number, option in asked
-    ]
+        ports.append(port_option("clients", CLIENTS, options.client_port, "client_port"))
     ports += [Port(name, number, each=True) for name, number in _AGENTS.items()]
     if options.worker_ports is not None:
         first, last = map(int, options.worker_ports.split(":"))

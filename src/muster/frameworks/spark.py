@@ -24,7 +24,7 @@ from muster.frameworks.base import (
     Service,
     Setup,
 )
-from muster.frameworks.ports import PortNumber
+from muster.frameworks.ports import PortNumber, port_option
 from muster.spec.values import Size, Tags, Words
 
 MASTER, MASTER_UI, WORKER_UI = 7077, 8080, 8081
@@ -112,11 +112,11 @@ class Spark(Framework):
                 "OMP_NUM_THREADS": "1",  # a task is one of many
             },
             ports=(
-                _port("master", MASTER, options.port, "port"),
-                _port("dashboard", MASTER_UI, options.dashboard_port, "dashboard_port"),
+                port_option("master", MASTER, options.port, "port"),
+                port_option("dashboard", MASTER_UI, options.dashboard_port, "dashboard_port"),
                 Port("worker-ui", WORKER_UI, each=True),
             ),
-            roles={role.name: serving for role in cluster.roles[1:]} | {cluster.main.name: main},
+            roles=cluster.shared_out(main, serving),
             endpoints={"address": _ADDRESS, "dashboard": f"http://{_MAIN}:${{port.dashboard}}"},
         )
 
@@ -195,8 +195,3 @@ def _submit_args(options: SparkOptions) -> str:
 def _size(count: int) -> str:
     """As Java has it: whole mebibytes."""
     return f"{max(count >> 20, 1)}m"
-
-
-def _port(name: str, usual: int, asked: int | None, option: str) -> Port:
-    variable = f"framework_options.{option}"
-    return Port(name, asked or usual, fixed=asked is not None, variable=variable)

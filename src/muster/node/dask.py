@@ -10,13 +10,12 @@ It runs where Dask is installed, and is not imported elsewhere.
 
 from __future__ import annotations
 
-import socket
+import math
 import sys
-import time
 from typing import List
 
-#: Seconds for one try, and between two.
-_PATIENCE, _GAP = 2.0, 0.02
+from muster.node.listening import await_listener
+
 #: Seconds after which it says whom it waits for.
 _SAY = 30.0
 
@@ -24,20 +23,10 @@ _SAY = 30.0
 def await_scheduler(address: str, say: float = _SAY) -> None:
     """Returns once it answers. address: as Dask writes it. say: seconds until somebody is told."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    begun, said = time.monotonic(), False
-    while True:
-        try:
-            socket.create_connection((host, int(port)), _PATIENCE).close()
-        except OSError as error:
-            if not said and time.monotonic() - begun >= say:
-                said = True
-                why = error.strerror or error
-                sys.stderr.write(
-                    "muster: no answer yet from Dask's scheduler, %s: %s\n" % (address, why)
-                )
-            time.sleep(_GAP)
-        else:
-            return
+    why = await_listener(host, int(port), say)
+    if why:
+        sys.stderr.write("muster: no answer yet from Dask's scheduler, %s: %s\n" % (address, why))
+        await_listener(host, int(port), math.inf)
 
 
 def main(words: List[str]) -> None:

@@ -137,11 +137,10 @@ def end_children(but: Container[int]) -> None:
 def _kill(child: int) -> bool:
     """Whether it was ours to end. Its number is its own until it is waited for."""
     try:
-        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
     except PermissionError:
         return False
-    except ProcessLookupError:
-        pass
     return True
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import sys
-import time
 from typing import Any, List, Sequence
 
 from torch.distributed import DistError
@@ -25,6 +23,7 @@ from torch.distributed.elastic.rendezvous import RendezvousClosedError, Rendezvo
 from torch.distributed.run import parse_args, run
 
 from muster.node import error_file
+from muster.node.listening import await_listener
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,12 +52,7 @@ def _await_host(asked: Any) -> None:
     if meeting.get("is_host") != "false":
         return
     address, _, port = asked.rdzv_endpoint.rpartition(":")
-    deadline = time.monotonic() + float(meeting["read_timeout"])
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            socket.create_connection((address, int(port)), 1.0).close()
-            return
-        time.sleep(0.01)  # nobody tells us when somebody begins to listen elsewhere
+    await_listener(address, int(port), float(meeting["read_timeout"]))
 
 
 def _literal(argv: Sequence[str]) -> List[str]:
