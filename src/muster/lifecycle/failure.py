@@ -22,10 +22,12 @@ from muster.lifecycle.turn import Turn
 def apply(turn: Turn) -> None:
     """Do something about every failure that nothing was done about yet."""
     turn.fresh.sort(key=cause.order)
-    # once the run has what it was for, nothing is done again because of what comes after
-    while turn.fresh and turn.policy.success.wait and success.reached(turn):
-        _tolerate(turn, turn.fresh[0])
+    # of a run that was asked to end in this very step, every node is ending as it should
     while turn.fresh and not turn.stopping:
+        if turn.policy.success.wait and success.reached(turn):
+            # the run has what it was for, so nothing starts again because of what comes after
+            _tolerate(turn, turn.fresh[0])
+            continue
         rule, failure = choose(turn.policy, turn.fresh)
         if rule is not None and rule.before_retries:
             _follow(turn, rule, failure)

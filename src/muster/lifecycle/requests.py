@@ -28,10 +28,11 @@ from muster.lifecycle.turn import Turn
 
 
 def apply(turn: Turn, events: Sequence[Event]) -> None:
-    """Do what was asked, in the order it was asked."""
-    for event in events:
-        if isinstance(event, NodeEvent):
-            continue  # nearly all are
+    """Do what was asked, in the order it was asked. Of several sizes for one group only the last
+    counts: a replica that it keeps must not be ended for the sake of an earlier one."""
+    asked = [event for event in events if not isinstance(event, NodeEvent)]  # nearly all are
+    sizes = {event.group: event for event in asked if isinstance(event, ScaleRequested)}
+    for event in asked:
         match event:
             case CancelRequested():
                 stopping.begin(turn, RunState.CANCELED, event.why)
@@ -40,7 +41,7 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                     stopping.begin(turn, RunState.SUSPENDED, event.why)
             case ResumeRequested():
                 suspension.resume(turn, event.why)
-            case ScaleRequested():
+            case ScaleRequested() if event is sizes[event.group]:
                 scaling.ask(turn, event)
             case SupervisorLost():
                 _lose(turn, event)
