@@ -173,7 +173,24 @@ def test_secrets_are_not_shown() -> None:
     (text,) = texts("blub://me:hunter2@host/a")
     assert "hunter2" not in text
     assert "blub://***@host/a" in text
-    assert without_secret("s3://bucket/a@b") == "s3://bucket/a@b"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+        ("oci://bucket@namespace/a", "oci://bucket@namespace/a"),
+        ("abfs://container@account.dfs.core.windows.net/a",) * 2,
+        ("sftp://me@host/a", "sftp://me@host/a"),
+        ("sftp://me:pw@host/a", "sftp://***@host/a"),
+        ("s3://KEY:SECRET@bucket/a", "s3://***@bucket/a"),
+        ("https://token@host/a", "https://***@host/a"),
+        ("simplecache::HTTPS://token@host/a", "simplecache::HTTPS://***@host/a"),
+        ("simplecache::oci://bucket@namespace/a", "simplecache::oci://bucket@namespace/a"),
+    ],
+)
+def test_only_credentials_are_hidden(url: str, shown: str) -> None:
+    assert without_secret(url) == shown
 
 
 @pytest.mark.parametrize("source", ["nfs://host/a", "host:/a"])

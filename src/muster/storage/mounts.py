@@ -21,6 +21,9 @@ _OWNERS: dict[str, Literal["node", "life", "run", "home"]] = {
     "volume:": "home",
 }
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
+#: Credentials before an @: always on the web, elsewhere with a password. Otherwise it is a name
+#: (oci://bucket@namespace, sftp://user@host).
+_CREDENTIALS = re.compile(r"(?i)((?<![a-z])(?:https?|ftps?)://)[^/@]+@|(://)[^/@]*:[^/@]*@")
 
 #: Protocol -> (module, what to install), where fsspec's own list does not say it. The rest come
 #: with fsspec, or with a package that made itself known to it.
@@ -97,9 +100,14 @@ def check_sources(sources: Iterable[str]) -> list[Problem]:
     return problems
 
 
+#: What stands before the @ of an address: credentials on the web, and wherever there is a password.
+#: Elsewhere it is a name (oci://bucket@namespace, sftp://user@host).
+_CREDENTIALS = re.compile(r"(?i)((?<![a-z])(?:https?|ftps?)://)[^/@]+@|(://)[^/@]*:[^/]*@")
+
+
 def without_secret(url: str) -> str:
-    """A URL to show: names and passwords in it are nobody's business."""
-    return re.sub(r"://[^/@]*@", "://***@", url)
+    """A URL to show, without the credentials in it."""
+    return _CREDENTIALS.sub(lambda match: f"{match[1] or match[2]}***@", url)
 
 
 def _check_directory(path: Path) -> list[Problem]:
