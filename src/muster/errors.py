@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from muster.escapes import visible_line
+
 #: Documented exit codes of the `muster` command (docs/cli.md).
 EXIT_OK = 0
 EXIT_RUN_FAILED = 1
@@ -43,7 +45,8 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         where = ": ".join(part for part in (self.source, self.path) if part)
         text = f"{where}: {self.message}" if where else self.message
-        return f"{text} ({self.hint})" if self.hint else text
+        # one line, whatever the name of a file or a value in it holds
+        return visible_line(f"{text} ({self.hint})" if self.hint else text)
 
 
 class InvalidInput(MusterError):  # noqa: N818

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import json_option
+from muster.cli.terminal import echo, echo_notes
 
 if TYPE_CHECKING:
     from muster.client.cluster import Cluster
@@ -77,10 +78,9 @@ def up(
         options=options_from_flags(options),
         fields={"env": _env(env)},
     )
-    for note in draft.notes:
-        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    echo_notes(draft.notes)
     if not no_wait:
-        click.echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
+        echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
         started.wait()
     _print(started, as_json=as_json)
 
@@ -108,7 +108,7 @@ def list_(as_json: bool) -> None:
         print_json([one.to_dict() for one in found])
         return
     if not found:
-        click.echo("no clusters are up", err=True)
+        echo("no clusters are up", err=True)
         return
     header = ("NAME", "FRAMEWORK", "STATE", "WORKERS", "LEFT", "ADDRESS")
     print_table(header, [_row(one) for one in found])
@@ -167,7 +167,7 @@ def down(names: tuple[str, ...]) -> None:
     client = Client()
     for found in [find(client, name) for name in names]:
         found.down()
-        click.echo(f"{found.name} is down ({found.run.name} {found.run.state})")
+        echo(f"{found.name} is down ({found.run.name} {found.run.state})")
 
 
 def _print(one: Cluster, *, as_json: bool) -> None:
@@ -187,10 +187,10 @@ def _print(one: Cluster, *, as_json: bool) -> None:
         ("python", f'muster.cluster("{one.name}").{client}'),
         ("logs", f"muster logs {one.run.name} --follow"),
     ]
-    click.echo(f"{one.name} is {state(one.state)}: {one.framework}, {workers}")
+    echo(f"{one.name} is {state(one.state)}: {one.framework}, {workers}")
     for what, value in rows:
         if value:
-            click.echo(f"  {what:<10} {value}")
-    click.echo()
+            echo(f"  {what:<10} {value}")
+    echo()
     nodes = [(str(n.rank), n.group, n.fqdn, n.address, state(n.state)) for n in one.run.nodes]
     print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE"), nodes)

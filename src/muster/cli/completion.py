@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from muster.cli.terminal import echo
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -20,4 +22,4 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None, "the choices are those click knows"
-    click.echo(kind(cli, {}, "muster", "_MUSTER_COMPLETE").source())
+    echo(kind(cli, {}, "muster", "_MUSTER_COMPLETE").source())

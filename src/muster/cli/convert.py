@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from muster.cli.terminal import echo, echo_notes
 from muster.errors import InvalidInput, Problem
 
 
@@ -31,10 +32,9 @@ def convert(file: str, to: str | None, output: str | None) -> None:
     from muster.spec.formats.convert import convert_file
 
     text, notes = convert_file(*split_target(file), to)
-    for note in notes:
-        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    echo_notes(notes)
     if output is None:
-        click.echo(text, nl=False)
+        echo(text, end="")
         return
     try:
         Path(output).write_text(text)

@@ -6,7 +6,8 @@ import click
 from msgspec.structs import asdict
 
 from muster.cli.arguments import json_option
-from muster.cli.output import print_json, use_color
+from muster.cli.output import print_json
+from muster.cli.terminal import echo, style
 
 
 @click.command()
@@ -20,9 +21,7 @@ def doctor(as_json: bool) -> None:
         print_json([asdict(finding) for finding in findings])
         return
     for finding in findings:
-        mark = "yes" if finding.works else "no "
-        if use_color():
-            mark = click.style(mark, fg="green" if finding.works else "yellow")
-        click.echo(f"{mark} {finding.name}: {finding.says}")
+        mark = style("yes", "green") if finding.works else style("no ", "yellow")
+        echo(f"{mark} {finding.name}: {finding.says}")
         if finding.advice:
-            click.echo(f"    for more: {finding.advice}")
+            echo(f"    for more: {finding.advice}")

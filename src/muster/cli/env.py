@@ -8,6 +8,7 @@ import click
 
 from muster.cli.arguments import json_option
 from muster.cli.output import ago, print_json, print_table
+from muster.cli.terminal import echo
 
 
 @click.group()
@@ -33,7 +34,7 @@ def list_environments(as_json: bool) -> None:
         )
         return
     if not found:
-        click.echo("no environments", err=True)
+        echo("no environments", err=True)
         return
     rows = []
     for one in found:
@@ -85,7 +86,7 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
             continue
         if remove(home, one.key):
             freed += one.size
-            click.echo(f"removed {one.key}", err=True)
+            echo(f"removed {one.key}", err=True)
         else:
-            click.echo(f"{one.key} is in use and stays", err=True)
-    click.echo(f"{freed / 2**20:.0f} MiB freed", err=True)
+            echo(f"{one.key} is in use and stays", err=True)
+    echo(f"{freed / 2**20:.0f} MiB freed", err=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.arguments import json_option, run_argument
-from muster.cli.output import print_json, print_table
+from muster.cli.output import print_json, print_json_line, print_table
+from muster.cli.terminal import echo
+from muster.escapes import visible_line
 
 if TYPE_CHECKING:
     from muster.store.records import EventRecord
@@ -33,7 +34,10 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     found = run.events(after=after, follow=follow)
     if follow:
         for entry in found:
-            click.echo(json.dumps(_data(entry)) if as_json else "  ".join(_row(entry)))
+            if as_json:
+                print_json_line(_data(entry))
+            else:
+                echo("  ".join(visible_line(cell) for cell in _row(entry)))
         tell_if_suspended(run, follow=True)
     elif as_json:
         print_json([_data(entry) for entry in found])

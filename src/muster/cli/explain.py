@@ -13,6 +13,7 @@ from muster.cli.policy import sentences
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
 from muster.cli.serving import Shown, around, ports
+from muster.cli.terminal import echo
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.secrets import hidden, hide
 from muster.spec.urls import without_credentials
@@ -42,7 +43,7 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     _describe(plan)
     for group in plan.groups:
         _describe_group(plan, group)
-    click.echo()
+    echo()
     wanted = [not node.parked for node in plan.policy.first_nodes()]
     rows = [
         (str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes if wanted[n.rank]
@@ -51,17 +52,17 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 
 def _describe(plan: RunPlan) -> None:
-    click.echo(f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}")
+    echo(f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}")
     for line in _sources(plan):
-        click.echo(line)
-    click.echo(f"framework: {plan.framework}")
-    click.echo(f"network: {plan.network} ({plan.network_reason})")
+        echo(line)
+    echo(f"framework: {plan.framework}")
+    echo(f"network: {plan.network} ({plan.network_reason})")
     for line in ports(plan):
-        click.echo(f"port {line}")
+        echo(f"port {line}")
     for sentence in sentences(plan.policy):
-        click.echo(sentence)
+        echo(sentence)
     for note in plan.notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
 
 
 def _sources(plan: RunPlan) -> Iterator[str]:
@@ -83,16 +84,16 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     minimum = min(policy.min_success, policy.initial)
     least = f", {minimum} of its {_count(policy.initial, 'replica')} must succeed"
     decides = least if group.role.decides else ""
-    click.echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}")
+    echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}")
     if group.replicas > policy.initial:
-        click.echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
+        echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
     shown = Shown(plan, group)
     for line in around(group, shown):
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     if group.role.program:
         _describe_program(plan, group, shown)
     for mount in group.mounts:
-        click.echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
+        echo(f"  shows {mount.source} at {mount.path} (${mount.variable})")
     variables = [
         *((name, value) for name, value in group.env.items()),
         *((name, shown.text(template)) for name, template in group.node_env.items()),
@@ -101,8 +102,8 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     found += [f"    {k}={shown.text(template)}" for k, template in group.framework_env.items()]
     if found:
         who = "its first process gets" if group.role.program else "each of them gets"
-        click.echo(f"  {who}, beside what every node does (docs/concepts.md):")
-        click.echo("\n".join(found))
+        echo(f"  {who}, beside what every node does (docs/concepts.md):")
+        echo("\n".join(found))
 
 
 def _describe_program(plan: RunPlan, group: GroupPlan, shown: Shown) -> None:
@@ -112,9 +113,9 @@ def _describe_program(plan: RunPlan, group: GroupPlan, shown: Shown) -> None:
     words = shown.command(group.role.launcher, [*command, *group.args, *own])
     processes = plan.processes_of(group.first_rank)
     times = f", {processes} times on each node" if processes > 1 else ""
-    click.echo(f"  runs {words}{times}")
+    echo(f"  runs {words}{times}")
     if own:
-        click.echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
+        echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
 
 
 def _count(number: int, what: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.output import GROUP_COLORS, use_color
+from muster.cli.output import GROUP_COLORS
+from muster.cli.terminal import echo, use_color
 from muster.storage.log_reader import prefixed
 from muster.storage.logs import StreamInfo
 
@@ -41,7 +42,7 @@ class Printer:
         for chunk in chunks:
             if newest is None or chunk.attempt > newest:
                 if newest is not None:
-                    click.echo(f"-- attempt {chunk.attempt} --", err=True)
+                    echo(f"-- attempt {chunk.attempt} --", err=True)
                 newest = chunk.attempt
             self._write(prefixed(chunk, self._prefix(chunk.stream)))
 
@@ -71,4 +72,4 @@ def tell_if_suspended(run: JobRun, *, follow: bool) -> None:
     """Say why following a run is over although it has not ended."""
     if follow and run.refresh().state == "SUSPENDED":
         text = f"{run.name} is suspended; `muster runs resume {run.name}` has it go on"
-        click.echo(text, err=True)
+        echo(text, err=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from muster.cli.output import print_table
+from muster.cli.terminal import echo
 from muster.forecast.compare import NOTABLE, Forecast
 from muster.forecast.timeline import shares
 from muster.forecast.world import Use
@@ -30,22 +29,22 @@ def print_forecasts(policy: Policy, found: Sequence[Forecast], seed: int) -> Non
 def _head(policy: Policy, asked: Forecast, seed: int) -> None:
     world, nodes = asked.variant.world, policy.size
     often = _hours(world.mtbf / nodes)
-    click.echo(
+    echo(
         f"{nodes:,} node{'s' if nodes > 1 else ''} for {_hours(world.horizon)}; each fails every "
         f"{_hours(world.mtbf)} on average, so one of them every {often}"
     )
     budget = f"{policy.max_restarts:,} restarts" if policy.max_restarts else "no restart"
-    click.echo(
+    echo(
         f"policy: {policy.action} {policy.strategy}, {budget}; a checkpoint every "
         f"{_hours(world.checkpoint_every)}, {_hours(world.checkpoint_cost)} each"
     )
-    click.echo(f"{len(asked.outcomes)} simulated runs, seeds from {seed}\n")
+    echo(f"{len(asked.outcomes)} simulated runs, seeds from {seed}\n")
 
 
 def _figures(asked: Forecast) -> None:
     worst, best = asked.range()
-    click.echo(f"goodput   {asked.goodput:6.1%}   (runs: {worst:.1%} to {best:.1%})")
-    click.echo(f"failures  {asked.failures:6.1f}   restarts {asked.restarts:.1f}")
+    echo(f"goodput   {asked.goodput:6.1%}   (runs: {worst:.1%} to {best:.1%})")
+    echo(f"failures  {asked.failures:6.1f}   restarts {asked.restarts:.1f}")
     going = sum(outcome.ended_at is None for outcome in asked.outcomes)
     ends = [f"{going} still going"] if going else []
     for state in ("SUCCEEDED", "FAILED", "CANCELED"):
@@ -54,7 +53,7 @@ def _figures(asked: Forecast) -> None:
             after = _hours(sum(o.ended_at or 0.0 for o in ended) / len(ended))
             why = ended[0].details.splitlines()[-1:] if state != "SUCCEEDED" else []
             ends.append(f"{len(ended)} {state} after {after} on average" + _because(why))
-    click.echo(f"ended     {'; '.join(ends)}\n")
+    echo(f"ended     {'; '.join(ends)}\n")
 
 
 def _because(why: Sequence[str]) -> str:
@@ -77,9 +76,9 @@ def _plot(asked: Forecast) -> None:
     columns = shares(outcome.productive, outcome.ended_at or horizon, horizon, _WIDTH)
     top = len(_BLOCKS) - 1
     line = "".join(_BLOCKS[round(share * top)] for share in columns)
-    click.echo("\nnodes that make progress, in the first of the runs")
-    click.echo(f"100% |{line}|")
-    click.echo(f"      0{_hours(horizon):>{_WIDTH}}\n")
+    echo("\nnodes that make progress, in the first of the runs")
+    echo(f"100% |{line}|")
+    echo(f"      0{_hours(horizon):>{_WIDTH}}\n")
 
 
 def _what_if(found: Sequence[Forecast]) -> None:
@@ -89,9 +88,9 @@ def _what_if(found: Sequence[Forecast]) -> None:
     print_table(("WHAT IF", "GOODPUT", "", "RESTARTS", "FAILED"), rows)
     best = min(found, key=_by_goodput)
     if best is asked:
-        click.echo("\nnone of these does better than what is asked for")
+        echo("\nnone of these does better than what is asked for")
     else:
-        click.echo(f"\nbest: {best.variant.name}")
+        echo(f"\nbest: {best.variant.name}")
 
 
 def _by_goodput(forecast: Forecast) -> float:

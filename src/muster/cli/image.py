@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.cli.output import print_json
+from muster.cli.terminal import echo, echo_notes
 from muster.errors import EngineError, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -114,19 +115,18 @@ def build(
     )
     building = not (only_print or no_build)
     name, drafted = _prepare(request, tag, building, no_build and output is None)
-    for note in drafted.notes:
-        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    echo_notes(drafted.notes)
     if only_print:
         from muster.images.recipe import recipe_text
 
         text = recipe_text(drafted.recipe)
-        return print_json({"recipe": text}) if as_json else click.echo(text, nl=False)
+        return print_json({"recipe": text}) if as_json else echo(text, end="")
     if name is None or not building:
         from muster.images.context import write_context
 
         assert output is not None, "else it was refused"
         written = str(write_context(output, drafted))
-        return print_json({"recipe": written}) if as_json else click.echo(written)
+        return print_json({"recipe": written}) if as_json else echo(written)
     return _build(drafted, name, output, builder, quiet, as_json, options)
 
 
@@ -177,7 +177,7 @@ def _build(
         kept = None if output is None else str(recipe)
         print_json({"image": str(name), "id": image_id, "builder": builder.name, "recipe": kept})
     else:
-        click.echo(f"built {name} with {builder.name}")
+        echo(f"built {name} with {builder.name}")
 
 
 @image.command()
@@ -213,7 +213,7 @@ def push(
     if as_json:
         print_json({"image": str(name), "digest": digest or None, "builder": found.name})
     else:
-        click.echo(f"pushed {pinned}")
+        echo(f"pushed {pinned}")
 
 
 @contextmanager
@@ -229,12 +229,12 @@ def _folder(output: Path | None) -> Iterator[Path]:
 def _telling(quiet: bool) -> Iterator[Callable[[str], object]]:
     """Where the builder's lines go: to stderr, at once or, if quiet, when it has failed."""
     if not quiet:
-        yield lambda line: click.echo(line, err=True)
+        yield lambda line: echo(line, err=True)
         return
     last: deque[str] = deque(maxlen=30)
     try:
         yield last.append
     except EngineError:
         for line in last:
-            click.echo(line, err=True)
+            echo(line, err=True)
         raise

@@ -6,6 +6,7 @@ import click
 
 from muster.cli.arguments import job_argument, json_option
 from muster.cli.output import ago, print_json, print_table
+from muster.cli.terminal import echo
 
 
 @click.group()
@@ -26,7 +27,7 @@ def list_jobs(as_json: bool) -> None:
         print_json([Job(client, record).to_dict() for record in found])
         return
     if not found:
-        click.echo("no jobs", err=True)
+        echo("no jobs", err=True)
     print_table(
         ("JOB", "ID", "CREATED", "CODE", "DESCRIPTION"),
         [
@@ -57,8 +58,8 @@ def show(job_name: str, as_json: bool) -> None:
         return
     import yaml
 
-    click.echo(f"# {job.name}@{job.version}, id {job.id}")
-    click.echo(yaml.safe_dump(job.spec, sort_keys=False), nl=False)
+    echo(f"# {job.name}@{job.version}, id {job.id}")
+    echo(yaml.safe_dump(job.spec, sort_keys=False), end="")
 
 
 @jobs.command()
@@ -78,4 +79,4 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(job.to_dict())
     else:
-        click.echo(f"{job.name}@{job.version} changed; runs from now on use it")
+        echo(f"{job.name}@{job.version} changed; runs from now on use it")

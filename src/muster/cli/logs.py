@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 import click
@@ -71,10 +70,11 @@ def logs(
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
         tell_if_suspended(run, follow=follow)
         return
+    from muster.cli.output import print_json_line
     from muster.client.run import record_dict
     from muster.storage.log_reader import records
 
     for chunk in chunks:
         for record in records(chunk, chunk.attempt):
-            click.echo(json.dumps(record_dict(record)))
+            print_json_line(record_dict(record))
     tell_if_suspended(run, follow=follow)

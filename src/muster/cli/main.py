@@ -78,6 +78,8 @@ def cli() -> None:
 def main() -> None:
     """The entry point: errors become one clear message and a documented exit code."""
     _open_what_is_closed()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     gc.disable()  # a tenth of the time to the first node goes into collecting fresh imports
     code = _run()
     sys.stdout.flush()
@@ -100,7 +102,7 @@ def _run() -> int:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
-        error.show()
+        _show(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
@@ -109,7 +111,20 @@ def _run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except MusterError as error:
+        from muster.cli.terminal import echo, style
+
         for line in str(error).splitlines():
-            click.echo(f"{click.style('error:', fg='red')} {line}", err=True)
+            echo(f"{style('error:', 'red')} {line}", err=True)
         code = error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """What click would print, by our way: it quotes arguments, and they may be files' names."""
+    import io
+
+    from muster.cli.terminal import echo
+
+    text = io.StringIO()
+    error.show(file=text)
+    echo(text.getvalue(), err=True, end="")

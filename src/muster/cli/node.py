@@ -6,6 +6,7 @@ import os
 
 import click
 
+from muster.cli.terminal import echo
 from muster.errors import EXIT_PLATFORM, EngineError
 
 
@@ -44,4 +45,4 @@ def node(ctx: click.Context) -> None:
 
 
 def _say(text: str) -> None:
-    click.echo(f"muster node: {text}", err=True)
+    echo(f"muster node: {text}", err=True)

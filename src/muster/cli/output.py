@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
+from muster.cli.terminal import echo, plain, style
 from muster.errors import EXIT_CANCELED, EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED
+from muster.escapes import visible_line
 from muster.lifecycle.states import RunState
 
 _COLORS = {
@@ -35,38 +34,42 @@ _UNITS = (
 GROUP_COLORS = ("cyan", "magenta", "green", "blue", "yellow", "bright_black")
 
 
-def use_color(descriptor: int = 1) -> bool:
-    """Whether what goes to this descriptor may be coloured (see no-color.org)."""
-    return os.isatty(descriptor) and "NO_COLOR" not in os.environ
-
-
 def state(name: str) -> str:
     """A state in its colour."""
-    return click.style(name, fg=_COLORS.get(name)) if use_color() else name
+    return style(name, _COLORS.get(name))
 
 
 def print_json(data: Any) -> None:
     """Data alone on stdout."""
-    click.echo(json.dumps(data, indent=2))
+    echo(_json(data, indent=2))
+
+
+def print_json_line(data: Any) -> None:
+    """One record of many, on a line of its own."""
+    echo(_json(data))
+
+
+def _json(data: Any, indent: int | None = None) -> str:
+    # of all that `echo` would escape, JSON leaves but this one alone
+    return json.dumps(data, indent=indent).replace("\x7f", "\\u007f")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need; the last one is cut to the terminal."""
+    """Columns as wide as they need; the last one is cut to the terminal. A cell is one line."""
     if not rows:
         return
-    cells = [header, *rows]
-    widths = [max(len(click.unstyle(row[i])) for row in cells) for i in range(len(header))]
+    cells = [[visible_line(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(plain(row[i])) for row in cells) for i in range(len(header))]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for number, row in enumerate(cells):
         padded = [
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(row, widths, strict=True)
+            cell + " " * (width - len(plain(cell))) for cell, width in zip(row, widths, strict=True)
         ]
         line = "  ".join(padded).rstrip()
-        if limit and len(click.unstyle(line)) > limit:
+        if limit and len(plain(line)) > limit:
             room = limit - sum(widths[:-1]) - 2 * (len(widths) - 1)
-            line = "  ".join([*padded[:-1], _cut(row[-1], max(room, 8))])
-        click.echo(click.style(line, bold=True) if number == 0 and use_color() else line)
+            line = "  ".join([*padded[:-1], _cut(plain(row[-1]), max(room, 8))])
+        echo(style(line, "bold") if number == 0 else line)
 
 
 def _cut(text: str, width: int) -> str:

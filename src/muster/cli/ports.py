@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from muster.cli.arguments import json_option
+from muster.cli.terminal import echo
 
 
 @click.command()
@@ -33,7 +34,7 @@ def ports(framework: str | None, as_json: bool) -> None:
         print_json([to_builtins(need) for need in found.needs])
         return
     if not found.needs:
-        click.echo(f"{framework} listens on no ports of its own")
+        echo(f"{framework} listens on no ports of its own")
         return
     rows = [(need.ports, need.on, need.why) for need in found.needs]
     print_table(("TCP PORT", "ON", "WHY"), rows)

@@ -23,6 +23,10 @@ def reference_markdown() -> str:
         "| 4 | trouble of the platform or the engine |",
         "| 130 | interrupted; the run goes on |",
         "",
+        "Control and invisible characters in what programs, files and names hold are printed as",
+        "escapes (`\\x1b`), so that they cannot act on the terminal. The output of programs",
+        "(`muster logs`, and `muster run` while it follows) is printed as it is.",
+        "",
     ]
     return "\n".join([*intro, *_sections(cli, "muster", None)]).rstrip() + "\n"
 

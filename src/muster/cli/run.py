@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
 from muster.errors import EXIT_INTERRUPTED
 
@@ -147,8 +148,7 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
 
 
 def _print_notes(draft: Draft) -> None:
-    for note in draft.notes:
-        click.echo(f"{click.style('note:', fg='yellow')} {note}", err=True)
+    echo_notes(draft.notes)
 
 
 def _print_detached(run: JobRun, *, as_json: bool) -> None:
@@ -157,11 +157,11 @@ def _print_detached(run: JobRun, *, as_json: bool) -> None:
     if as_json:
         print_json(run.to_dict())
         return
-    click.echo(run.id)
+    echo(run.id)
     if run.state == "SUSPENDED":
-        click.echo(f"{run.name} is suspended; `muster runs resume {run.name}` starts it", err=True)
+        echo(f"{run.name} is suspended; `muster runs resume {run.name}` starts it", err=True)
         return
-    click.echo(f"{run.name} started; `muster logs {run.name} --follow` shows it", err=True)
+    echo(f"{run.name} started; `muster logs {run.name} --follow` shows it", err=True)
 
 
 def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
@@ -189,14 +189,14 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
 def _interrupted(run: JobRun) -> int:
     """The first Ctrl-C lets go of the run; a second one, while we say so, cancels it."""
     try:
-        click.echo(
+        echo(
             f"\nlet go of {run.name}; it goes on. `muster logs {run.name} --follow` shows it, "
             f"`muster runs cancel {run.name}` ends it (so does another Ctrl-C now)",
             err=True,
         )
         signal.sigtimedwait([], 1.0) if hasattr(signal, "sigtimedwait") else None
     except KeyboardInterrupt:
-        click.echo(f"canceling {run.name}", err=True)
+        echo(f"canceling {run.name}", err=True)
         run.cancel("canceled by Ctrl-C").wait()
         _summary(run, len(run.nodes))
     return EXIT_INTERRUPTED
@@ -208,6 +208,6 @@ def _summary(run: JobRun, nodes: int) -> None:
     sys.stdout.flush()
     took = f" in {span(run.seconds)}" if run.seconds is not None else ""
     head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
-    click.echo(head, err=True)
+    echo(head, err=True)
     for line in run.details.splitlines():
-        click.echo(f"  {line}", err=True)
+        echo(f"  {line}", err=True)

@@ -10,6 +10,7 @@ import click
 
 from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
+from muster.cli.terminal import echo
 
 if TYPE_CHECKING:
     from muster.client.run import JobRun, Setting
@@ -51,12 +52,12 @@ def list_runs(
         print_json([_summary_dict(summary) for summary in found])
         return
     if not found:
-        click.echo("no runs" if not (states or job or since) else "no such runs", err=True)
+        echo("no runs" if not (states or job or since) else "no such runs", err=True)
         return
     header = ("RUN", "ID", "STATE", "NODES", "STARTED", "TIME", "DETAILS")
     print_table(header, [_row(summary) for summary in found])
     if limit and len(found) == limit:
-        click.echo(f"the newest {limit}; --limit 0 shows all", err=True)
+        echo(f"the newest {limit}; --limit 0 shows all", err=True)
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
@@ -106,16 +107,16 @@ def show(run_name: str, as_json: bool) -> None:
 def _show(run: JobRun) -> None:
     took = f" after {span(run.seconds)}" if run.seconds is not None else ""
     attempt = f", attempt {run.attempt}" if run.attempt else ""
-    click.echo(f"{run.name}  {state(run.state)}{took}{attempt}")
+    echo(f"{run.name}  {state(run.state)}{took}{attempt}")
     for reason in run.why():
         for line in reason.splitlines():
-            click.echo(f"  {line}")
+            echo(f"  {line}")
     for note in run.notes:
-        click.echo(f"  note: {note}")
+        echo(f"  note: {note}")
     where = " (on the nodes' own network)" if run.network == "isolated" else ""
     for name, place in run.endpoints.items() if not run.done else ():
-        click.echo(f"  {name}: {place}{where}")
-    click.echo()
+        echo(f"  {name}: {place}{where}")
+    echo()
     print_table(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "EXIT", "TIME"),
         [
@@ -136,14 +137,14 @@ def _show(run: JobRun) -> None:
             for node in run.nodes
         ],
     )
-    click.echo()
+    echo()
     print_table(
         ("SETTING", "VALUE", "FROM"),
         [(s.path, _value(s), s.origin) for s in run.settings()],
     )
-    click.echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
+    echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
     for path in run.outputs:
-        click.echo(f"left behind: {path}")
+        echo(f"left behind: {path}")
 
 
 _DURATIONS = (
@@ -201,10 +202,10 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
         return
     for run in found:
         if no_wait and run.id not in ended:
-            click.echo(f"{run.name} will be canceled; it is {state(run.refresh().state)}")
+            echo(f"{run.name} will be canceled; it is {state(run.refresh().state)}")
             continue
         already = " already" if run.id in ended else ""
-        click.echo(f"{run.name} is{already} {state(run.state)}")
+        echo(f"{run.name} is{already} {state(run.state)}")
 
 
 @runs.command()
@@ -221,12 +222,12 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
     try:
         run.wait(None if timeout is None else duration("--timeout", timeout))
     except TimeoutError as error:
-        click.echo(f"{error}; it is {run.refresh().state}", err=True)
+        echo(f"{error}; it is {run.refresh().state}", err=True)
         ctx.exit(3)
     if as_json:
         print_json(run.to_dict())
     else:
-        click.echo(f"{run.name} {state(run.state)}")
+        echo(f"{run.name} {state(run.state)}")
     ctx.exit(exit_code_of(run.state))
 
 
@@ -246,7 +247,7 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
         print_json([run.to_dict() for run in found])
         return
     for run in found:
-        click.echo(f"{run.name} is {state(run.refresh().state)}")
+        echo(f"{run.name} is {state(run.refresh().state)}")
 
 
 @runs.command()
@@ -265,7 +266,7 @@ def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> N
         print_json([run.to_dict() for run in found])
         return
     for run in found:
-        click.echo(f"{run.name} goes on; `muster logs {run.name} --follow` shows it")
+        echo(f"{run.name} goes on; `muster logs {run.name} --follow` shows it")
 
 
 @runs.command()
@@ -290,10 +291,10 @@ def scale(run_name: str, size: str, as_json: bool) -> None:
     if as_json:
         print_json(run.to_dict())
     elif before == replicas:
-        click.echo(f"{run.name} {name} has {replicas} already")
+        echo(f"{run.name} {name} has {replicas} already")
     else:
         later = " when it goes on" if run.state == "SUSPENDED" else ""
-        click.echo(f"{run.name} {name} goes from {before} to {replicas}{later}")
+        echo(f"{run.name} {name} goes from {before} to {replicas}{later}")
 
 
 def _size(text: str, groups: list[str]) -> tuple[str, int]:
@@ -313,4 +314,4 @@ def delete(run_name: tuple[str, ...]) -> None:
     """Forget runs that have ended, with their output."""
     for run in _found(run_name):
         run.delete()
-        click.echo(f"{run.name} is deleted")
+        echo(f"{run.name} is deleted")

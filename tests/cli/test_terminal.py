@@ -1,0 +1,127 @@
+"""What comes from outside never acts on the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.cli.terminal import echo, plain, style
+
+MUSTER = [sys.executable, "-m", "muster"]
+
+#: A title, the clipboard, a cleared screen, the same with C1 controls, directions, zero width.
+EVIL = "\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x9b2J\r\x08\x7f\u202egpj\u2066\u200b\ufeff"
+
+
+def acting(text: str) -> list[str]:
+    """What in a text a terminal would act on, or nobody would see."""
+    return [c for c in text if not c.isprintable() and c not in "\n\t"]
+
+
+def muster(*args: str, cwd: Path) -> str:
+    """What it printed, on either stream."""
+    done = subprocess.run(
+        [*MUSTER, *args], cwd=cwd, capture_output=True, check=False, timeout=120, encoding="utf-8"
+    )
+    assert "Traceback (most recent call last)" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A job in which everything that can be said is hostile."""
+    script = tmp_path / f"a\n{EVIL}.sh"
+    script.write_text(f"printf '%s\\n' '{EVIL}' >&2\nprintf 'Error: %s\\n' '{EVIL}' >&2\nexit 3\n")
+    (tmp_path / f"shared{EVIL}").mkdir()
+    spec = {
+        "name": "hostile",
+        "description": f"does {EVIL}",
+        "artifact": script.name,
+        "args": [f"--{EVIL}", f"two\nlines{EVIL}"],
+        "env": {"VALUE": EVIL},
+        "tags": {"team": EVIL},
+        "mounts": [{"source": f"./shared{EVIL}"}],
+        "node_groups": [{"name": "main", "env": {"OWN": EVIL}, "working_dir": f"in{EVIL}"}],
+    }
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    (tmp_path / f"{EVIL}.yaml").write_text(json.dumps({**spec, EVIL: 1}))
+    return tmp_path
+
+
+def test_no_command_lets_what_it_shows_act_on_the_terminal(folder: Path) -> None:
+    summary = muster("run", "job.json", "--json", cwd=folder)
+    shown = {
+        # all before is the program's own output
+        "run": summary[: summary.index("main/0 |")] + summary[summary.index("hostile-1 ") :],
+    }
+    for command in [
+        "runs list",
+        "runs list --json",
+        "runs show last",
+        "runs show last --json",
+        "events last",
+        "events last --follow",
+        "events last --json",
+        "events last --follow --json",
+        "logs last --json",
+        "jobs list",
+        "jobs list --json",
+        "jobs show hostile",
+        "jobs show hostile --json",
+        "explain job.json",
+        "explain job.json --json",
+        "convert job.json",
+        "runs cancel last",
+    ]:
+        shown[command] = muster(*command.split(), cwd=folder)
+    for command, argument in [
+        ("run", f"{EVIL}.yaml"),
+        ("run", f"missing{EVIL}"),
+        ("runs show", EVIL),
+        ("jobs show", EVIL),
+        ("cluster up", EVIL),
+        ("cluster down", EVIL),
+        ("env prune", EVIL),
+        ("ports", EVIL),
+        ("convert", f"missing{EVIL}"),
+        ("simulate --mtbf 1h", EVIL),
+        ("run --set", EVIL),
+        ("runs list --state", EVIL),
+        ("run --nodes", EVIL),
+        ("run --env", EVIL),
+        ("image push", EVIL),
+        (f"run job.json --{EVIL}", "x"),
+        (f"{EVIL}", "x"),
+    ]:
+        shown[f"{command} EVIL"] = muster(*command.split(" "), argument, cwd=folder)
+    found = {command: acting(text) for command, text in shown.items() if acting(text)}
+    assert found == {}
+    assert "\\x1b]0;title" in shown["run"], "shown, not lost"
+    assert "\\x1b]0;title" in shown["run EVIL"]
+
+
+def test_a_name_with_a_line_break_does_not_forge_an_error(folder: Path) -> None:
+    printed = muster("run", "missing\nerror: forged.yaml", cwd=folder)
+    assert not re.search(r"^error: forged", printed, re.MULTILINE), printed
+    assert "missing\\nerror: forged.yaml" in printed
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_style_cannot_be_forged(tty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return tty
+
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    echo(style("\x1b[31mFAILED", "green"))
+    expected = "\x1b[32m\\x1b[31mFAILED\x1b[0m\n" if tty else "\\x1b[31mFAILED\n"
+    assert stream.getvalue() == expected
+    assert plain(style("x", "red")) == "x"
