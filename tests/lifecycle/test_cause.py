@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.lifecycle.cause import complaint, consequences, echo, first
+from muster.lifecycle.cause import consequences, echo, first
 from muster.lifecycle.status import Failure, Reason
 from support.life import policy, running
 
@@ -138,47 +138,29 @@ def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "line"),
+    ("message", "expected"),
     [
-        ("", ""),
-        ("one\ntwo", "two"),
-        (SLOW, "ValueError: bad batch"),
-        (f"{SLOW}\nterminate called without an active exception", "ValueError: bad batch"),
-        (f"{FAST}\n\nDuring handling ...\n\n{SLOW}", "ValueError: bad batch"),
-        (
-            "[rank2]: Traceback (most recent call last):\n[rank2]:   x\n[rank2]: OSError: gone",
-            "OSError: gone",
-        ),
-        ("Traceback (most recent call last):\n  cut off", "  cut off"),
-    ],
-)
-def test_what_it_complains_of(message: str, line: str) -> None:
-    assert complaint(message) == line
-
-
-TRACEBACK = "Traceback (most recent call last):"
-
-
-@pytest.mark.parametrize(
-    ("message", "line"),
-    [
-        pytest.param("", "", id="nothing"),
-        pytest.param("one\ntwo\n\n", "two", id="the last line"),
-        pytest.param(f"{TRACEBACK}\n  x\nValueError: a\nbye", "ValueError: a", id="the exception"),
+        pytest.param(f"{FAST}\n\nDuring handling ...\n\n{SLOW}", False, id="while handling it"),
         pytest.param(
-            f"{TRACEBACK}\n  x\nOSError: a\n\n{TRACEBACK}\n  y\nValueError: b\nbye",
-            "ValueError: b",
-            id="of the last one",
+            "Traceback (most recent call last):\n  x\nConnectionResetError: gone\n\n"
+            "The above exception was the direct cause of the following exception:\n\n"
+            "Traceback (most recent call last):\n  y\nRuntimeError: allreduce failed",
+            True,
+            id="raised from it",
         ),
-        pytest.param(f"before\n{TRACEBACK}\n  x\n  y", "  y", id="one that was cut off"),
-        pytest.param(f"[rank0]: {TRACEBACK}\n[rank0]:   x\n[rank0]: E: a", "E: a", id="prefixed"),
+        pytest.param(
+            "Traceback (most recent call last):\n  x\n    ~~^^\n^^^\nValueError: a\n"
+            "connection closed",
+            False,
+            id="marks in the first column",
+        ),
     ],
 )
-def test_what_it_failed_of(message: str, line: str) -> None:
-    assert complaint(message) == line
+def test_what_an_exception_was_raised_from_counts(message: str, expected: bool) -> None:
+    assert echo(failed(message=message)) is expected
 
 
 def test_who_ended_of_an_exception_was_not_ended_by_others() -> None:
-    told = f"{TRACEBACK}\n  x\nValueError: a"
+    told = "Traceback (most recent call last):\n  x\nValueError: a"
     assert not echo(failed(message=told, signal=15))
     assert echo(failed(message="ValueError: a", signal=15))

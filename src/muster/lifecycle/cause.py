@@ -11,6 +11,7 @@ import signal
 from collections.abc import Sequence
 
 from muster.lifecycle.status import Failure, Reason
+from muster.node.failure_text import TRACEBACK, explain
 
 #: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
 #: and when they were told to end.
@@ -22,9 +23,6 @@ _ECHO = re.compile(
     r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM",
     re.IGNORECASE,
 )
-_TRACEBACK = "Traceback (most recent call last):"
-#: What some launchers put before each line.
-_PREFIX = re.compile(r"^\[[\w ]+\]:? ?")
 #: Reasons that no peer can bring about.
 _OWN = (Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST)
 
@@ -57,19 +55,9 @@ def echo(failure: Failure) -> bool:
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
         return True  # who waits for a peer that has gone looks just like this
-    return _ECHO.search(complaint(failure.message)) is not None
+    return any(_ECHO.search(reason) for reason in explain(failure.message).reasons)
 
 
 def raised(message: str) -> bool:
     """Whether its program ended of an exception."""
-    return _TRACEBACK in message
-
-
-def complaint(message: str) -> str:
-    """The line that says what it failed of: the exception of the last Python traceback, whatever
-    was said while the interpreter came down; else the last line."""
-    lines = [_PREFIX.sub("", line) for line in message.strip().splitlines()] or [""]
-    if _TRACEBACK not in lines:
-        return lines[-1]
-    after = lines[len(lines) - lines[::-1].index(_TRACEBACK) :]
-    return next((line for line in after if not line.startswith(" ")), lines[-1])
+    return TRACEBACK in message

@@ -14,7 +14,7 @@ import os
 import stat
 from typing import Any, NamedTuple
 
-from muster.node.last_words import TRACEBACK
+from muster.node.failure_text import explain
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _LARGEST = 1 << 20  # bytes; a larger file is not one of these
@@ -73,12 +73,6 @@ def _seconds(said: Any) -> float | None:
 
 
 def _last_lines(text: str) -> str:
-    """Whole lines from the end, as many as there is room for; the end of the last if it is long.
-    A traceback can still be told for one by its first line."""
+    """All of it, or what says why it failed where there is not room for all."""
     text = text.strip()
-    if len(text) <= _LONGEST:
-        return text
-    first = text.partition("\n")[0]
-    head = first + "\n  ...\n" if first == TRACEBACK else ""
-    end = text[len(head) - _LONGEST :]
-    return head + (end.partition("\n")[2] or end)
+    return text if len(text) <= _LONGEST else "\n".join(explain(text).lines)

@@ -1,0 +1,239 @@
+"""What a program wrote when it failed: from the end of its stderr to the few lines that say why.
+
+An uncaught Python exception comes first, then another runtime's crash (C++, Rust, Go, Java), then a
+traceback that was only reported on the way, then the last lines. What libraries log on every start
+or exit is left out where something else remains.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, List, NamedTuple, Sequence, Tuple
+
+TRACEBACK = "Traceback (most recent call last)"
+_MOST = 20  # lines shown
+_TAIL = 5  # without anything that explains the failure
+_MESSAGE = 8  # of an exception's message and of what follows it
+_CRASH = 12
+_WIDEST = 4096  # characters of a line
+_ELLIPSIS = "  ..."
+
+#: What launchers and libraries put before each line of a process: PyTorch's "[rank0]: ", Open MPI's
+#: "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.
+_PREFIX = re.compile(
+    r"(?:\x1b\[[\d;]*m)*"
+    r"(?:\[[\w ,]+\](?:<std(?:err|out)>)?:? ?"
+    r"|\([^()]{0,80}(?:\(\S{0,80}\))?[^()]{0,80}pid=\d+[^()]{0,80}\))"
+    r"(?:\x1b\[[\d;]*m)* ?"
+)
+_GROUP = re.compile(r"\s*\+ Exception Group " + re.escape(TRACEBACK))
+_IN_GROUP = re.compile(r"\s+[|+]")
+_GROUP_MEMBER = re.compile(r"\s+\| (\S.*)")
+#: A frame, a line of source, its marks (in the first column, too), a frame's border.
+_FRAME = re.compile(r"\s|[~^]+\s*$|[│╭╰┃┏┗|]")
+_EXCEPTION = re.compile(
+    r"(?:[^\W\d]\w*\.)*[^\W\d]\w*(?:\([\w.]+\))?(?:: .*|:$)|(?:\w+\.)*[A-Z]\w*$"
+)
+_CHAINED = re.compile(
+    r"During handling of the above exception|The above exception was the direct cause"
+)
+_DIRECT = "The above exception was the direct cause"
+#: A traceback after one of these did not end the process.
+_ASIDE = re.compile(
+    r"Exception (?:ignored |in thread [^\"]|in callback )|Error in (?:atexit|sys\.excepthook)"
+    r"|(?:Task|Future) exception was never retrieved|Process \S+:$"
+)
+_CRASHED = re.compile(
+    r"terminate called after|libc\+\+abi: terminating|thread '.*' (?:\(\d+\) )?panicked at"
+    r"|panic: |fatal error: |Exception in thread \"|F\d{4} \d\d:|\d{4}-\d\d-\d\d [\d:.]+: F "
+    r"|(?:free|malloc|munmap_chunk|corrupted|double free|realloc|malloc_consolidate)\b.*\b"
+    r"(?:invalid|corrupt|size|unsorted)|.*: Assertion `.*' failed\."
+)
+_FAULT = re.compile(r"Fatal Python error: ")
+_STACK = re.compile(
+    r"\s+at |\s+\.\.\. \d+ |\s+\d+: |\s*frame #\d+|\s+@ |stack backtrace:|goroutine \d+"
+)
+_LOGGED = re.compile(
+    r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+: [IW] |\[[IW]\d{4} \d\d:\d\d:"
+    r"|.*(?:failed call to cuInit|Unable to register cu\w+ factory|Could not find cuda drivers)"
+    r"|WARNING: All log messages before absl::InitializeLog"
+    r"|To enable the following instructions:|-{20}$|For simplicity, JAX has removed its internal"
+    r"|\S+:\d+: \w*Warning: |  warnings\.warn\("
+)
+
+
+class Explained(NamedTuple):
+    """lines: to be shown. reasons: the line that names what went wrong, then those of the errors
+    that it was raised from."""
+
+    lines: List[str]
+    reasons: List[str]
+
+
+def explain(text: str) -> Explained:
+    """What in `text`, the end of what a process wrote, says why it failed."""
+    lines = [_cut(line.rstrip()) for line in text.splitlines() if line.strip()]
+    starts = [at for at, line in enumerate(lines) if _starts_traceback(line)]
+    aside = [at for at in starts if at and _ASIDE.match(_split(lines[at - 1])[1])]
+    uncaught = [at for at in starts if at not in aside]
+    if uncaught:
+        return _python(lines, _first_rank(lines, uncaught))
+    crash = _crash(lines)
+    if crash is not None:
+        return crash
+    if aside:
+        return _python(lines, aside[-1])
+    kept = _without_logs(lines)[-_TAIL:] or lines[-_TAIL:]
+    return Explained(kept, kept[-1:])
+
+
+def _cut(line: str) -> str:
+    half = _WIDEST // 2
+    return line if len(line) <= _WIDEST else f"{line[:half]} ... {line[-half:]}"
+
+
+def _split(line: str) -> Tuple[str, str]:
+    """What says which process wrote it, and what that wrote."""
+    found = _PREFIX.match(line)
+    return (found.group(), line[found.end() :]) if found else ("", line)
+
+
+def _first_rank(lines: Sequence[str], starts: Sequence[int]) -> int:
+    """Which of several tracebacks to believe: the last; of several ranks that write to one file,
+    that of the rank whose last one came first, as the others' follow from it."""
+    last = {_split(lines[at])[0]: at for at in starts}
+    ranks = [at for source, at in last.items() if source.startswith("[")]
+    own = [at for source, at in last.items() if not source]
+    return min(ranks) if ranks else max(own or starts)
+
+
+def _starts_traceback(line: str) -> bool:
+    return TRACEBACK in line and not (_IN_GROUP.match(line) and not _GROUP.match(line))
+
+
+def _python(lines: Sequence[str], start: int) -> Explained:
+    """The traceback that starts there, after what it was raised from."""
+    source, head = _split(lines[start])
+    found = _group(lines[start:]) if _GROUP.match(head) else _traceback(lines[start:], source)
+    before, reasons = _raised_from(lines[:start])
+    room = max(_MOST - len(before), 2)
+    if len(found.lines) > room:
+        message = found.lines[-(room - 2) :]
+        found = Explained([found.lines[0], source + _ELLIPSIS, *message], found.reasons)
+    return Explained([*before, *found.lines], [*found.reasons, *reasons])
+
+
+def _traceback(lines: Sequence[str], source: str) -> Explained:
+    """lines: from its head on, with those of other processes between."""
+    own = [line for line in lines if _split(line)[0].rstrip() == source.rstrip()]
+    own = [line for number, line in enumerate(own) if not number or not _starts_traceback(line)]
+    bare = [_split(line)[1] for line in own]
+    outside = [at for at in range(1, len(own)) if not _FRAME.match(bare[at])]
+    at = next((at for at in outside if _EXCEPTION.match(bare[at])), (outside or [len(own)])[0])
+    rest = _clipped(_without_logs(own[at:]), source)
+    frames = own[:at]
+    room = _MOST - len(rest)
+    if len(frames) > room:
+        frames = [frames[0], source + _ELLIPSIS, *frames[len(frames) - room + 2 :]]
+    return Explained([*frames, *rest], [bare[at]] if at < len(own) else [])
+
+
+def _clipped(message: List[str], source: str) -> List[str]:
+    """The first lines of a long message, which say what it is, and the last."""
+    if len(message) <= _MESSAGE:
+        return message
+    half = _MESSAGE // 2
+    return [*message[:half], source + _ELLIPSIS, *message[half + 1 - _MESSAGE :]]
+
+
+def _group(lines: Sequence[str]) -> Explained:
+    """An exception group: its own line and those of its members, with where each was raised."""
+    block = [lines[0]]
+    for line in lines[1:]:
+        if not _IN_GROUP.match(line):
+            break
+        block.append(line)
+    named = [found.group(1) for found in map(_GROUP_MEMBER.match, block) if found]
+    reasons = [text for text in named if TRACEBACK not in text and _EXCEPTION.match(text)]
+    if len(block) > _MOST:
+        block = _outline(block)[:_MOST]
+    # the one that failed first is the first of them
+    return Explained(block, reasons[:2])
+
+
+def _outline(block: Sequence[str]) -> List[str]:
+    """An exception group with nothing but the last frame of each exception in it."""
+    kept = [block[0]]
+    frame = ""
+    for line in block[1:]:
+        bare = line.lstrip(" |")
+        if line.lstrip().startswith("|   "):
+            frame = line if bare.startswith("File ") else frame
+        elif TRACEBACK not in bare:
+            kept += [frame, line] if frame else [line]
+            frame = ""
+    return kept
+
+
+def _raised_from(lines: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """What an exception was raised from, or while handling: the line of each and how they hang
+    together; and the lines of those that were its direct cause."""
+    shown: List[str] = []
+    reasons: List[str] = []
+    direct = True
+    end = len(lines)
+    while end:
+        joint = next((at for at in range(end - 1, max(end - 5, -1), -1) if _joins(lines[at])), None)
+        if joint is None:
+            break
+        earlier = lines[:joint]
+        start = next((at for at in range(joint - 1, -1, -1) if _starts_traceback(lines[at])), None)
+        if start is None:
+            reason = earlier[-1:]
+            end = 0
+        else:
+            reason = _traceback(lines[start:joint], _split(lines[start])[0]).reasons
+            end = start
+        shown = [*reason, lines[joint], *shown]
+        direct = direct and _DIRECT in lines[joint]
+        if direct:
+            reasons += reason
+    return shown[-_TAIL - 1 :], reasons
+
+
+def _joins(line: str) -> bool:
+    return _CHAINED.match(_split(line)[1]) is not None
+
+
+def _crash(lines: Sequence[str]) -> "Explained | None":
+    """What another runtime than Python's said when it came to its end."""
+    bare = [_split(line)[1] for line in lines]
+    start = _last(bare, _CRASHED.match)
+    if start is None:
+        start = _last(bare, _FAULT.match)
+    if start is None:
+        return None
+    after = [line for at, line in enumerate(lines) if at > start and not _STACK.match(bare[at])]
+    block = [lines[start], *_without_logs(after)][:_CRASH]
+    return Explained(block, [" ".join(_split(line)[1].strip() for line in block[:2])])
+
+
+def _last(lines: Sequence[str], matches: "Callable[[str], object]") -> "int | None":
+    return next((at for at in range(len(lines) - 1, -1, -1) if matches(lines[at])), None)
+
+
+def _without_logs(lines: Sequence[str]) -> List[str]:
+    kept: List[str] = []
+    skipping = False
+    for line in lines:
+        bare = _split(line)[1]
+        if _LOGGED.match(bare) or _LOGGED.match(line):
+            skipping = "Warning: " in bare
+        elif skipping and bare.startswith(" "):
+            skipping = False  # the line of source that a warning shows
+        elif _ASIDE.match(bare):
+            break  # what follows is of another error
+        else:
+            skipping = False
+            kept.append(line)
+    return kept
