@@ -9,7 +9,7 @@ from pathlib import Path
 from muster.assemble.beats import Heart
 from muster.assemble.context import TERMINATED, Context
 from muster.assemble.job import arranged_job
-from muster.assemble.main_node import Lead, finish
+from muster.assemble.main_node import Lead
 from muster.assemble.members import Assembly
 from muster.assemble.parameters import Parameters
 from muster.assemble.ports import OwnPorts
@@ -34,6 +34,6 @@ def test_the_result_stays_what_it_is(tmp_path: Path) -> None:
         lead.on_done()
         assert len(said) == 1 and "cannot be" in said[0]
         assert waited  # it was not given up at once
-        assert finish(context, assembly, NodeEnd(0)) == 0
-        assert finish(context, assembly, NodeEnd(7)) == 7
-        assert finish(context, assembly, NodeEnd(143, told=EVICTED)) == TERMINATED
+        assert lead.finish(NodeEnd(0)) == 0
+        assert lead.finish(NodeEnd(7)) == 7
+        assert lead.finish(NodeEnd(143, told=EVICTED)) == TERMINATED

@@ -176,6 +176,22 @@ def test_a_failed_program_ends_the_cluster_as_failed(nodes: Nodes) -> None:
     assert ended(worker)[0] in (0, 1)
 
 
+def test_a_missing_program_is_noticed_before_anybody_is_waited_for(nodes: Nodes) -> None:
+    code, _, err = ended(nodes.start("WORKER", ENTRY_POINT="/nowhere/a.py"))
+    assert code == 2
+    assert "ENTRY_POINT: there is no /nowhere/a.py (CODE_DIR is " in err
+    worker = nodes.start("WORKER")
+    until(worker, "waiting for the main node")
+    code, _, err = ended(nodes.start("MAIN", ENTRY_POINT="/nowhere/a.py"))
+    assert (code, "there is no /nowhere/a.py" in err) == (2, True), err
+    code, _, err = ended(worker)
+    assert (code, "there is no /nowhere/a.py" in err) == (1, True), "it does not wait in vain"
+    code, _, err = ended(
+        nodes.start("WORKER", ENTRY_POINT="/nowhere/a.py", CLUSTER_TYPE="DASK", TIMEOUT="0.5")
+    )
+    assert (code, "no main node has come" in err) == (4, True), "it does not need the program"
+
+
 def test_a_failed_worker_ends_those_who_cannot_do_without_it(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", EXIT_1="9")
     main = nodes.start("MAIN", EPHEMERAL="0")
@@ -183,7 +199,7 @@ def test_a_failed_worker_ends_those_who_cannot_do_without_it(nodes: Nodes) -> No
     assert code == 9, err
     code, _, err = ended(main)
     assert code == 1
-    assert "WORKER" in err and "exit code 9" in err
+    assert "node-1 (127.0.9.1): the node failed: exit code 9" in err
 
 
 def test_a_worker_that_fails_after_the_main_program_fails_the_run(nodes: Nodes) -> None:
@@ -266,6 +282,90 @@ def test_a_worker_that_is_killed_is_missed(nodes: Nodes) -> None:
     worker.kill()
     code, _, err = ended(main)
     assert (code, "node-1 (127.0.9.1) is gone without a word" in err) == (1, True), err
+
+
+# --- whose failure it was
+
+#: What a rank of torch.distributed does: it fails when a peer has gone.
+NEEDS_PEERS = """
+import os, socket, sys, time
+port, rank = int(os.environ["MASTER_PORT"]), int(os.environ["RANK"])
+if rank == 0:
+    server = socket.create_server((os.environ["MASTER_ADDR"], port))
+    peers = [server.accept()[0] for _ in range(int(os.environ["WORLD_SIZE"]) - 1)]
+    print("up", flush=True)
+    for peer in peers:
+        peer.recv(1)
+    sys.exit("connection closed by peer")
+for _ in range(1200):
+    try:
+        peer = socket.create_connection((os.environ["MASTER_ADDR"], port))
+        break
+    except OSError:
+        time.sleep(0.05)
+print(os.getpid(), flush=True)
+peer.recv(1)
+sys.exit("connection closed by peer")
+"""
+
+
+def _ranks(nodes: Nodes, tmp_path: Path) -> list[subprocess.Popen[str]]:
+    """Three, the main one first, whose program is up."""
+    (tmp_path / "ranks.py").write_text(NEEDS_PEERS)
+    said = {
+        "ENTRY_POINT": str(tmp_path / "ranks.py"),
+        "CLUSTER_TYPE": "PYTORCH",
+        "WORKER_COUNT": "2",
+    }
+    found = [nodes.start("MAIN", **said)]
+    found += [nodes.start("WORKER", RANK=str(rank), **said) for rank in (1, 2)]
+    for process in found:
+        until(process, "all 3 nodes have come" if process is found[0] else "joined as node")
+    return found
+
+
+def test_the_node_whose_rank_was_killed_is_named(nodes: Nodes, tmp_path: Path) -> None:
+    main, one, other = _ranks(nodes, tmp_path)
+    assert one.stdout is not None
+    os.kill(int(one.stdout.readline()), signal.SIGKILL)
+    code, _, err = ended(main)
+    assert (code, "node-1 (127.0.9.2): the node failed: exit code 137" in err) == (1, True), err
+    assert ended(one)[0] == 137, "its own exit code"
+    code, _, err = ended(other)
+    assert (code, "node-1 (127.0.9.2): the node failed: exit code 137" in err) == (1, True), err
+
+
+@pytest.mark.slow
+def test_the_node_that_is_gone_is_named_and_not_who_misses_it(nodes: Nodes, tmp_path: Path) -> None:
+    main, one, other = _ranks(nodes, tmp_path)
+    one.kill()
+    code, _, err = ended(main)
+    assert (code, "node-1 (127.0.9.2) is gone without a word" in err) == (1, True), err
+    code, _, err = ended(other)
+    assert (code, "node-1 (127.0.9.2) is gone without a word" in err) == (1, True), err
+
+
+@pytest.mark.slow
+def test_workers_that_miss_the_main_node_say_so(nodes: Nodes, tmp_path: Path) -> None:
+    main, *others = _ranks(nodes, tmp_path)
+    main.kill()
+    for process in others:
+        code, _, err = ended(process)
+        assert (code, "the main node is gone" in err) == (1, True), err
+    assert not Path(nodes.work_dir, "job1", "stop").exists(), "nobody took the blame"
+
+
+@pytest.mark.slow
+def test_dask_workers_do_not_succeed_without_the_main_node(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    said = {"ENTRY_POINT": str(tmp_path / "stays.py"), "CLUSTER_TYPE": "DASK"}
+    worker, main = nodes.start("WORKER", **said), nodes.start("MAIN", **said)
+    assert main.stdout is not None
+    assert main.stdout.readline(), "its program runs"
+    main.kill()
+    code, _, err = ended(worker)
+    assert (code, "the main node is gone" in err) == (1, True), err
+    assert "the program has ended" not in err
 
 
 # --- who is who

@@ -32,4 +32,9 @@ def test_a_cluster_that_was_replaced_has_no_say_any_more(workdir: WorkDir) -> No
     say_stop(workdir, "old", "it failed", failed=True)
     assert workdir.read(STOP) is None
     say_stop(workdir, "new", "it failed", failed=True)
-    assert workdir.read(STOP) == {"why": "it failed", "failed": True, "cluster": "new"}
+    assert workdir.read(STOP) == {
+        "why": "it failed",
+        "failed": True,
+        "cluster": "new",
+        "cause": None,
+    }

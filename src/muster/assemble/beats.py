@@ -33,14 +33,27 @@ class Heart:
         self._cluster = cluster
         self._number = 0
         self._due = 0.0
+        self._asks = False
+        self._answers = False
 
-    def beat(self) -> None:
-        """Show it, if it is time to. Raises EngineError; Ousted if another cluster beats there."""
+    def ask(self) -> None:
+        """Have all who see our beats answer at once. Raises EngineError."""
+        self._asks, self._due = True, 0.0
+        self.beat()
+
+    def beat(self, *, asked: bool = False) -> None:
+        """Show it, if it is time to, or if we are asked for the first time. Raises EngineError;
+        Ousted if another cluster beats there."""
+        if asked and not self._answers:
+            self._answers, self._due = True, 0.0
         if time.monotonic() < self._due:
             return
         if cluster_of(self._workdir.read(self._file)) not in self._ours:
             raise Ousted(self._workdir)
-        self._workdir.write(self._file, {"cluster": self._cluster, "number": self._number + 1})
+        beat: dict[str, Any] = {"cluster": self._cluster, "number": self._number + 1}
+        beat |= {"asks": True} if self._asks else {}
+        beat |= {"answers": True} if self._answers else {}
+        self._workdir.write(self._file, beat)
         self._number += 1
         self._due = time.monotonic() + BEAT_PERIOD  # after one that failed: at once
 
@@ -71,8 +84,18 @@ class Pulse:
         self._looked = now
         return self._quiet > _BEATS * self._period
 
+    @property
+    def quiet(self) -> bool:
+        """Whether it has missed a beat."""
+        return self._quiet > 2 * self._period
+
 
 def cluster_of(data: Any) -> str | None:
     """The cluster that wrote a beat or a stop; None if it does not say."""
     found = data.get("cluster") if isinstance(data, dict) else None
     return found if isinstance(found, str) else None
+
+
+def says(data: Any, what: str, cluster: str) -> bool:
+    """Whether a beat of that cluster `asks`, or `answers`."""
+    return cluster_of(data) == cluster and data.get(what) is True

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.assemble.address import own_address
+from muster.assemble.job import GROUPS
 from muster.assemble.members import Assembly, Member
 from muster.assemble.parameters import Parameters
 from muster.assemble.ports import OwnPorts
@@ -50,8 +51,7 @@ class Context(Struct, frozen=True):
 
     def role(self, member: Member) -> RoleSetup:
         """What the framework says of its like."""
-        names = {"MAIN": "main", "WORKER": "workers", "PS": "ps"}
-        return self.arranged.role(names[member.mode])
+        return self.arranged.role(GROUPS[member.mode])
 
     def deciding(self, assembly: Assembly) -> list[Member]:
         """The members beside the main one by whose end the run is judged."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.assemble.members import Assembly
-from muster.assemble.parameters import Parameters
+from muster.assemble.parameters import Mode, Parameters
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.registry import get_framework
 from muster.plan.arrange import Arranged, arrange
@@ -20,6 +20,8 @@ from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 
+#: The node group of each mode.
+GROUPS: dict[Mode, str] = {"MAIN": "main", "WORKER": "workers", "PS": "ps"}
 #: What the main node of a cluster that stays does until it is told to end.
 _STAY = (sys.executable, "-c", "import signal; signal.pause()")
 _CODE = "/code"
@@ -33,11 +35,8 @@ _START_ARGS = {
 
 def arranged_job(parameters: Parameters, environ: Mapping[str, str]) -> Arranged:
     """The whole cluster, as its framework wants it. Raises InvalidInput."""
-    groups: list[dict[str, Any]] = [{"name": "main"}]
-    if parameters.worker_count:
-        groups.append({"name": "workers", "nodes": parameters.worker_count})
-    if parameters.ps_count:
-        groups.append({"name": "ps", "nodes": parameters.ps_count})
+    counts = {"MAIN": 1, "WORKER": parameters.worker_count, "PS": parameters.ps_count}
+    groups = [{"name": GROUPS[mode], "nodes": counts[mode]} for mode in GROUPS if counts[mode]]
     spec: JobSpec = spec_from_mapping(
         {
             "name": "cluster",
@@ -60,6 +59,17 @@ def _command(parameters: Parameters) -> Sequence[str]:
     entry = str(code_dir(parameters) / (parameters.entry_point or ""))
     runner = ["bash"] if entry.endswith(".sh") else [sys.executable]
     return [*parameters.profiler, *runner, entry, *parameters.args]
+
+
+def check_program(parameters: Parameters, arranged: Arranged) -> None:
+    """Raises InvalidInput if this node is to run a program that is not there."""
+    if not parameters.ephemeral or not arranged.role(GROUPS[parameters.mode]).program:
+        return
+    folder = code_dir(parameters)
+    program = folder / (parameters.entry_point or "")
+    if not program.is_file():
+        hint = f"CODE_DIR is {folder}; the program's path goes on from there"
+        raise InvalidInput(Problem("ENTRY_POINT", f"there is no {program}", hint))
 
 
 def code_dir(parameters: Parameters) -> Path:

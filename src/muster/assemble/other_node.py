@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from contextlib import suppress
 from typing import Any
 
-from muster.assemble.beats import Heart, Pulse
+from msgspec.structs import replace
+
+from muster.assemble.beats import Heart, Pulse, says
 from muster.assemble.context import TERMINATED, Context
 from muster.assemble.ends import say_ended
+from muster.assemble.job import check_program
 from muster.assemble.meeting import join
 from muster.assemble.members import Assembly, Member
 from muster.assemble.running import EVICTED, NodeEnd, Told
-from muster.assemble.stopping import read_stop, say_stop, stop_text, stopped_well
+from muster.assemble.stopping import blames, read_stop, say_stop, stop_text, stopped_well
 from muster.assemble.workdir import BEAT
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED, EngineError
 
-#: How long a node that fails looks whether the cluster is ending anyway (seconds).
-_AFTERWARDS = 10.0
+#: How long a node that has failed waits for what the main node has to say of it (seconds). The
+#: main node has to see first which of the others live.
+_AFTERWARDS = 60.0
+#: The same for one that the others can do without: nobody judges its end.
+_ALONE = 10.0
 
 
 def live_other(context: Context) -> int:
     """Its whole life. Returns its exit code. Raises EngineError, Stopped."""
     workdir, say = context.workdir, context.say
+    check_program(context.parameters, context.arranged)
     me = context.member()
     say(f"{me.mode.lower()} at {me.address}, in {workdir.place}; waiting for the main node")
     try:
@@ -35,6 +43,9 @@ def live_other(context: Context) -> int:
     return _Part(context, assembly, me).live()
 
 
+_MAIN_IS_GONE = Told("the main node is gone", failed=True)
+
+
 class _Part:
     """This node's part in a cluster that has come together."""
 
@@ -44,10 +55,13 @@ class _Part:
         self._assembly = assembly
         self._cluster = assembly.cluster
         self._me = me
+        self._serves = not context.role(me).program
         self._needed = any(member.run == me.run for member in context.needed(assembly))
         self._heart = Heart(context.workdir, me.beat_file, assembly.cluster)
         self._pulse = Pulse(assembly.cluster, context.workdir.interval)
         self._end: NodeEnd | None = None
+        self._asked = False
+        self._main_gone = False
 
     def live(self) -> int:
         """Run it. Returns the exit code."""
@@ -58,42 +72,77 @@ class _Part:
         except BaseException as error:
             # whatever it is that ends us, nobody shall wait for us
             text = str(error) if isinstance(error, Exception) else EVICTED.why
-            self._say_ended(self._end.outcome if self._end else text, EXIT_RUN_FAILED)
+            end = NodeEnd(EXIT_RUN_FAILED, signal=signal.SIGTERM, at=time.time())
+            self._say_ended(self._end.outcome if self._end else text, end)
             self._say_failed(text)
             raise
 
     def _finish(self, end: NodeEnd) -> int:
         evicted = end.told == EVICTED
-        code = TERMINATED if evicted else end.exit_code
-        why = EVICTED.why if evicted else end.outcome
-        self._say_ended(why, code)
         if end.told is not None and not evicted:
+            self._say_ended(end.outcome, end)
             self._context.say(end.told.why)
             return EXIT_RUN_FAILED if end.told.failed else EXIT_OK
+        if evicted:
+            self._say_ended(EVICTED.why, replace(end, exit_code=TERMINATED))
+            self._context.say(EVICTED.why)
+            self._say_failed(EVICTED.why)
+            return TERMINATED
+        if end.exit_code == 0:
+            return self._finish_well(end)
+        self._say_ended(end.outcome, end)
         # who never was ready has hardly failed of the end of others
-        waits = code != 0 and not evicted and end.ready
-        stop = self._stop_within(_AFTERWARDS if waits else 0.0)
-        self._context.say(why if stop is None else f"{why}; {stop_text(stop)}")
-        if stop is None and code != 0:
-            self._say_failed(why)
-            return code or EXIT_RUN_FAILED
-        return EXIT_OK if stopped_well(stop) else EXIT_RUN_FAILED
+        stop = self._await_stop(_AFTERWARDS if self._needed else _ALONE) if end.ready else None
+        code = end.exit_code or EXIT_RUN_FAILED
+        if stop is not None:
+            self._context.say(f"{end.outcome}; {stop_text(stop)}")
+            ours = not stopped_well(stop) and blames(stop, self._me.run)
+            return code if ours else EXIT_OK if stopped_well(stop) else EXIT_RUN_FAILED
+        if self._main_gone:
+            self._context.say(f"{end.outcome}; {_MAIN_IS_GONE.why}")
+            return EXIT_RUN_FAILED
+        self._context.say(end.outcome)
+        self._say_failed(end.outcome)
+        return code
 
-    def _stop_within(self, seconds: float) -> Any:
-        """The stop file, if there is one soon: what ended us may have been the end of others."""
-        deadline = time.monotonic() + seconds
+    def _finish_well(self, end: NodeEnd) -> int:
+        """A program that has ended well is a success of its own; what only serves others ends with
+        them, and they may have failed."""
+        stop = None
+        with self._context.if_possible():
+            stop = read_stop(self._workdir.insisting, self._cluster)
+        if stop is None and not self._serves:
+            self._say_ended(end.outcome, end)
+            self._context.say(end.outcome)
+            return EXIT_OK
+        if stop is None:
+            self._context.say("this node's service has ended; waiting for the main node's word")
+            stop = self._await_stop(None)
+        self._say_ended(end.outcome, end)
+        self._context.say(_MAIN_IS_GONE.why if stop is None else stop_text(stop))
+        return EXIT_OK if stop is not None and stopped_well(stop) else EXIT_RUN_FAILED
+
+    def _await_stop(self, seconds: float | None) -> Any:
+        """The stop file, if there is one in that time (None: as long as the main node lives): what
+        ended us may have been the end of others."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         while True:
-            with self._context.if_possible():
-                stop = read_stop(self._workdir.insisting, self._cluster)
+            with suppress(EngineError):  # the store may be back the next time
+                stop = read_stop(self._workdir, self._cluster)
                 if stop is not None:
                     return stop
-            if time.monotonic() >= deadline:
+                if self._main_is_gone() is not None:
+                    return None
+                if deadline is None:
+                    self._beat()  # as long as we wait, we are here
+            # that it is gone takes a while to see, and then it is what we have failed of
+            if deadline is not None and time.monotonic() >= deadline and not self._pulse.quiet:
                 return None
             time.sleep(self._workdir.interval)
 
-    def _say_ended(self, why: str, code: int | None) -> None:
+    def _say_ended(self, why: str, end: NodeEnd) -> None:
         with self._context.if_possible():
-            say_ended(self._workdir.insisting, self._me, why, code)
+            say_ended(self._workdir.insisting, self._me, why, end)
             self._workdir.remove(self._me.beat_file)
 
     def _say_failed(self, why: str) -> None:
@@ -101,13 +150,15 @@ class _Part:
         if self._needed:
             why = f"{self._me.mode} {socket.gethostname()} failed: {why}"
             with self._context.if_possible():
-                say_stop(self._workdir.insisting, self._cluster, why, failed=True)
+                say_stop(
+                    *(self._workdir.insisting, self._cluster, why), failed=True, cause=self._me.run
+                )
 
     # --- what may end it
 
     def _beat(self) -> Told | None:
         if self._needed:  # nobody looks for the others
-            self._heart.beat()
+            self._heart.beat(asked=self._asked)
         return None
 
     def _stopped(self) -> Told | None:
@@ -115,5 +166,7 @@ class _Part:
         return Told(stop_text(stop), failed=not stopped_well(stop)) if stop is not None else None
 
     def _main_is_gone(self) -> Told | None:
-        gone = self._pulse.gone(self._workdir.read(BEAT), time.monotonic())
-        return Told("the main node is gone", failed=True) if gone else None
+        beat = self._workdir.read(BEAT)
+        self._asked = says(beat, "asks", self._cluster)
+        self._main_gone = self._pulse.gone(beat, time.monotonic())
+        return _MAIN_IS_GONE if self._main_gone else None

@@ -32,10 +32,12 @@ _THEIRS = ("JOB_", "PROJECT_", "TENANCY_", "OCI_")
 
 
 class Told(Struct, frozen=True):
-    """Why we ended a node. failed: whether what it was for is not done."""
+    """Why we ended a node. failed: whether what it was for is not done; of_others: whether that
+    is because other members have failed."""
 
     why: str
     failed: bool
+    of_others: bool = False
 
 
 EVICTED = Told("it was told to end by a signal", failed=True)
@@ -43,12 +45,15 @@ EVICTED = Told("it was told to end by a signal", failed=True)
 
 class NodeEnd(Struct, frozen=True):
     """How the node ended. exit_code: None if its program never began; told: if we ended it; ready:
-    whether its program, or what serves in its place, was up."""
+    whether its program, or what serves in its place, was up; signal: that ended it, or 0; at: epoch
+    seconds."""
 
     exit_code: int | None
     message: str = ""
     told: Told | None = None
     ready: bool = False
+    signal: int = 0
+    at: float = 0.0
 
     @property
     def outcome(self) -> str:
@@ -155,9 +160,12 @@ class Running:
                     elif message["event"] == "ready":
                         ready = True
                     elif message["event"] == "ended":
-                        return NodeEnd(message["exit_code"], message["message"], told, ready)
+                        code, number = message["exit_code"], message["signal"]
+                        text = message["message"]
+                        return NodeEnd(code, text, told, ready, number, time.time())
                 if self._channel.closed:
-                    return NodeEnd(None, "the node's agent was killed", told, ready)
+                    text = "the node's agent was killed"
+                    return NodeEnd(None, text, told, ready, signal.SIGKILL, time.time())
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + self._interval
                 why = EVICTED if asked else self._look()

@@ -38,8 +38,17 @@ def stopped_well(stop: Any) -> bool:
     return not (isinstance(stop, dict) and stop.get("failed"))
 
 
-def say_stop(workdir: WorkDir, cluster: str, why: str, *, failed: bool) -> None:
+def say_stop(
+    workdir: WorkDir, cluster: str, why: str, *, failed: bool, cause: str | None = None
+) -> None:
     """Have every node of the cluster end, unless that was said already, or another cluster has
-    taken its place: that one's word would be lost, and ours notice anyway. Raises EngineError."""
+    taken its place: that one's word would be lost, and ours notice anyway. cause: the node that
+    failed first (`Member.run`). Raises EngineError."""
     if cluster_of(workdir.read(BEAT)) in (None, cluster) and read_stop(workdir, cluster) is None:
-        workdir.write(STOP, {"why": why, "failed": failed, "cluster": cluster})
+        word = {"why": why, "failed": failed, "cluster": cluster, "cause": cause}
+        workdir.write(STOP, word)
+
+
+def blames(stop: Any, run: str) -> bool:
+    """Whether that node failed first."""
+    return isinstance(stop, dict) and stop.get("cause") == run
