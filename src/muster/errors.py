@@ -6,6 +6,8 @@ Muster and is shown with its traceback; a `MusterError` never is.
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import NamedTuple
 
 from muster.escapes import visible_line
@@ -83,3 +85,55 @@ class RunFailed(MusterError):  # noqa: N818
 
 class EngineError(MusterError):
     """The engine could not do what was asked of it."""
+
+
+class SystemLack(MusterError):  # noqa: N818
+    """The machine lacks what Muster needs: space, open files, a working directory."""
+
+
+#: errno -> what to do about it.
+_HINTS = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or ask for a larger quota",
+    errno.EROFS: "set MUSTER_HOME to a folder you can write to",
+    errno.EACCES: "check whose it is and its permissions",
+    errno.EPERM: "check whose it is and its permissions",
+    errno.EMFILE: "allow more: `ulimit -n 1024`",
+    errno.ENFILE: "end some programs, or raise fs.file-max",
+    errno.ENOMEM: "end some programs",
+    errno.EAGAIN: "end some programs, or allow more processes: `ulimit -u`",
+    errno.EIO: "look at the disk: `dmesg` may say more",
+}
+
+
+def lack_of(error: OSError) -> SystemLack | None:
+    """What the machine lacks, as an error a person can act on; None if that is not the reason."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and _adrift():
+        return SystemLack("the working directory was deleted; `cd` to another one")
+    hint = _HINTS.get(error.errno or 0)
+    if hint is None:
+        return None
+    why = error.strerror or str(error)
+    if error.errno == errno.ENOSPC and (where := _without_inodes(error.filename)):
+        why, hint = "no inodes left", f"delete some files ({where} cannot hold more)"
+    subject = f"{error.filename}: " if error.filename else ""
+    return SystemLack(f"{subject}{why} ({hint})")
+
+
+def _adrift() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return True
+    return False
+
+
+def _without_inodes(path: object) -> str:
+    """The folder on whose disk no more files can be made; "" if that is not so."""
+    folder = os.path.dirname(str(path)) if path else ""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return ""
+    # file systems without a fixed number of inodes (btrfs) say 0 of 0
+    return folder if disk.f_files and not disk.f_favail else ""

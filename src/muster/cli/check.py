@@ -8,6 +8,7 @@ import click
 
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
+from muster.cli.streams import optional_output
 from muster.cli.terminal import echo, style
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED
 
@@ -38,13 +39,14 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     if draft.new_job:
         client.service.discard(draft.job)
     report = check_run(client, draft)
-    if as_json:
-        print_json({**to_builtins(report), "ok": report.ok})
-    else:
-        echo(f"job {draft.job.name}, engine {report.engine}: {report.nodes} nodes")
-        for line in report.lines:
-            mark = style("ok  ", "green") if line.ok else style("FAIL", "red")
-            for number, text in enumerate(line.texts):
-                lead = f"  {mark}  {line.what:<8}" if not number else " " * 16
-                echo(f"{lead}  {text}")
+    with optional_output():
+        if as_json:
+            print_json({**to_builtins(report), "ok": report.ok})
+        else:
+            echo(f"job {draft.job.name}, engine {report.engine}: {report.nodes} nodes")
+            for line in report.lines:
+                mark = style("ok  ", "green") if line.ok else style("FAIL", "red")
+                for number, text in enumerate(line.texts):
+                    lead = f"  {mark}  {line.what:<8}" if not number else " " * 16
+                    echo(f"{lead}  {text}")
     ctx.exit(EXIT_OK if report.ok else EXIT_RUN_FAILED)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import select
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from muster.cli.output import GROUP_COLORS
+from muster.cli.streams import write
 from muster.cli.terminal import echo, use_color
 from muster.storage.log_reader import prefixed
 from muster.storage.logs import StreamInfo
@@ -62,10 +61,7 @@ class Printer:
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            try:
-                view = view[os.write(self._to, view) :]
-            except BlockingIOError:  # whoever shares our terminal has made it so
-                select.select([], [self._to], [])
+            view = view[write(self._to, view) :]
 
 
 def tell_if_suspended(run: JobRun, *, follow: bool) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from muster.errors import EXIT_INTERRUPTED, MusterError
+from muster.cli.streams import ReaderGone, guard
+from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, lack_of
 
 #: Subcommand -> (module, one line for the overview).
 _COMMANDS = {
@@ -78,11 +79,9 @@ def cli() -> None:
 def main() -> None:
     """The entry point: errors become one clear message and a documented exit code."""
     _open_what_is_closed()
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    guard()
     gc.disable()  # a tenth of the time to the first node goes into collecting fresh imports
     code = _run()
-    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # tidying up an interpreter takes longer than some jobs
 
@@ -98,6 +97,22 @@ def _open_what_is_closed() -> None:
 
 def _run() -> int:
     try:
+        code = _invoke()
+        sys.stdout.flush()
+    except ReaderGone:
+        code = EXIT_OK
+    except MusterError as error:
+        code = _tell(error)
+    except OSError as error:
+        lack = lack_of(error)
+        if lack is None:
+            raise
+        code = _tell(lack)
+    return code
+
+
+def _invoke() -> int:
+    try:
         code: Any = cli.main(prog_name="muster", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
@@ -106,17 +121,7 @@ def _run() -> int:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # whoever read our output has had enough; say nothing more, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except MusterError as error:
-        from muster.cli.terminal import echo, style
-
-        for line in str(error).splitlines():
-            echo(f"{style('error:', 'red')} {line}", err=True)
-        code = error.exit_code
-    return code if isinstance(code, int) else 0
+    return code if isinstance(code, int) else EXIT_OK
 
 
 def _show(error: click.ClickException) -> None:
@@ -128,3 +133,11 @@ def _show(error: click.ClickException) -> None:
     text = io.StringIO()
     error.show(file=text)
     echo(text.getvalue(), err=True, end="")
+
+
+def _tell(error: MusterError) -> int:
+    from muster.cli.terminal import echo, style
+
+    for line in str(error).splitlines():
+        echo(f"{style('error:', 'red')} {line}", err=True)
+    return error.exit_code

@@ -12,7 +12,7 @@ import click
 
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
-from muster.errors import EXIT_INTERRUPTED
+from muster.errors import EXIT_INTERRUPTED, MusterError
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -167,6 +167,7 @@ def _print_detached(run: JobRun, *, as_json: bool) -> None:
 def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     from muster.cli.follow import Printer
     from muster.cli.output import exit_code_of, print_json
+    from muster.cli.streams import ReaderGone, end_by_sigpipe, optional_output
     from muster.client.logs import Selection
 
     groups = {group.name: group.size for group in draft.plan.groups}
@@ -180,10 +181,25 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         run.wait()
     except KeyboardInterrupt:
         return _interrupted(run)
+    except (ReaderGone, MusterError, OSError) as error:
+        if not run.refresh().done:
+            _say_it_continues(run)
+            if isinstance(error, ReaderGone):
+                end_by_sigpipe()
+            raise
     _summary(run, len(draft.plan.nodes))
     if as_json:
-        print_json(run.to_dict())
+        with optional_output():
+            print_json(run.to_dict())
     return exit_code_of(run.state)
+
+
+def _say_it_continues(run: JobRun) -> None:
+    echo(
+        f"{run.name} continues without us; `muster logs {run.name} --follow` shows it, "
+        f"`muster runs cancel {run.name}` ends it",
+        err=True,
+    )
 
 
 def _interrupted(run: JobRun) -> int:

@@ -10,6 +10,7 @@ import click
 
 from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
+from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -224,10 +225,11 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
     except TimeoutError as error:
         echo(f"{error}; it is {run.refresh().state}", err=True)
         ctx.exit(3)
-    if as_json:
-        print_json(run.to_dict())
-    else:
-        echo(f"{run.name} {state(run.state)}")
+    with optional_output():
+        if as_json:
+            print_json(run.to_dict())
+        else:
+            echo(f"{run.name} {state(run.state)}")
     ctx.exit(exit_code_of(run.state))
 
 

@@ -22,7 +22,7 @@ from muster.control.recover import forget_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.isolation import Isolation
-from muster.errors import MusterError
+from muster.errors import MusterError, lack_of
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
@@ -48,6 +48,10 @@ class Assignment(Struct, frozen=True):
 
 def warm() -> None:
     """Load and compile what every supervisor needs, once, in the process they are forked from."""
+    # the last two record the end of a run that broke, of a lack of open files, say: it must be
+    # possible without opening any
+    import muster.control.step
+    import muster.engines.local.cgroups
     import muster.engines.local.session  # noqa: F401
 
     RunPlan.warm()
@@ -65,8 +69,9 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         record_broken(database, assignment.run_id, str(error))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         traceback.print_exc()
+        lack = lack_of(error) if isinstance(error, OSError) else None
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
-        record_broken(database, assignment.run_id, text)
+        record_broken(database, assignment.run_id, text if lack is None else str(lack))
     state = RunState(runs.get(database, assignment.run_id).state)
     if state.terminal:
         forget_environ(folder.environ)

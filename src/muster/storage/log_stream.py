@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,11 +42,21 @@ class OpenFiles:
             if len(self._descriptors) >= _OPEN:
                 self.close()
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = self._open_new(path)
             except FileNotFoundError:
                 return None  # a program may remove its own output
             self._descriptors[path] = descriptor
         return descriptor
+
+    def _open_new(self, path: Path) -> int:
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._descriptors:
+                raise
+            self.close()  # this process may open fewer files than most
+            return os.open(path, flags)
 
 
 class StreamReader:

@@ -26,7 +26,7 @@ from muster.engines.local.overdue import Overdue
 from muster.engines.local.ports import Ports
 from muster.engines.local.starting import LocalNode, Starter, short_folder
 from muster.engines.local.synced import SyncedMounts
-from muster.errors import EngineError, MusterError
+from muster.errors import EngineError, MusterError, lack_of
 from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
 from muster.node.processes import (
@@ -158,7 +158,8 @@ class LocalSession:
                 self._synced.watch(self._run_dir.node(ref.rank) / "checkpoint")
         except (MusterError, OSError) as error:
             self._attempts.leave(attempt, ref.rank)
-            self._events.append(not_started(ref, str(error)))
+            lack = lack_of(error) if isinstance(error, OSError) else None
+            self._events.append(not_started(ref, str(lack or error)))
         else:
             self._crew.begin(node)
 

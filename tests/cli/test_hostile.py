@@ -1,0 +1,235 @@
+"""The command line where the machine does not give it what it needs: a sentence and a documented
+exit code, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from muster.cli.main import cli
+from muster.client.client import Client
+
+MUSTER = [sys.executable, "-m", "muster"]
+MANIFEST = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: few}
+spec:
+  replicatedJobs:
+  - name: w
+    template: {spec: {template: {spec: {containers: [{name: c, image: i, command: ["true"]}]}}}}
+"""
+#: How each command is called so that it prints. A command added later has to be added here.
+PRINTS = {
+    "run": "run -- seq 3",
+    "runs cancel": "runs cancel last",
+    "runs list": "runs list",
+    "runs resume": "runs resume --help",
+    "runs scale": "runs scale --help",
+    "runs show": "runs show last",
+    "runs suspend": "runs suspend last",
+    "runs wait": "runs wait last",
+    "runs delete": "runs delete --help",
+    "logs": "logs last",
+    "jobs edit": "jobs edit seq --set description=x",
+    "jobs list": "jobs list",
+    "jobs show": "jobs show seq",
+    "explain": "explain -- true",
+    "events": "events last",
+    "simulate": "simulate --mtbf 2000h --hours 1 few.yaml",
+    "image build": "image build --help",
+    "image push": "image push --help",
+    "cluster down": "cluster down --help",
+    "cluster list": "cluster list --json",
+    "cluster scale": "cluster scale --help",
+    "cluster show": "cluster show --help",
+    "cluster up": "cluster up --help",
+    "node": "node --help",
+    "ports": "ports",
+    "check": "check -- true",
+    "env list": "env list --json",
+    "env prune": "env prune --help",
+    "doctor": "doctor",
+    "convert": "convert few.yaml",
+    "schema": "schema",
+    "completion": "completion bash",
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home with a run in it, and a folder with a manifest."""
+    root = tmp_path_factory.mktemp("hostile")
+    (root / "few.yaml").write_text(MANIFEST)
+    client = Client(root)
+    job, new = client.job(command=["seq", "1", "30000"], name="seq")
+    client.start(client.draft(job, new_job=new)).wait(60)
+    yield root
+    client.service.close()
+
+
+@pytest.fixture
+def shell(home: Path) -> Any:
+    """Runs a line of sh in which `muster` is ours; returns it with its exit code and output."""
+
+    def run(line: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        muster = f'muster() {{ "{sys.executable}" -m muster "$@"; }}; '
+        env = {**os.environ, "MUSTER_HOME": str(home), **environ}
+        argv = ["bash", "-c", muster + line]
+        return subprocess.run(  # noqa: PLW1510
+            argv, env=env, cwd=home, capture_output=True, text=True, errors="replace", timeout=120
+        )
+
+    return run
+
+
+def leaves(command: click.Command, *path: str) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield " ".join(path)
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from leaves(inner, *path, name)
+
+
+def test_every_command_is_tried() -> None:
+    assert set(leaves(cli)) == set(PRINTS)
+
+
+@pytest.mark.parametrize("line", PRINTS.values())
+def test_standard_output_is_full(shell: Any, line: str) -> None:
+    done = shell(f"muster {line} > /dev/full")
+    *said, last = done.stderr.splitlines()
+    assert last == "error: cannot write to standard output: No space left on device", done.stderr
+    assert done.returncode == 4
+    assert "Traceback" not in str(said)
+
+
+@pytest.mark.parametrize("line", PRINTS.values())
+def test_reader_that_has_gone(shell: Any, line: str) -> None:
+    """The pipe has no reader from the start. `muster run` may not say 0: that is for a run that
+    has succeeded, unless that is what it saw."""
+    done = shell(f"muster {line} > >(exec true)")
+    assert done.returncode in ((0, 128 + signal.SIGPIPE) if line.startswith("run ") else (0,)), done
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["logs last", "logs last --json", "runs list", "events last"])
+def test_head(shell: Any, line: str) -> None:
+    done = shell(f"set -o pipefail; muster {line} | head -1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_head_of_a_run_that_continues(shell: Any, home: Path) -> None:
+    line = "run --name endless -- sh -c 'while seq 1000; do :; done'"
+    done = shell(f"muster {line} | head -1; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout.splitlines()[1:] == [str(128 + signal.SIGPIPE)]
+    assert "endless-1 continues without us; `muster logs endless-1 --follow` shows" in done.stderr
+    run = Client(home).run("endless-1")
+    assert not run.done
+    run.cancel().wait(60)
+
+
+def test_exit_code_of_a_run_that_nobody_reads(shell: Any) -> None:
+    line = "run --json -- sh -c 'exit 7'"
+    assert shell(f"muster {line} > >(exec true)").returncode == 1
+    assert shell("muster runs wait last > >(exec true)").returncode == 1
+    assert shell("muster runs delete last").returncode == 0
+
+
+@pytest.mark.parametrize("where", ["2>/dev/full", "2> >(exec true)", "2>&-"])
+def test_standard_error_cannot_be_written(shell: Any, where: str) -> None:
+    """What it says there is for people; the exit code holds all the same."""
+    assert shell(f"muster runs show nobody {where}").returncode == 2
+    assert shell(f"muster runs list --state running {where}").returncode == 2
+    done = shell(f"muster run -- sh -c 'echo a; exit 3' {where}")
+    assert (done.returncode, done.stdout) == (1, "workers/0 | a\n")
+    assert shell(f"muster runs delete last {where}").returncode == 0
+
+
+@pytest.mark.parametrize("line", ["runs list", "runs show last", "logs last", "run -- true"])
+def test_all_standard_streams_closed(shell: Any, line: str) -> None:
+    assert shell(f"muster {line} <&- >&- 2>&-").returncode == 0
+
+
+def test_working_directory_that_was_deleted(shell: Any, tmp_path: Path) -> None:
+    names = ("run", "runs list", "jobs list", "explain", "logs", "check", "convert", "image build")
+    for line in [*(PRINTS[name] for name in names), "run train.py", "run .", "run git+https://x/y"]:
+        gone = tmp_path / "gone"
+        done = shell(f"mkdir {gone}; cd {gone}; rmdir {gone}; muster {line}")
+        assert "Traceback" not in done.stderr, (line, done.stderr)
+        assert done.returncode in (0, 2, 4), (line, done)
+        if done.returncode == 4:
+            expected = "error: the working directory was deleted; `cd` to another one\n"
+            assert done.stderr.endswith(expected), line
+
+
+@pytest.mark.parametrize("files", [64, 16, 10])
+def test_few_open_files(shell: Any, files: int) -> None:
+    """Reading needs hardly any; what a run needs depends on its nodes."""
+    for line in ("runs list", "runs show seq-1", "logs seq-1", "events seq-1", "jobs list"):
+        done = shell(f"ulimit -n {files}; muster {line}")
+        assert done.returncode == 0, (line, done.stderr)
+    for line in ("run --nodes 40 -- true", "run -- true", "check -- true"):
+        done = shell(f"ulimit -n {files}; muster {line}")
+        assert "Traceback" not in done.stderr
+        assert "internal error" not in done.stderr
+        if done.returncode:
+            assert "Too many open files" in done.stdout + done.stderr, (line, done)
+            assert "`ulimit -n 1024`" in done.stdout + done.stderr
+
+
+def test_logs_of_more_streams_than_open_files(shell: Any) -> None:
+    assert shell("muster run --nodes 20 -- sh -c 'echo $NODE_RANK'").returncode == 0
+    done = shell("ulimit -n 24; muster logs last")
+    assert sorted(done.stdout.split()[2::3], key=int) == [str(rank) for rank in range(20)], done
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1:strict"},
+    ],
+)
+def test_what_the_encoding_lacks(shell: Any, environ: dict[str, str]) -> None:
+    shell("muster run --name g -- true; muster jobs edit g --set description='Grüße 雪…'")
+    done = shell("muster jobs list; muster runs show 雪", **environ)
+    assert "Traceback" not in done.stderr
+    assert "no run called" in done.stderr
+    assert "\\u96ea" in done.stdout or "雪" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("temporary", ["/nowhere/at/all", "/dev/null", "/proc"])
+def test_temporary_folder_that_is_none(shell: Any, temporary: str) -> None:
+    done = shell("muster run -- true && muster check -- true", TMPDIR=temporary)
+    assert done.returncode == 0, done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_no_home_directory() -> None:
+    """An id without an entry in the user database, as in some containers."""
+    code = (
+        "import os, sys; from muster.storage.home import default_home\n"
+        "import muster.cli.main as main, muster.cli.env, click\n"
+        "for name in ('HOME', 'MUSTER_HOME', 'XDG_STATE_HOME'): os.environ.pop(name, None)\n"
+        "os.setuid(54321); sys.argv = ['muster', 'env', 'list']; main.main()\n"
+    )
+    argv = [sys.executable, "-c", f"import muster.storage.environments, msgspec.structs\n{code}"]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert done.returncode == 2, done
+    assert done.stderr.startswith("error: MUSTER_HOME: "), done.stderr
+    assert "set it to a full path" in done.stderr
