@@ -49,7 +49,8 @@ def test_what_serves_and_what_is_waited_for(tmp_path: Path) -> None:
         f"worker: {said['worker']}"
     )
     assert "tls://10.77.0.1:8786 --host 10.77.0.1 --name node-0" in said["worker"]
-    assert said["worker"].endswith("--nthreads (the CPUs it may use) --no-nanny")
+    assert "--nthreads (the CPUs it may use) --memory-limit " in said["worker"]
+    assert said["worker"].endswith("--no-dashboard --no-nanny")
     assert said["waits until 3 Dask workers have joined"] == (
         "node-0, node-1, node-2; 1m30s at most"
     )

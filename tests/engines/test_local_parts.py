@@ -224,6 +224,31 @@ def test_no_control_groups(tmp_path: Path) -> None:
     assert cgroups.hierarchies(tmp_path, tmp_path / "nothing") == {}
 
 
+@pytest.mark.parametrize(
+    ("own", "limits", "found"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "4096\n", "a/b/memory.max": "max\n"}, 4096),
+        ("0::/a/b\n", {"a/memory.max": "4096", "a/b/memory.max": "1024"}, 1024),
+        ("0::/\n", {"memory.max": "2048"}, 2048),
+        ("0::/\n", {}, None),
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "512"}, 512),
+        ("4:cpu:/a\n", {"memory/a/memory.limit_in_bytes": "512"}, None),
+    ],
+)
+def test_the_memory_that_control_groups_leave_us(
+    tmp_path: Path, own: str, limits: dict[str, str], found: int | None
+) -> None:
+    root, place = tree(tmp_path, own)
+    for file, text in limits.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(text)
+    assert cgroups.memory_limit(root, place) == found
+
+
+def test_no_limit_without_control_groups(tmp_path: Path) -> None:
+    assert cgroups.memory_limit(tmp_path, tmp_path / "nothing") is None
+
+
 @pytest.mark.skipif(len(cgroups.hierarchies()) < 2, reason="control groups are not writable here")
 def test_limits_are_real() -> None:
     limits = cgroups.NodeLimits(f"test-{os.getpid()}", cpus=0.5, memory=64 << 20)

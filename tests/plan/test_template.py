@@ -52,11 +52,13 @@ def plan() -> RunPlan:
         ("${run.replica}", "1"),
         ("${group.rank}", "1"),
         ("${port.workers}-${port.workers.last}", "21000-21049"),
+        ("${memory} ${memory.each} ${memory.30}b", "1000 250 300b"),
     ],
 )
 def test_fill(template: str, value: str) -> None:
     ports = {"master": 29500, "workers.0": 20000, "workers.1": 21000}
-    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports)
+    places = {"memory": "1000"}
+    facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports, places=places)
     assert facts.fill(template) == value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
+from muster.engines.local.machine import share_of_memory
 from muster.frameworks.base import Answers, Check, Joined, Port, Service, Succeeds
 from muster.plan.model import GroupPlan, RunPlan
 from muster.plan.template import Facts
@@ -30,6 +31,7 @@ class Shown:
         self._texts: dict[str, str] = {}
         ports = {name: self._mark(text) for name, text in _ports(plan)}
         places = {name: self._mark(text) for name, text in _PLACES.items()}
+        places["memory"] = str(share_of_memory(plan, group))
         self._facts = Facts(plan, plan.nodes[group.first_rank], 0, 0, ports, places)
 
     def _mark(self, text: str) -> str:

@@ -21,6 +21,8 @@ addresses and ports are known:
 | `${tmp}` | a folder of this node's own for what is large and temporary ($TMPDIR) |
 | `${python}` | the interpreter that runs the owner's Python programs |
 | `${cpus}` | how many CPUs this node had best use; its share where nodes share a machine |
+| `${memory}` | how many bytes of memory, by the same rule |
+| `${memory.each}`, `${memory.30}` | an equal part of them for each process, 30 percent of them |
 
 Every process also has `MUSTER_TOKEN`, which is `${run.token}`.
 """

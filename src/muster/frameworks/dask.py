@@ -11,19 +11,23 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
+from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import (
     Cluster,
     Framework,
     Joined,
     Need,
+    Port,
     Quiet,
     Role,
     RoleSetup,
     Service,
     Setup,
 )
-from muster.frameworks.ports import PortRange, port_of
+from muster.frameworks.ports import PortNumber, PortRange, port_of, port_option
+from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
 from muster.spec.values import Words
+from muster.spec.wording import Refused as WrongValue
 
 SCHEDULER, DASHBOARD = 8786, 8787
 _MAIN = "${roster.0.address}"
@@ -41,6 +45,8 @@ class DaskOptions(Struct, frozen=True, kw_only=True):
     nanny_ports: Where their nannies listen, such as 3000-3100. Default: any free ports.
     worker_on_main: Whether the main node works, too.
     tls: Whether all connections are encrypted, with certificates of the run's own.
+    port: Where the scheduler listens. Default: 8786, or a free one where nodes share a network.
+    dashboard_port: Where its dashboard is. Default: 8787, or a free one.
     """
 
     scheduler_args: Words = ()
@@ -50,6 +56,70 @@ class DaskOptions(Struct, frozen=True, kw_only=True):
     nanny_ports: PortRange | None = None
     worker_on_main: bool = True
     tls: bool = False
+    port: PortNumber | None = None
+    dashboard_port: PortNumber | None = None
+
+
+def _port_in(text: str) -> str:
+    """The port of a dashboard's address."""
+    host, _, port = text.rpartition(":")
+    if host not in ("", "0.0.0.0", "[::]", "*"):
+        raise WrongValue(f"the dashboard listens at the node's own address, not {host}", ":8787")
+    return port
+
+
+def _range(text: str) -> str:
+    return f"{text}:{text}" if text.isdigit() else text
+
+
+_ADDRESS = "each node listens at its own address"
+_OWN_ADDRESS = "leave it out; `network: isolated` gives each node an interface of its own"
+_ENCRYPTION = (
+    Refused(
+        ("--tls-ca-file", "--tls-cert", "--tls-key"), "certificates are the run's", "tls: true"
+    ),
+    Refused(
+        ("--protocol",),
+        "nodes speak tcp, or tls if encrypted",
+        "tls: true",
+        allowed=("tcp", "tcp://"),
+    ),
+)
+_SCHEDULER = Program(
+    "scheduler_args",
+    (
+        Adopted(("--port",), "port"),
+        Adopted(("--dashboard-address",), "dashboard_port", _port_in),
+        Dropped(("--dashboard",)),
+        Refused(
+            ("--no-dashboard",), "it is where Muster sees which workers have joined", switch=True
+        ),
+        Refused(("--dashboard-prefix",), "Muster asks the dashboard which workers have joined"),
+        Refused(("--host", "--interface"), _ADDRESS, _OWN_ADDRESS),
+        *_ENCRYPTION,
+    ),
+)
+_WORKER = Program(
+    "worker_args",
+    (
+        Adopted(("--nthreads",), "threads"),
+        Adopted(("--worker-port",), "worker_ports", _range),
+        Adopted(("--nanny-port",), "nanny_ports", _range),
+        Refused(
+            ("--nworkers", "--nprocs"),
+            "each node has as many as the job says",
+            "give the job processes_per_node",
+        ),
+        Refused(("--name",), "workers are known by their nodes' names"),
+        Refused(("--scheduler-file",), "workers are given the scheduler's address"),
+        Refused(
+            ("--host", "--interface", "--listen-address", "--contact-address"),
+            _ADDRESS,
+            _OWN_ADDRESS,
+        ),
+        *_ENCRYPTION,
+    ),
+)
 
 
 class Dask(Framework):
@@ -69,8 +139,11 @@ class Dask(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """The scheduler beside the program, a worker everywhere."""
-        options: DaskOptions = cluster.options
+        """The scheduler beside the program, a worker everywhere.
+
+        Raises InvalidInput if a port is none, or a program's words contradict what Muster tells it.
+        """
+        options = _adopted(cluster)
         protocol = "tls" if options.tls else "tcp"
         address = f"{protocol}://{_MAIN}:${{port.scheduler}}"
         scheduler = Service(
@@ -99,8 +172,8 @@ class Dask(Framework):
                 "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
             },
             ports=(
-                port_of(cluster, "scheduler", SCHEDULER, "DASK_SCHEDULER_PORT"),
-                port_of(cluster, "dashboard", DASHBOARD, "DASK_DASHBOARD_PORT"),
+                _port(cluster, "scheduler", SCHEDULER, "port", options.port),
+                _port(cluster, "dashboard", DASHBOARD, "dashboard_port", options.dashboard_port),
             ),
             roles=cluster.shared_out(main, serving),
             tls=options.tls,
@@ -118,11 +191,39 @@ class Dask(Framework):
         )
 
 
+#: The variables that say the same as two of the options.
+_VARIABLES = {"port": "DASK_SCHEDULER_PORT", "dashboard_port": "DASK_DASHBOARD_PORT"}
+
+
+def _adopted(cluster: Cluster) -> DaskOptions:
+    options: DaskOptions = cluster.options
+    problems: list[Problem] = []
+    said = {name for role in cluster.roles for name in role.env}
+    fixed = {name: f"env.{variable}" for name, variable in _VARIABLES.items() if variable in said}
+    for name, where in fixed.items():
+        if getattr(options, name) is not None:
+            text = f"{where} says the same"
+            problems.append(Problem(f"framework_options.{name}", text, "say it in one place"))
+    made: DaskOptions = adopted(options, (_SCHEDULER, _WORKER), problems, fixed)
+    if problems:
+        raise InvalidInput(*problems)
+    return made
+
+
+def _port(cluster: Cluster, name: str, usual: int, option: str, asked: int | None) -> Port:
+    if asked is not None:
+        return port_option(name, usual, asked, option)
+    return port_of(cluster, name, usual, _VARIABLES[option])
+
+
 def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
     count = cluster.processes_per_node
     words = ["--nworkers", str(count)]
     threads = "${cpus}" if count == 1 else "1"
     words += ["--nthreads", str(options.threads or threads)]
+    words += ["--memory-limit", "${memory.each}"]
+    if not any(word.startswith("--dashboard") for word in options.worker_args):
+        words.append("--no-dashboard")
     if options.worker_ports is not None:
         words += ["--worker-port", options.worker_ports]
     if options.nanny_ports is not None:
@@ -133,7 +234,7 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
             # which waits for the scheduler, and imports meanwhile
             *("${python}", "-m", "muster.node.dask", "worker", address),
             *("--host", "${node.address}", "--name", "node-${node.rank}"),
-            *("--death-timeout", "60", "--no-dashboard"),
+            *("--death-timeout", "60"),
             *words,
             *options.worker_args,
         ),

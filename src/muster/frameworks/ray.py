@@ -26,6 +26,7 @@ from muster.frameworks.base import (
     Succeeds,
 )
 from muster.frameworks.ports import PortNumber, PortRange, port_option
+from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
 from muster.spec.values import Size, Words
 
 HEAD, DASHBOARD, CLIENTS = 6379, 8265, 10001
@@ -51,7 +52,8 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     worker_args: More words for `ray start` on the others.
     num_cpus: Of each node, as Ray counts them. Default: the node's CPUs, or its share where nodes
         share a machine.
-    object_store_memory: Of each node, such as 2GiB. Default: Ray's own, 30% of the memory.
+    object_store_memory: Of each node, such as 2GiB. Default: 30% of the node's memory, or of its
+        share where nodes share a machine.
     dashboard: Whether there is one. It needs ray[default], and seconds to start.
     clients: Whether drivers from outside can connect (ray://), as to a cluster that stays.
     submit: Whether the program is a job of Ray's, as with `ray job submit`.
@@ -75,6 +77,55 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     worker_ports: PortRange | None = None
 
 
+_AGENT_PORTS = tuple(f"--{name}-port" for name in _AGENTS)
+_EVERYWHERE = (
+    Dropped(("--block", "--disable-usage-stats")),
+    Refused(
+        ("--node-ip-address",),
+        "each node listens at its own address",
+        "leave it out; `network: isolated` gives each node an interface of its own",
+    ),
+    Refused(("--node-name",), "Muster knows Ray's nodes by their names"),
+    Refused(("--temp-dir",), "paths of Ray's sockets have to be short, and apart from other runs'"),
+    Refused(_AGENT_PORTS, "nodes that share a network need one each, which Muster finds"),
+    Refused(
+        ("--min-worker-port", "--max-worker-port"),
+        "nodes that share a network need ports of their own",
+        "write worker_ports: 10002-10201",
+    ),
+)
+_HEAD = Program(
+    "head_args",
+    (
+        Dropped(("--head",)),
+        Adopted(("--port",), "port"),
+        Adopted(("--dashboard-port",), "dashboard_port"),
+        Adopted(("--include-dashboard",), "dashboard"),
+        Refused(
+            ("--dashboard-host",),
+            "the dashboard listens at the main node's address",
+            allowed=("0.0.0.0", "::"),
+        ),
+        Refused(
+            ("--ray-client-server-port",),
+            "Muster starts the server of clients, once the head is up",
+            "write clients: true and client_port",
+        ),
+        Refused(("--address",), "it is the head that others connect to"),
+        *_EVERYWHERE,
+    ),
+)
+_WORKERS = Program(
+    "worker_args",
+    (
+        Refused(("--address",), "workers are given the head's address"),
+        Refused(("--head",), "the main node is the head, and the only one", switch=True),
+        Refused(("--port",), "it is the head's", "write port"),
+        *_EVERYWHERE,
+    ),
+)
+
+
 class Ray(Framework):
     name = "ray"
     summary = "a Ray cluster; the program is its driver, on the main node"
@@ -96,9 +147,10 @@ class Ray(Framework):
     def setup(self, cluster: Cluster) -> Setup:
         """The head beside the program, a worker on each other node.
 
-        Raises InvalidInput if the program is to be a job and there is no dashboard to take it.
+        Raises InvalidInput if the program is to be a job and there is no dashboard to take it, or
+        if words for `ray start` contradict what Muster tells it.
         """
-        options: RayOptions = cluster.options
+        options = _adopted(cluster.options)
         if options.submit and not options.dashboard:
             text = "jobs of Ray's go through its dashboard, and there is to be none"
             raise InvalidInput(
@@ -138,6 +190,14 @@ class Ray(Framework):
 def _asks_for_ours(env: Mapping[str, str]) -> bool:
     """Whether clients have to show the run's own token."""
     return env.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN" not in env
+
+
+def _adopted(options: RayOptions) -> RayOptions:
+    problems: list[Problem] = []
+    made: RayOptions = adopted(options, (_HEAD, _WORKERS), problems, {})
+    if problems:
+        raise InvalidInput(*problems)
+    return made
 
 
 def _head(options: RayOptions) -> Service:
@@ -203,8 +263,9 @@ def _ray_start(options: RayOptions, *words: str) -> tuple[str, ...]:
     """The command. Threads are Ray's to count: each worker gets as many as its task has CPUs."""
     cpus = "${cpus}" if options.num_cpus is None else str(options.num_cpus)
     more = [word for name in _AGENTS for word in (f"--{name}-port", f"${{port.{name}}}")]
-    if options.object_store_memory is not None:
-        more += ["--object-store-memory", str(options.object_store_memory)]
+    store = options.object_store_memory
+    more += ["--object-store-memory", "${memory.30}" if store is None else str(store)]
+    more += ["--memory", "${memory.70}"]
     if options.worker_ports is not None:
         more += ["--min-worker-port", "${port.workers}"]
         more += ["--max-worker-port", "${port.workers.last}"]

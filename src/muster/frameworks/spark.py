@@ -25,10 +25,13 @@ from muster.frameworks.base import (
     Setup,
 )
 from muster.frameworks.ports import PortNumber, port_option
+from muster.frameworks.program_words import Adopted, Program, Refused, adopted
 from muster.spec.values import Size, Tags, Words
 
 MASTER, MASTER_UI, WORKER_UI = 7077, 8080, 8081
 _MAIN = "${roster.0.address}"
+#: A worker's memory; besides, there are Python's processes, and on the main node the driver.
+_SHARE = "${memory.60}"
 _ADDRESS = f"spark://{_MAIN}:${{port.master}}"
 
 
@@ -36,8 +39,9 @@ class SparkOptions(Struct, frozen=True, kw_only=True):
     """What Spark can be told.
 
     cores: Of each worker. Default: the node's CPUs, or its share where nodes share a machine.
-    memory: Of each worker, for all its executors. Default: Spark's own, all but 1 GiB.
-    executor_memory: Of each executor. Default: `memory`, or Spark's own, 1 GiB.
+    memory: Of each worker, for all its executors. Default: 60% of the node's memory, or of its
+        share where nodes share a machine; the rest is for Python, and Spark itself.
+    executor_memory: Of each executor. Default: all that its worker has.
     driver_memory: Of the program's JVM. Default: Spark's own, 1 GiB.
     conf: Spark's properties for the program, such as `spark.sql.shuffle.partitions: 8`.
     master_args: More words for the master.
@@ -59,6 +63,49 @@ class SparkOptions(Struct, frozen=True, kw_only=True):
     dashboard_port: PortNumber | None = None
 
 
+def _amount(text: str) -> str:
+    """A size as Spark has it, in our words: 512m, 2g; MiB without a unit."""
+    number, unit = text.rstrip("bB"), "MiB"
+    if number[-1:].lower() in ("k", "m", "g", "t"):
+        number, unit = number[:-1], f"{number[-1].upper()}iB"
+    elif number != text:
+        unit = "B"
+    return f"{number}{unit}"
+
+
+_ADDRESSES = Refused(
+    ("--host", "--ip", "-h", "-i"),
+    "each node listens at its own address",
+    "leave it out; `network: isolated` gives each node an interface of its own",
+)
+_MASTER = Program(
+    "master_args",
+    (
+        Adopted(("--port", "-p"), "port"),
+        Adopted(("--webui-port",), "dashboard_port"),
+        _ADDRESSES,
+    ),
+)
+_WORKER = Program(
+    "worker_args",
+    (
+        Adopted(("--cores", "-c"), "cores"),
+        Adopted(("--memory", "-m"), "memory", _amount),
+        Refused(("--webui-port",), "nodes that share a network need one each, which Muster finds"),
+        _ADDRESSES,
+    ),
+)
+#: Properties that Muster says itself -> where to say them instead.
+_PROPERTIES = {
+    "spark.master": "leave it out: programs find the run's own master",
+    "spark.executor.memory": "write executor_memory",
+    "spark.driver.memory": "write driver_memory",
+    "spark.driver.host": "leave it out: it is the main node's own address",
+    "spark.driver.bindAddress": "leave it out: it is the main node's own address",
+    "spark.local.dir": "leave it out: it is the node's $TMPDIR",
+}
+
+
 class Spark(Framework):
     name = "spark"
     summary = "a standalone Spark cluster; the program is its driver, on the main node"
@@ -77,9 +124,10 @@ class Spark(Framework):
     def setup(self, cluster: Cluster) -> Setup:
         """The master beside the program, a worker everywhere.
 
-        Raises InvalidInput if no executor would fit on a worker, or nobody would work.
+        Raises InvalidInput if no executor would fit on a worker, nobody would work, or words for
+        a program contradict what Muster tells it.
         """
-        options: SparkOptions = cluster.options
+        options = _adopted(cluster.options)
         working = cluster.roles if options.worker_on_main else cluster.roles[1:]
         _check(options, working=bool(working))
         worker = _worker(options)
@@ -121,6 +169,18 @@ class Spark(Framework):
         )
 
 
+def _adopted(options: SparkOptions) -> SparkOptions:
+    problems = [
+        Problem(f"framework_options.conf.{name}", "is set by Muster", _PROPERTIES[name])
+        for name in options.conf
+        if name in _PROPERTIES
+    ]
+    made: SparkOptions = adopted(options, (_MASTER, _WORKER), problems, {})
+    if problems:
+        raise InvalidInput(*problems)
+    return made
+
+
 def _check(options: SparkOptions, *, working: bool) -> None:
     problems = []
     if options.memory is not None and (options.executor_memory or 0) > options.memory:
@@ -150,14 +210,14 @@ def _master(options: SparkOptions) -> Service:
 
 
 def _worker(options: SparkOptions) -> Service:
-    memory = [] if options.memory is None else ["--memory", _size(options.memory)]
+    memory = f"{_SHARE}b" if options.memory is None else _size(options.memory)
     return Service(
         name="worker",
         command=(
             *_spark_class("worker.Worker"),
             *("--host", "${node.address}", "--webui-port", "${port.worker-ui}"),
             *("--cores", "${cpus}" if options.cores is None else str(options.cores)),
-            *("--work-dir", "${tmp}/spark", *memory, *options.worker_args, _ADDRESS),
+            *("--work-dir", "${tmp}/spark", "--memory", memory, *options.worker_args, _ADDRESS),
         ),
         defaults=_DEFAULTS,
         # one that does not find the master at once looks again after 5 to 15 s
@@ -183,10 +243,10 @@ def _submit_args(options: SparkOptions) -> str:
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         **options.conf,
     }
-    executor = options.executor_memory or options.memory
+    memory = options.executor_memory or options.memory
+    executor = f"{_SHARE}b" if memory is None else _size(memory)
     words = [word for key, value in properties.items() for word in ("--conf", f"{key}={value}")]
-    if executor is not None:
-        words += ["--executor-memory", _size(executor)]
+    words += ["--executor-memory", executor]
     if options.driver_memory is not None:
         words += ["--driver-memory", _size(options.driver_memory)]
     return shlex.join([*words, "pyspark-shell"])

@@ -18,7 +18,7 @@ class Facts(Struct, frozen=True):
     """What one process of one node can be told.
 
     ports: those given to the run, by name, or by `NAME.RANK` where each node has one. places: what
-    only the engine knows (`folder`, `python`, `cpus`, `run.tls`, `run.token`), by
+    only the engine knows (`folder`, `python`, `cpus`, `memory`, `run.tls`, `run.token`), by
     placeholder.
     """
 
@@ -49,8 +49,8 @@ class Facts(Struct, frozen=True):
                 return self.local_rank
             case ["process", "rank"]:
                 return self.node.rank * self.plan.processes_per_node + self.local_rank
-            case ["port", port, *which]:
-                return self._port(port, *which)
+            case [("port" | "memory") as what, part, *which]:
+                return self._memory(part) if what == "memory" else self._port(part, *which)
             case [fact] | ["node", fact] if fact in _OWN:
                 return str(getattr(self.node, fact))
             case ["roster", rank, ("address" | "fqdn") as fact]:
@@ -59,6 +59,15 @@ class Facts(Struct, frozen=True):
                 return self.places[name]
             case _:
                 raise LookupError(f"no placeholder named ${{{name}}}")
+
+    def _memory(self, part: str) -> int:
+        """In bytes, for each process or so many percent. Raises LookupError."""
+        whole = int(self.places["memory"])
+        if part == "each":
+            return whole // self.plan.processes_per_node
+        if not part.isdigit():
+            raise LookupError(f"no placeholder named ${{memory.{part}}}")
+        return whole * int(part) // 100
 
     def _port(self, name: str, which: str = "") -> str | int:
         """This node's own, or the only one; of the node with that rank; or the last in a row."""

@@ -51,6 +51,37 @@ def hierarchies(
     return found
 
 
+def memory_limit(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> int | None:
+    """Bytes that we and all we start may use, by our own groups' limits and those above; None
+    without any. root, own: as in `hierarchies`."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        _, names, path = line.split(":", 2)
+        if names == "":
+            top, file = root, "memory.max"
+        elif "memory" in names.split(","):
+            top, file = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        limits += [_number(place / file) for place in (folder, *folder.parents)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
 def _writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK)
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.machine import count_cpus
+from muster.engines.local.machine import count_cpus, count_memory
 from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import node_environment, submitted
 from muster.plan.model import GroupPlan, NodePlan
@@ -61,13 +61,15 @@ def launch_message(
     extra: Mapping[str, str],
     contained: bool,
     cpus: int | None = None,
+    memory: int | None = None,
     absent: Iterable[int] = (),
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
     restart: the node's incarnation. token: the run's secret. interface: the node's own network
     interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
-    extra: the engine's own environment for the node. cpus: that it may use; None = the machine's.
+    extra: the engine's own environment for the node. cpus, memory: that it had best use, the latter
+    in bytes; None = the machine's.
     absent: ranks of nodes that there are not to be for now.
     """
     plan, group = context.plan, context.plan.group(node.group)
@@ -78,6 +80,7 @@ def launch_message(
         "run.tls": str(paths.tls),
         "run.token": token,
         "cpus": str(cpus or count_cpus()),
+        "memory": str(memory or count_memory()),
     }
     facts = Facts(plan, node, 0, attempt, ports, places)
     shared: dict[str, str] = {

@@ -7,6 +7,7 @@ import os
 from msgspec import Struct
 
 from muster.engines.local import gpus
+from muster.engines.local.cgroups import memory_limit
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, RunPlan
 
@@ -23,14 +24,19 @@ class Machine(Struct, frozen=True):
 
 def this_machine() -> Machine:
     """Measured afresh."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(count_cpus(), memory, len(gpus.devices()))
+    return Machine(count_cpus(), count_memory(), len(gpus.devices()))
 
 
 def count_cpus() -> int:
     """Those we may run on."""
     count = getattr(os, "sched_getaffinity", None)
     return len(count(0)) if count else os.cpu_count() or 1
+
+
+def count_memory() -> int:
+    """Bytes that we may use: the machine's, or fewer where a control group limits us."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(memory, memory_limit() or memory)
 
 
 def share_of_cpus(plan: RunPlan, group: GroupPlan) -> int:
@@ -40,6 +46,14 @@ def share_of_cpus(plan: RunPlan, group: GroupPlan) -> int:
     if asked.cpus is not None and asked.shape is None:
         return max(1, int(asked.cpus))
     return max(1, count_cpus() // plan.policy.initial_size)
+
+
+def share_of_memory(plan: RunPlan, group: GroupPlan) -> int:
+    """How many bytes a node of this group had best use, by the same rule as CPUs."""
+    asked = group.resources
+    if asked.memory is not None and asked.shape is None:
+        return asked.memory
+    return count_memory() // plan.policy.initial_size
 
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:

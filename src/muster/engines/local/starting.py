@@ -18,7 +18,7 @@ from muster.engines.local.fabric import INTERFACE
 from muster.engines.local.gpus import GpuPool
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.machine import share_of_cpus
+from muster.engines.local.machine import share_of_cpus, share_of_memory
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import NodeOutputs
 from muster.lifecycle.status import NodeRef
@@ -161,6 +161,7 @@ class Starter:
             extra=extra,
             contained=self._isolation.namespaces,
             cpus=share_of_cpus(plan, group),
+            memory=share_of_memory(plan, group),
             absent=sorted(self.absent),
         )
         _add_error_files(launch, group, folder)
