@@ -131,3 +131,8 @@ def test_the_last_size_of_each_group_counts() -> None:
 def test_a_size_that_was_told_before_a_cancel_does_not_count_after_it() -> None:
     life = served(1).tell(CancelRequested("enough"), *sized(4))
     assert life.states()[2:] == [NodeState.PARKED] * 3
+
+
+def test_a_size_that_was_told_before_a_cancel_counts_although_it_is_told_again() -> None:
+    life = served(1).tell(*sized(3), CancelRequested("enough"), *sized(3))
+    assert life.states()[2:] == [NodeState.STOPPED] * 2 + [NodeState.PARKED]

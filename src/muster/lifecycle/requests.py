@@ -41,8 +41,8 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                     stopping.begin(turn, RunState.SUSPENDED, event.why)
             case ResumeRequested():
                 suspension.resume(turn, event.why)
-            case ScaleRequested() if event is sizes[event.group]:
-                scaling.ask(turn, event)
+            case ScaleRequested() if event.group in sizes:
+                scaling.ask(turn, sizes.pop(event.group))
             case SupervisorLost():
                 _lose(turn, event)
             case RunBroken():
