@@ -102,7 +102,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     packages = packages_of("dask")
     assert packages is not None
-    wanted = [*packages.pip, "click", "fsspec", "msgspec", "PyYAML", "iniconfig"]
+    wanted = [*packages.pip, "click", "fsspec", "google-re2", "msgspec", "PyYAML", "iniconfig"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
     done = subprocess.run(
         [*command, "--only-binary=:all:", *wanted], check=False, capture_output=True, text=True

@@ -46,6 +46,21 @@ def test_everything_a_rule_says_must_fit(conditions: dict[str, Any], fit: bool) 
     assert fits(Rule("r", FAIL, **conditions), KILLED) is fit
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("pattern", "message", "fit"),
+    [
+        ("(a+)+$", "a" * 5000 + "b", False),
+        ("(a|a)*$", "a" * 5000 + "b", True),  # $ alone fits
+        ("exit code [[:digit:]]+", "", True),
+        (r"^\pL+: \x{e9}", "boom: é", False),
+        (r"(?m)^\pL+: \x{e9}", "boom: é", True),
+    ],
+)
+def test_patterns_are_matched_without_backtracking(pattern: str, message: str, fit: bool) -> None:
+    assert fits(Rule("r", FAIL, messages=(pattern,)), replace(KILLED, message=message)) is fit
+
+
 def test_what_has_no_exit_code_fits_no_exit_code() -> None:
     lost = replace(KILLED, reason=Reason.NODE_LOST, exit_code=None, signal=0)
     assert not fits(Rule("r", FAIL, exit_codes=(1,)), lost)

@@ -158,9 +158,8 @@ BAD = {
             "(write 137, or 1-9 for a range)",
             "job.yaml:6: failure.rules[2].signals[0]: 'SIGFOO' is no signal "
             "(write a name such as SIGUSR1)",
-            "job.yaml:7: failure.rules[3].messages[0]: 'a(' is no regular expression: missing ), "
-            "unterminated subpattern at character 2 (a backslash in front takes a character as it "
-            "is)",
+            "job.yaml:7: failure.rules[3].messages[0]: 'a(' is no regular expression: missing ) "
+            "(the syntax is RE2's: https://github.com/google/re2/wiki/Syntax)",
             "job.yaml:8: failure.rules[4].reasons[0]: cannot be 'lost' "
             '(did you mean "node_lost"?)',
             "job.yaml:9: failure.rules[5].action: cannot be 'stop' (there are: fail, restart_run, "

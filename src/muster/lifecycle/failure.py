@@ -8,7 +8,6 @@ the budget lasts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from muster.lifecycle import budget, cause, census, restart, stopping, success
@@ -17,6 +16,7 @@ from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import Failure, Reason
 from muster.lifecycle.turn import Turn
+from muster.spec import patterns
 
 
 def apply(turn: Turn) -> None:
@@ -65,12 +65,8 @@ def fits(rule: Rule, failure: Failure) -> bool:
         and (not rule.exit_codes or failure.exit_code in rule.exit_codes)
         and (not rule.signals or failure.signal in rule.signals)
         and (not rule.reasons or failure.reason in rule.reasons)
-        and (not rule.messages or _found(rule.messages, describe(failure)))
+        and (not rule.messages or patterns.found(rule.messages, describe(failure)))
     )
-
-
-def _found(patterns: Sequence[str], text: str) -> bool:
-    return any(re.search(pattern, text) for pattern in patterns)
 
 
 def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:

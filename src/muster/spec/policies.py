@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from muster.spec.patterns import check_pattern
 from muster.spec.values import Duration, Text
 from muster.spec.wording import Refused, short
 
@@ -52,12 +53,7 @@ def _signal(value: Any) -> Any:
 
 def _pattern(value: Any) -> Any:
     if isinstance(value, str):
-        try:
-            re.compile(value)
-        except re.error as error:
-            where = "" if error.pos is None else f" at character {error.pos + 1}"
-            text = f"{short(value)} is no regular expression: {error.msg}{where}"
-            raise Refused(text, "a backslash in front takes a character as it is") from None
+        check_pattern(value)
     return value
 
 
@@ -156,7 +152,8 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     signals: One of these signals ended it.
     reasons: It failed for one of these reasons.
     messages: One of these regular expressions is found in its last lines on stderr, or in
-        Muster's sentence on its end.
+        Muster's sentence on its end. Their syntax is RE2's, as in JobSet: no lookaround and no
+        backreferences.
     count: Whether its restarts count towards the run's and the group's max_restarts.
     max_restarts: So many restarts by this rule, and the run fails. Default: no limit of its own.
     before_retries: Look at it, and others like it, before a group's retries are used.

@@ -223,7 +223,7 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
             '(did you mean "workers"?)',
             f"{RULES}[2].name: 'again' is the name of {RULES}[1], too (names are unique)",
             f"{RULES}[2].onJobFailureMessagePatterns[0]: '(' is no regular expression: "
-            "missing ), unterminated subpattern (a backslash in front takes a character as it is)",
+            "missing ) (the syntax is RE2's: https://github.com/google/re2/wiki/Syntax)",
             f"{RULES}[3].name: has 129 characters (128 are allowed)",
         ],
     ),

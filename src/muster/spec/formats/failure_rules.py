@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from muster.errors import Problem
 from muster.spec.formats.jobset_model import Failure, ReplicatedJob, Rule
-from muster.spec.wording import short, suggestion
+from muster.spec.patterns import check_pattern
+from muster.spec.wording import Refused, short, suggestion
 
 _NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 128
@@ -56,11 +57,9 @@ def unknown(path: str, targets: Sequence[str], known: Sequence[str]) -> Iterator
 def _patterns(path: str, rule: Rule) -> Iterator[Problem]:
     for number, pattern in enumerate(rule.on_job_failure_message_patterns):
         try:
-            re.compile(pattern)
-        except re.error as error:
-            text = f"{short(pattern)} is no regular expression: {error.msg}"
-            hint = "a backslash in front takes a character as it is"
-            yield Problem(f"{path}[{number}]", text, hint)
+            check_pattern(pattern)
+        except Refused as refused:
+            yield Problem(f"{path}[{number}]", refused.message, refused.hint)
 
 
 def _too_many(policy: Failure, jobs: Sequence[ReplicatedJob]) -> Iterator[Problem]:

@@ -1,0 +1,139 @@
+"""Regular expressions of users: which are taken, what is said of the others, and what they find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from muster.spec.patterns import LONGEST, check_pattern, found
+from muster.spec.wording import Refused
+
+SYNTAX = "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax"
+FEWER = "RE2 repeats up to 1000 times in all"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("boom", "ValueError: boom", True),
+        ("^boom", "ValueError: boom", False),
+        ("(?m)^boom$", "ValueError:\nboom\n", True),
+        ("(?i)cuda", "CUDA error", True),
+        ("a.c", "a\nc", False),
+        ("(?s)a.c", "a\nc", True),
+        ("", "anything", True),
+        # Go's, which Python's `re` misreads or refuses
+        ("[[:digit:]]+", "exit code 3", True),
+        ("[[:digit:]]+", "no number", False),
+        (r"\pL\pN", "é1", True),
+        (r"\p{Greek}", "λ", True),
+        (r"end\z", "the end", True),
+        (r"(?P<code>\d+) is \x{e9}", "12 is é", True),
+        # what programs write need not be text
+        ("a.c", "a\udcffc", True),
+        ("a.c", "a\0c", True),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_a_pattern_finds(pattern: str, text: str, expected: bool) -> None:
+    check_pattern(pattern)
+    assert found(["never", pattern], text) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wrong", "hint"),
+    [
+        ("a(", "'a(' is no regular expression: missing )", SYNTAX),
+        ("ab[c", "'ab[c' is no regular expression: missing ] '[c' at character 3", SYNTAX),
+        (
+            "a**",
+            "'a**' is no regular expression: bad repetition operator '**' at character 2",
+            None,
+        ),
+        (
+            r"\(x(?=y)",
+            r"'\\(x(?=y)' is no regular expression: lookaround (?= is not supported at character 4",
+            f"leave it out; {SYNTAX}",
+        ),
+        (
+            r"(?<!a)b",
+            "'(?<!a)b' is no regular expression: lookaround (?<! is not supported at character 1",
+            f"leave it out; {SYNTAX}",
+        ),
+        (
+            r"\\1(a)\1",
+            r"'\\\\1(a)\\1' is no regular expression: backreference \1 is not supported at "
+            "character 7",
+            f"leave it out; {SYNTAX}",
+        ),
+        (
+            "(?P<x>a)(?P=x)",
+            "'(?P<x>a)(?P=x)' is no regular expression: backreference (?P= is not supported at "
+            "character 9",
+            f"leave it out; {SYNTAX}",
+        ),
+        (
+            r"a\Z",
+            r"'a\\Z' is no regular expression: invalid escape sequence \Z at character 2",
+            r"write \z for the end of the text",
+        ),
+        (
+            "a{99999999999}",
+            "'a{99999999999}' is no regular expression: invalid repetition size at character 2",
+            FEWER,
+        ),
+        (
+            "(a{100}){100}",
+            "'(a{100}){100}' is no regular expression: invalid repetition size at character 3",
+            FEWER,
+        ),
+        (
+            r"(\pL{1,40}\pN{1,20}){1,5}",
+            r"'(\\pL{1,40}\\pN{1,20}){1,5}' is too large a regular expression",
+            "repeat fewer things, or fewer times",
+        ),
+        ("a" * (LONGEST + 1), "has 4,097 characters", "a regular expression can have 4,096"),
+        ("ab\ud800", r"'ab\ud800' is no text: half a character, number 3", "write it as a whole"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(
+    pattern: str, wrong: str, hint: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Refused) as refused:
+        check_pattern(pattern)
+    assert wrong in refused.value.message
+    assert refused.value.hint == (SYNTAX if hint is None else hint)
+    assert capfd.readouterr() == ("", ""), "RE2 says nothing of its own"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|a)*$",
+        "(a|aa)+$",
+        "(.*a){20}$",
+        "(x+x+)+y",
+        "(" * 500 + ")" * 500,
+        "[" * 500 + "]",
+    ],
+)
+def test_no_pattern_holds_up_whoever_matches_it(pattern: str) -> None:
+    """A backtracking engine takes for ever on these, or fails on the brackets."""
+    check_pattern(pattern)
+    assert found([pattern], "a" * 20_000 + "b") is found([pattern], "a" * 10 + "b")
+
+
+def test_re2_is_imported_only_where_there_is_a_pattern() -> None:
+    program = (
+        "import sys, muster.lifecycle.decide, muster.spec.policies;"
+        "from muster.spec.patterns import found;"
+        "assert not found([], 'text');"
+        "print('re2' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == "False"
