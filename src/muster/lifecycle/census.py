@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from muster.lifecycle.policy import Policy
-from muster.lifecycle.states import NodeState
+from muster.lifecycle.states import ENDED, NodeState
 from muster.lifecycle.status import NodeStatus
 
 
@@ -62,23 +62,27 @@ class Census(Struct):
         """Count a node as what it is now instead of what it was."""
         if old.state in _GOING and new.state in _GOING and _alike(old, new):
             return  # the commonest change of all: nothing that is counted differs
-        self._count(policy, rank, old, -1)
-        self._count(policy, rank, new, 1)
-
-    def _count(self, policy: Policy, rank: int, node: NodeStatus, by: int) -> None:
         index = policy.group_index(rank)
         group, rules = self.groups[index], policy.groups[index]
         replica = rules.replica_of(rank)
+        self._count(group, rules.nodes, replica, old, -1)
+        self._count(group, rules.nodes, replica, new, 1)
+
+    def _count(
+        self, group: GroupCensus, nodes: int, replica: int, node: NodeStatus, by: int
+    ) -> None:
+        """nodes: of each of the group's replicas."""
         state = node.state
         if state is NodeState.PENDING:
             group.pending += by
             _add(group.pending_of, node.incarnation, by)
             return
-        if node.parked:
-            group.parked += by
         if state is NodeState.PARKED:
+            group.parked += by
             return
-        if state.ended:
+        if node.parking:
+            group.parked += by
+        if state in ENDED:
             group.ended += by
         else:
             self.alive += by
@@ -92,8 +96,8 @@ class Census(Struct):
         if state is NodeState.SUCCEEDED:
             before = group.succeeded_in[replica]
             group.succeeded_in[replica] = before + by
-            group.succeeded += (before + by == rules.nodes) - (before == rules.nodes)
-        elif state is NodeState.FAILED or (node.fault is not None and not state.ended):
+            group.succeeded += (before + by == nodes) - (before == nodes)
+        elif state is NodeState.FAILED or (node.fault is not None and state not in ENDED):
             before = group.failed_in[replica]
             group.failed_in[replica] = before + by
             group.failed += (before + by > 0) - (before > 0)
@@ -124,8 +128,10 @@ def take(policy: Policy, nodes: Sequence[NodeStatus]) -> Census:
         {},
         0,
     )
-    for rank, node in enumerate(nodes):
-        census._count(policy, rank, node, 1)
+    for group, rules in zip(census.groups, policy.groups, strict=True):
+        for replica in range(rules.replicas):
+            for rank in rules.replica_ranks(replica):
+                census._count(group, rules.nodes, replica, nodes[rank], 1)
     return census
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from muster.simulation.trace import faults
 
 #: Seeds a process takes at a time.
 _CHUNK = 250
+#: Objects made between two looks for garbage: a story makes many, and keeps nearly all.
+_GARBAGE = 100_000
 #: Where databases of simulated runs are kept: in memory, if there is such a place.
 _MEMORY = Path("/dev/shm")
 
@@ -50,6 +53,7 @@ def run_seeds(seeds: range, workers: int | None = None) -> Iterator[Tally]:
 
 def run_part(seeds: Sequence[int]) -> Tally:
     """In this process."""
+    gc.set_threshold(_GARBAGE)
     tally = Tally(Counter(), [])
     where = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="muster-simulation-", dir=where) as folder:

@@ -11,7 +11,7 @@ from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
 from muster.simulation.faults import Moment
-from muster.simulation.story import Step, Story
+from muster.simulation.story import Step, Story, Told
 from muster.simulation.view import Restart, View
 
 _AFTERMATHS = ("live", "die", "die_unknown", "broken")
@@ -74,7 +74,7 @@ def count(story: Story) -> Counter[str]:
     view = View(story)
     seen: Counter[str] = Counter(note.kind for note in view.notes)
     seen["runs"], seen["steps"] = 1, len(view.steps)
-    seen["events told"] = sum(type(line).__name__ == "Told" for line in story.lines)
+    seen["events told"] = sum(type(line) is Told for line in story.lines)
     seen["orders to nodes"] = sum(len(act.effect.nodes) for act in view.acts)
     seen["lives of nodes"] = len(view.lives)
     seen["faults planned"] = len(story.plan)
@@ -121,9 +121,10 @@ def _of_step(step: Step) -> Iterator[str]:
     followed = {"restart", "stopping"} & set(kinds) or step.before.stopping
     if "failure" in kinds and not followed:
         yield "failure that is tolerated"
-    nodes = zip(step.before.nodes, step.after.nodes, strict=True)
-    if any(old.parking and new.alive and not new.parking for old, new in nodes):
-        yield "wanted again before it was gone"
+    if step.before.nodes is not step.after.nodes:
+        nodes = zip(step.before.nodes, step.after.nodes, strict=True)
+        if any(old.parking and new.alive and not new.parking for old, new in nodes):
+            yield "wanted again before it was gone"
     if step.after.attempt > 2 and step.before.attempt <= 2:
         yield "attempt above 2"
     for entry in step.entries:

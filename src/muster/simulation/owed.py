@@ -190,23 +190,24 @@ def no_deadline_is_missed(view: View) -> Iterator[str]:
 def _due(policy: Policy, status: RunStatus) -> Iterator[float]:
     """When something is due."""
     for node in status.nodes:
-        if node.alive and not node.killed:
-            if node.kill_at is not None:
-                yield node.kill_at
-            elif node.term_at is not None:
-                yield node.term_at
+        told = node.term_at if node.kill_at is None else node.kill_at
+        if told is not None and node.alive and not node.killed:
+            yield told
     if status.stopping is not None:
         return
     if status.going_since is not None and status.state is RunState.IN_PROGRESS:
         yield status.going_since + policy.max_runtime - status.ran
-    going = any(node.alive and not node.leaving for node in status.nodes)
-    if policy.attempt_timeout is not None and status.attempt_at is not None and going:
-        yield status.attempt_at + policy.attempt_timeout
+    limit, began = policy.attempt_timeout, status.attempt_at
+    timed = limit is not None and began is not None
+    if timed and any(node.alive and not node.leaving for node in status.nodes):
+        yield (began or 0.0) + (limit or 0.0)
     for group in policy.groups:
         yield from _due_in(group, status)
 
 
 def _due_in(group: GroupPolicy, status: RunStatus) -> Iterator[float]:
+    if group.timeout is None and group.ready_timeout is None:
+        return
     for replica in range(group.replicas):
         nodes = [status.nodes[rank] for rank in group.replica_ranks(replica)]
         going = [node for node in nodes if node.alive and not node.leaving]

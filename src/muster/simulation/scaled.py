@@ -10,31 +10,59 @@ from muster.lifecycle.status import NodeStatus, RunStatus
 from muster.simulation.story import Fact, Note, Step
 from muster.simulation.view import View
 
+Nodes = tuple[NodeStatus, ...]
+
 
 def wanted(status: RunStatus, group: GroupPolicy) -> list[int]:
     """The replicas of a group that are wanted by the record."""
-    replicas = range(group.replicas)
-    parked = {r: {status.nodes[k].parked for k in group.replica_ranks(r)} for r in replicas}
-    return [replica for replica in replicas if parked[replica] == {False}]
+    return _wanted(status.nodes, group)
+
+
+def _wanted(nodes: Nodes, group: GroupPolicy) -> list[int]:
+    parked = [node.parking or node.state is NodeState.PARKED for node in _of(nodes, group)]
+    if True not in parked:
+        return list(range(group.replicas))
+    size = group.nodes
+    return [r for r in range(group.replicas) if not any(parked[r * size : (r + 1) * size])]
+
+
+def _of(nodes: Nodes, group: GroupPolicy) -> Nodes:
+    return nodes[group.first_rank : group.first_rank + group.size]
 
 
 def as_many_as_asked(view: View) -> Iterator[str]:
     """A group has as many replicas as were asked for last, as far as it may, unless the run was
     ending by then; what is added are the lowest that were parked."""
     asked: dict[str, list[int]] = {}  # (replicas, steps since)
+    nodes: Nodes = ()
+    there: list[list[int]] = []  # of each group, with these nodes
     for line in view.story.lines:
         if isinstance(line, Note) and line.kind == "scale asked":
             name, replicas = line.text.split()
             asked[name] = [int(replicas), 0]
         if not isinstance(line, Step):
             continue
-        for index, group in enumerate(view.policy.groups):
-            yield from _as_many(view.policy, index, line, asked.get(group.name))
+        groups = view.policy.groups
+        if nodes is not line.before.nodes:
+            nodes, there = line.before.nodes, [_wanted(line.before.nodes, g) for g in groups]
+        before = there
+        if nodes is not line.after.nodes:
+            nodes, there = line.after.nodes, [_wanted(line.after.nodes, g) for g in groups]
+        for index, group in enumerate(groups):
+            wish = asked.get(group.name)
+            if wish is not None or before is not there:
+                yield from _as_many(view.policy, index, line, wish, before[index], there[index])
 
 
-def _as_many(policy: Policy, index: int, step: Step, wish: list[int] | None) -> Iterator[str]:
+def _as_many(
+    policy: Policy,
+    index: int,
+    step: Step,
+    wish: list[int] | None,
+    before: list[int],
+    after: list[int],
+) -> Iterator[str]:
     group = policy.groups[index]
-    before, after = wanted(step.before, group), wanted(step.after, group)
     parked = [replica for replica in range(group.replicas) if replica not in before]
     lowest = sorted(before + parked[: max(0, len(after) - len(before))])
     if set(before) <= set(after) and after != lowest:
@@ -89,14 +117,12 @@ def what_is_wanted_starts(view: View) -> Iterator[str]:
         after = step.after
         if after.state.at_rest or after.stopping is not None:
             continue
-        for index, group in enumerate(view.policy.groups):
-            for rank in group.ranks:
-                node = after.nodes[rank]
-                if node.state is not NodeState.PENDING or _held(view.policy, after, rank):
-                    continue
-                waits = node.not_before is not None and node.not_before > step.now
-                if not waits and _its_turn(view.policy, after, index):
-                    yield f"step {step.number}: node-{rank}"
+        for rank, node in enumerate(after.nodes):
+            if node.state is not NodeState.PENDING or _held(view.policy, after, rank):
+                continue
+            waits = node.not_before is not None and node.not_before > step.now
+            if not waits and _its_turn(view.policy, after, view.policy.group_index(rank)):
+                yield f"step {step.number}: node-{rank}"
 
 
 def _held(policy: Policy, status: RunStatus, rank: int) -> bool:
