@@ -21,11 +21,14 @@ from muster.errors import InvalidInput, Problem
 def convert(file: str, to: str | None, output: str | None) -> None:
     """Turn a spec into a JobSet manifest, or a manifest into a spec.
 
-    FILE is either; FILE#NAME is one JobSet of several in a file or a folder. What cannot be said,
-    or means nothing there, is listed on stderr.
+    FILE is a spec, a JobSet manifest (or a folder of them) or ADS's YAML, which become specs; - is
+    standard input. FILE#NAME is one JobSet of several. What cannot be said, or means nothing
+    there, is listed on stderr.
 
     \b
     muster convert job.yaml > jobset.yaml
+    muster convert examples/ads/train.yaml
+    kubectl get jobset NAME -o yaml | muster convert -
     muster convert jobset.yaml --to muster --output job.yaml
     """
     from muster.client.target import split_target

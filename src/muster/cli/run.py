@@ -74,9 +74,10 @@ class _Args(click.Command):
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
-    TARGET is a spec file, a JobSet manifest, a script, a notebook, a folder, an archive or a git
-    repository. What follows -- are the program's arguments; without TARGET it is the command
-    itself.
+    TARGET is a spec file, a JobSet manifest or ADS's YAML (- is standard input), a script, a
+    notebook, a folder, an archive, a git repository, or the name of a job that is there
+    (`muster jobs list`). What follows -- are the program's arguments; without TARGET it is the
+    command itself.
 
     \b
     muster run examples/pytorch-digits/job.yaml

@@ -1,7 +1,7 @@
 """What `muster run` was pointed at, as a spec: a spec file, manifests, code, a git repository, or
 a bare command.
 
-`FILE#NAME` is one JobSet of several in a file or a folder.
+`FILE#NAME` is one JobSet of several in a file or a folder; `-` is standard input.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.models import JobSpec
-from muster.spec.reader import is_manifest, read_spec, read_text, spec_from_mapping
+from muster.spec.reader import STDIN, is_manifest, read_spec, read_text, spec_from_mapping
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 #: What is looked for in a folder, to tell manifests from code.
@@ -101,12 +101,12 @@ def notes_for(target: str | Path | None, entrypoint: str | None = None) -> tuple
 def _may_be_manifests(target: str | Path, entrypoint: str | None) -> bool:
     path, _ = split_target(target)
     if _is_spec(path):
-        return path.exists() and is_manifest(read_text(path))
+        return (path == STDIN or path.exists()) and is_manifest(read_text(path))
     return entrypoint is None and _has_jobsets(path)
 
 
 def _is_spec(path: Path) -> bool:
-    return path.suffix in _SPEC_SUFFIXES and not path.is_dir()
+    return path == STDIN or (path.suffix in _SPEC_SUFFIXES and not path.is_dir())
 
 
 def _has_jobsets(path: Path) -> bool:
@@ -119,7 +119,7 @@ def _has_jobsets(path: Path) -> bool:
 
 def _holds_jobset(file: Path) -> bool:
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return False
     return _JOBSET in text and is_manifest(text)

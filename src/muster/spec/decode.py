@@ -69,9 +69,11 @@ def _fields(model: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
 
 def _shorthand(model: type[msgspec.Struct]) -> str:
     """How a mapping is written, for those who wrote its main value alone."""
-    required = [info.encode_name for info in _fields(model) if info.required]
-    first = required[0] if required else _fields(model)[0].encode_name
-    return f"write {{{first}: ...}}"
+    known = _fields(model)
+    if not known:
+        return "write {}"
+    first = next((info for info in known if info.required), known[0])
+    return f"write {{{first.encode_name}: ...}}"
 
 
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
@@ -105,7 +107,16 @@ def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
         return None
     values = [_value(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
     # a list with holes would move everything after them
+    values = [_stand_in(item) if value is None else value for value in values]
     return None if None in values else tuple(values)
+
+
+def _stand_in(item: Any) -> Any:
+    """Keeps the place of an item that is wrong; None where nothing can."""
+    plain = unwrap(item)[0]
+    if _is_struct(plain) and not any(info.required for info in _fields(plain)):
+        return plain()
+    return None
 
 
 def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
@@ -182,7 +193,7 @@ def _friendly(text: str, data: Any) -> str:
     if match := re.match(r"Expected `([\w |]+)`, got", text):
         kinds = [kind for kind in match[1].split(" | ") if kind != "null"]
         return f"must be {' or '.join(_TYPES.get(k, k) for k in kinds)}, not {say(data)}"
-    if match := re.match(r"Expected `\w+` (>=?|<=?) ([\d.]+)", text):
+    if match := re.match(r"Expected `\w+` (>=?|<=?) (-?[\d.]+)", text):
         words = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
         number = int(float(match[2])) if float(match[2]).is_integer() else match[2]
         return f"must be {words[match[1]]} {number}, not {say(data)}"

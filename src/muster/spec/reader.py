@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from muster.spec.places import Lines, in_order, placed
 from muster.spec.rules import check, conflicts
 from muster.spec.source_paths import absolute_sources
 
+#: As with kubectl: what is piped in.
+STDIN = Path("-")
 #: ADS: what its YAML says at the top; apiVersion may be missing.
 ADS_KINDS = ("distributed", "job")
 _MANIFEST = re.compile(
@@ -37,21 +41,35 @@ def read_spec(path: Path, name: str | None = None) -> JobSpec:
         from muster.spec.formats.manifests import read_manifest
 
         return read_manifest(path, name).spec
-    data, lines = load(text, str(path))
+    data, lines = load(text, called(path))
     if isinstance(data, Mapping) and data.get("name") is None:
         data = {**data, "name": _default_name(path)}
-    return spec_from_mapping(data, source=str(path), lines=lines, folder=path.absolute().parent)
+    return spec_from_mapping(data, source=called(path), lines=lines, folder=path.absolute().parent)
 
 
 def read_text(path: Path) -> str:
     """What is in a file. Raises InvalidInput."""
     try:
-        return path.read_text()
+        if path == STDIN:
+            return _standard_input()
+        # some editors put a mark in front that says it is UTF-8
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise NotFound(Problem(str(path), "no such file", "check the path")) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
+
+
+@cache
+def _standard_input() -> str:
+    """Asked for more than once, it is read once."""
+    return sys.stdin.buffer.read().decode("utf-8-sig")
+
+
+def called(path: Path) -> str:
+    """A file, in messages."""
+    return "standard input" if path == STDIN else str(path)
 
 
 def is_manifest(text: str) -> bool:
@@ -86,7 +104,8 @@ def spec_from_mapping(
 
 
 def _default_name(path: Path) -> str:
-    name = path.stem if path.stem not in ("job", "muster") else path.absolute().parent.name
+    unnamed = path == STDIN or path.stem in ("job", "muster")
+    name = path.absolute().parent.name if unnamed else path.stem
     cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("._-")
     return cleaned or "job"
 

@@ -62,8 +62,13 @@ def _env_name(name: str) -> str:
     return name
 
 
+def is_group_name(name: str) -> bool:
+    """Whether a group can be called so."""
+    return len(name) <= 40 and _GROUP_NAME.fullmatch(name) is not None
+
+
 def _group_name(name: Any) -> Any:
-    if isinstance(name, str) and not (_GROUP_NAME.fullmatch(name) and len(name) <= 40):
+    if isinstance(name, str) and not is_group_name(name):
         hint = "use up to 40 lower-case letters, digits and -, from a letter to a letter or digit"
         raise Refused(f"{short(name)} is not a name for a group", hint)
     return name

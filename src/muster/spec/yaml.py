@@ -20,7 +20,15 @@ _TEXT_TAG = "tag:yaml.org,2002:str"
 _GUESSED_TAGS = {
     f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp", "value")
 }
+_DATES = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
 _VERBATIM = re.compile(r"(.*\.)?((env|tags)\.[^.]+|(args|command|exec)(\[\d+\])?)")
+
+#: What there is in JSON: other tags make things that no field holds.
+_TAGS = frozenset(
+    {f"tag:yaml.org,2002:{kind}" for kind in ("str", "null", "seq", "map", "merge")} | _GUESSED_TAGS
+)
+#: YAML 1.1 takes 1:30 for the number 90; Kubernetes' reader, like everybody else, for text.
+_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
 #: A spec needs six levels; libyaml runs out of stack somewhere beyond 10,000.
 MAX_DEPTH = 50
@@ -41,10 +49,13 @@ _WAYS_OUT = {
 }
 
 
-def load(text: str, source: str, root: str = "") -> tuple[Any, dict[str, int]]:
+def load(
+    text: str, source: str, root: str = "", *, typed: bool = False
+) -> tuple[Any, dict[str, int]]:
     """The data of one document, and the line of every path in it (`node_groups[0].env.A`).
 
-    root: the path the document itself stands at. Raises InvalidInput.
+    root: the path the document itself stands at. typed: a number is a number wherever it stands,
+    and a date is text, as Kubernetes reads it. Raises InvalidInput.
     """
     loader = None
     try:
@@ -53,7 +64,7 @@ def load(text: str, source: str, root: str = "") -> tuple[Any, dict[str, int]]:
         node = loader.get_single_node()
         if node is None:
             raise InvalidInput(Problem("", "the file is empty", "see docs/spec.md", source))
-        walk = _Walk(source)
+        walk = _Walk(source, loader, typed=typed)
         walk.visit(node, root)
         if walk.problems:
             raise InvalidInput(*walk.problems)
@@ -81,7 +92,9 @@ def _check_depth(text: str, source: str) -> None:
 class _Walk:
     """Notes the line of every path, and settles which plain values are text."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, loader: Any, *, typed: bool) -> None:
+        self._loader = loader
+        self._typed = typed
         self.lines: dict[str, int] = {}
         self.problems: list[Problem] = []
         self._source = source
@@ -102,9 +115,27 @@ class _Walk:
         elif isinstance(node, yaml.SequenceNode):
             for number, value in enumerate(node.value):
                 self.visit(value, f"{path}[{number}]")
-        elif _VERBATIM.fullmatch(path):
+        elif self._as_text(node, path):
             _as_written(node)
+        self._check_tag(node, path)
         self._open.remove(id(node))
+
+    def _as_text(self, node: yaml.Node, path: str) -> bool:
+        if not self._typed:
+            return _VERBATIM.fullmatch(path) is not None
+        return node.tag in _DATES or _SEXAGESIMAL.fullmatch(str(node.value)) is not None
+
+    def _check_tag(self, node: yaml.Node, path: str) -> None:
+        """Note a value whose tag (`!!set`, `!!int x`) makes it something else than it looks."""
+        tag, value = node.tag, node.value
+        right = tag in _TAGS
+        if isinstance(node, yaml.ScalarNode) and tag in _GUESSED_TAGS:
+            right = self._loader.resolve(yaml.ScalarNode, value, (True, False)) == tag
+        if not right:
+            name = tag.replace("tag:yaml.org,2002:", "!!")
+            text = f"the tag {name} cannot stand here"
+            hint = "a text that starts with ! needs quotes"
+            self.problems.append(Problem(path, text, hint, self._place(node)))
 
     def _mapping(self, node: yaml.MappingNode, path: str) -> None:
         first: dict[str, int] = {}

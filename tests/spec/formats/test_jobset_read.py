@@ -755,7 +755,8 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         [
             f"{POD}.volumes[0].hostPath.path: 'x' is no absolute path (write it from / on)",
-            f"{POD}.volumes[1].name: 'a' is the name of another volume, too (names are unique)",
+            f"{POD}.volumes[1].name: 'a' is given twice "
+            "(it is there already, as volumes[0]: remove one)",
             f"{MAIN}.volumeMounts[0].name: there is no volume 'b' (there are: a)",
             f"{MAIN}.volumeMounts[1].mountPath: 'a' is no absolute path (write /a)",
             f"{MAIN}.volumeMounts[2].subPath: Muster shows volumes as a whole "

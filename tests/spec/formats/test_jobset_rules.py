@@ -48,8 +48,8 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two of one name": (
         {"spec.replicatedJobs[1].name": "driver"},
         [
-            "spec.replicatedJobs[1].name: 'driver' is the name of spec.replicatedJobs[0], too "
-            "(names are unique)"
+            "spec.replicatedJobs[1].name: 'driver' is given twice "
+            "(it is there already, as replicatedJobs[0]: remove one)"
         ],
     ),
     "a group that is no label": (
@@ -153,7 +153,12 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "six dependencies": (
         {"spec.replicatedJobs[1].dependsOn": [{"name": "driver", "status": "Ready"}] * 6},
         [
-            "spec.replicatedJobs[1].dependsOn: names 6 replicated Jobs (5 are allowed)",
+            "spec.replicatedJobs[1].dependsOn: there are 6 (5 are allowed)",
+            *(
+                f"spec.replicatedJobs[1].dependsOn[{number}].name: 'driver' is given twice "
+                "(it is there already, as dependsOn[0]: remove one)"
+                for number in range(1, 6)
+            ),
         ],
     ),
     "two ways to say the order": (
@@ -176,7 +181,7 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "success of what does not run": (
         {
             "spec.replicatedJobs[1].replicas": 0,
-            "spec.successPolicy": {"operator": "All", "targetReplicatedJobs": ["workers"]},
+            "spec.successPolicy": {"operator": "Any", "targetReplicatedJobs": ["workers"]},
         },
         [
             "spec.successPolicy.targetReplicatedJobs: all of these have 0 replicas: there is no "
@@ -198,9 +203,17 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
             ]
         },
         [
+            f"{RULES}[0].name: '1st' cannot name a rule "
+            "(use letters, digits and _ , : from a letter to a letter, digit or _)",
+            f"{RULES}[0].targetReplicatedJobs[0]: there is no replicated Job 'worker' "
+            '(did you mean "workers"?)',
             f"{RULES}[1].action: cannot be 'Restart' (did you mean \"RestartJob\"?)",
+            f"{RULES}[2].name: 'again' is the name of {RULES}[1], too (names are unique)",
+            f"{RULES}[2].onJobFailureMessagePatterns[0]: '(' is no regular expression: "
+            "missing ) (the syntax is RE2's: https://github.com/google/re2/wiki/Syntax)",
             f"{RULES}[2].onJobFailureReasons[0]: cannot be 'DeadlineExceded' "
             '(did you mean "DeadlineExceeded"?)',
+            f"{RULES}[3].name: has 129 characters (128 are allowed)",
         ],
     ),
     "failure rules that can be read": (
@@ -374,10 +387,15 @@ BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
         [f"{POD}.restartPolicy: cannot be 'Always' (there are: OnFailure, Never)"],
     ),
     "what Muster itself does not take": (
-        {"spec.replicatedJobs[1].name": "1st"},
+        {
+            "spec.replicatedJobs[1].template.spec.template.spec.containers[0].env": [
+                {"name": "a.b", "value": "1"}
+            ]
+        },
         [
-            "spec.replicatedJobs[1].name: '1st' is not a name for a group (use up to 40 "
-            "lower-case letters, digits and -, from a letter to a letter or digit)"
+            "spec.replicatedJobs[1].template.spec.template.spec.containers[0].env.a.b: 'a.b' "
+            "cannot name an environment variable "
+            "(use letters, digits and _, not starting with a digit)"
         ],
     ),
 }

@@ -118,17 +118,18 @@ BAD = {
         ],
     ),
     "another kind": (
-        jobset("a").replace("kind: JobSet", "kind: JobSetList"),
-        [
-            "x.yaml:2: kind: Muster does not read a JobSetList "
-            "(write each object as a document of its own, with --- between)"
-        ],
+        jobset("a").replace("kind: JobSet", "kind: jobset"),
+        ['x.yaml:2: kind: Muster does not read a jobset (did you mean "JobSet"?)'],
     ),
-    "a list": (
+    "another kind of another group": (
+        jobset("a").replace("kind: JobSet", "kind: Jobset").replace("jobset.x-k8s.io", "batch"),
+        ['x.yaml:2: kind: Muster does not read a Jobset (did you mean "JobSet"?)'],
+    ),
+    "an empty list": (
         "apiVersion: v1\nkind: List\nitems: []\n",
         [
-            "x.yaml:2: kind: Muster does not read a List "
-            "(write each object as a document of its own, with --- between)"
+            "x.yaml: kind: there is no JobSet here, but nothing "
+            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
         ],
     ),
     "no kind": (
@@ -237,3 +238,62 @@ def test_jobset_s_own_examples_are_read(name: str) -> None:
 
     spec = read_manifest(Path(os.environ["MUSTER_JOBSET_EXAMPLES"]) / f"{name}.yaml").spec
     write_jobset(spec)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ").rstrip(" ")
+
+
+@pytest.mark.parametrize("kind", ["List", "JobSetList"])
+def test_a_list_is_its_items(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    items = "".join(f"- {_indented(text)}" for text in (ACCOUNT, jobset("a"), jobset("b")))
+    path.write_text(f"apiVersion: v1\nkind: {kind}\nitems:\n{items}")
+    first, second = read_manifests(path)
+    assert (first.spec.name, second.spec.name) == ("a", "b")
+    assert first.notes == (f"ServiceAccount me ({path}:4) is not needed",)
+    assert second.place == f"{path}:21"
+    path.write_text(path.read_text().replace("replicatedJobs", "replicatedjobs", 1))
+    assert wrong(path) == [
+        "all.yaml:12: spec.replicatedjobs: Muster does not read this field "
+        '(did you mean "replicatedJobs"?)'
+    ]
+
+
+def test_a_mark_of_utf_8_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text("\ufeff" + jobset("a"), encoding="utf-8")
+    assert read_spec(path).name == "a"
+
+
+TAGS = (
+    *("!!timestamp x", "!!set {x}", "!!binary aGk=", "!!int x", "!!bool x", "!!float x", "!x y"),
+    *("!!omap [x: 1]", "!!pairs [x: 1]", "!!python/name:os.system", "!!python/tuple [1]"),
+)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_tags_are_refused_or_text(tag: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    for said in (f"args: {tag}", f"args: [{tag}]", f"image: {tag}", f"tty: {tag}"):
+        path.write_text(jobset("a").replace("command:", f"{said}\n              command:"))
+        if tag.startswith("!!timestamp") and said.startswith(("image", "args: [")):
+            assert read_spec(path).name == "a"  # a date is text
+        else:
+            assert wrong(path)
+
+
+def test_dates_and_times_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(jobset("a").replace("[echo, hello]", "[echo, 2026-01-31, 1:30, =]"))
+    (found,) = read_manifests(path)
+    assert found.spec.node_groups[0].command == ("echo", "2026-01-31", "1:30", "=")
+
+
+@pytest.mark.parametrize("kind", ["emptyDir", "hostPath", "nfs", "persistentVolumeClaim"])
+@pytest.mark.parametrize("value", ["true", "5", "[]", "x", "[x]"])
+def test_volumes_that_are_no_mapping(kind: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    volumes = f"            volumes: [{{name: v, {kind}: {value}}}]\n            containers:"
+    path.write_text(jobset("a").replace("            containers:", volumes))
+    assert f"volumes[0].{kind}: must be a mapping" in wrong(path)[0]

@@ -20,6 +20,8 @@ _TEMPLATE = re.compile(r"\{\{|\{%")
 #: In programs, braces may be the program's own.
 _HELM = re.compile(r"\{\{-?\s*(\.(Values|Release|Chart|Files|Capabilities)\b|include\b|template\b)")
 _PROGRAM = re.compile(r".*\.(command|args|env)(\[\d+\])?(\.value)?")
+#: Its values become text for a program wherever they stand; Kubernetes' are of strict types.
+_ADS = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?(distributed|job)\b""", re.MULTILINE)
 _FORGOTTEN = re.compile(r"<[A-Za-z][^<>\n]*>")
 _RENDER = "render it first: `helm template`, `kustomize build` or whatever fills it in"
 
@@ -51,8 +53,26 @@ def documents(text: str, source: str) -> list[Document]:
     return [part for part in parts if part.data is not None]
 
 
+def objects(document: Document) -> Iterator[Document]:
+    """What a document holds: itself, or the items of a `List`, as kubectl writes and reads them."""
+    data = document.data
+    kind = str(data.get("kind", "")) if isinstance(data, Mapping) else ""
+    items = data.get("items") if kind.endswith("List") else None
+    if not isinstance(items, list):
+        yield document
+        return
+    for number, item in enumerate(items):
+        start = f"items[{number}]"
+        lines = {
+            path.removeprefix(start).removeprefix("."): line
+            for path, line in document.lines.items()
+            if path == start or path.startswith(f"{start}.")
+        }
+        yield from objects(Document(item, lines, document.source))
+
+
 def _document(text: str, source: str) -> Document:
-    data, lines = load(text, source)
+    data, lines = load(text, source, typed=not _ADS.search(text))
     return Document(data, lines, source)
 
 

@@ -17,6 +17,7 @@ from muster.spec.formats.jobset_rules import coordinator_endpoint
 from muster.spec.formats.kubernetes import Container, ResourceFieldRef
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.formats.value import Value
+from muster.spec.values import is_group_name
 from muster.spec.wording import Refused, close_to, short
 
 JOBSET = "jobset.sigs.k8s.io/"
@@ -84,6 +85,13 @@ class Pod(Struct, frozen=True):
         hint = f'did you mean "{close[0]}"?' if close else f"add it to the pod template's {kind}"
         raise Refused(f"pods have no {kind.rstrip('s')} {short(key)}", hint)
 
+    @property
+    def name(self) -> Value:
+        """What its replicated Job is called."""
+        if is_group_name(self.rj.name):
+            return Value("${group}", per_node=True)
+        return Value(self.rj.name)
+
     def before(self, *, in_group: bool) -> int:
         """Jobs of replicated Jobs that come earlier."""
         count = 0
@@ -142,7 +150,7 @@ def _retried(_: Pod) -> Value:
 _FACTS: Mapping[str, Callable[[Pod], Value]] = {
     "jobset-name": lambda pod: Value(pod.jobset.name),
     "jobset-uid": lambda _: Value("${run.id}", per_node=True),
-    "replicatedjob-name": lambda _: Value("${group}", per_node=True),
+    "replicatedjob-name": lambda pod: pod.name,
     "replicatedjob-replicas": lambda pod: Value(str(pod.rj.replicas)),
     "job-index": lambda _: Value("${replica}", per_node=True),
     "job-global-index": lambda pod: pod.number(in_group=False),

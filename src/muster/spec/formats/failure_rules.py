@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from muster.errors import Problem
 from muster.spec.formats.jobset_model import Failure, ReplicatedJob, Rule
 from muster.spec.patterns import check_pattern
-from muster.spec.wording import Refused, short, suggestion
+from muster.spec.wording import Refused, short
 
 _NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 128
@@ -26,7 +26,6 @@ def failure_problems(policy: Failure | None, jobs: Sequence[ReplicatedJob]) -> I
     """Everything that is wrong with it."""
     if policy is None:
         return
-    known = [rj.name for rj in jobs]
     seen: dict[str, str] = {}
     for number, rule in enumerate(policy.rules):
         path = f"spec.failurePolicy.rules[{number}]"
@@ -41,17 +40,8 @@ def failure_problems(policy: Failure | None, jobs: Sequence[ReplicatedJob]) -> I
             text = f"{short(name)} is the name of {seen[name]}, too"
             yield Problem(f"{path}.name", text, "names are unique")
         seen.setdefault(name, path)
-        yield from unknown(f"{path}.targetReplicatedJobs", rule.target_replicated_jobs, known)
         yield from _patterns(f"{path}.onJobFailureMessagePatterns", rule)
     yield from _too_many(policy, jobs)
-
-
-def unknown(path: str, targets: Sequence[str], known: Sequence[str]) -> Iterator[Problem]:
-    """Names of replicated Jobs that are not there."""
-    for number, name in enumerate(targets):
-        if name not in known:
-            text = f"there is no replicated Job {short(name)}"
-            yield Problem(f"{path}[{number}]", text, suggestion(name, known))
 
 
 def _patterns(path: str, rule: Rule) -> Iterator[Problem]:

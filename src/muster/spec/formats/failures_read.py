@@ -107,15 +107,16 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
     said = spec.failure_policy
     if said is None:
         return FailurePolicy(rules=(*rules, *_otherwise("fail", splits)))
-    may_restart = said.max_restarts > 0 or bool(said.rules)
+    most = max(said.max_restarts, 0)  # JobSet takes less, and restarts as little
+    may_restart = most > 0 or bool(said.rules)
     if spec.active_deadline_seconds is not None and may_restart:
         _note_deadline(running, notes)
         rules.append(FailureRule(action="fail", name=WHOLE_DEADLINE, reasons=DEADLINE))
     for number, rule in enumerate(said.rules):
         rules += _rules(rule, rule_name(rule, number), splits, notes)
-    rules += _otherwise("restart_run" if said.max_restarts else "fail", splits)
+    rules += _otherwise("restart_run" if most else "fail", splits)
     return FailurePolicy(
-        max_restarts=said.max_restarts,
+        max_restarts=most,
         rules=tuple(_reached(rules, notes)),
         strategy=STRATEGIES[said.restart_strategy],
         backoff=AT_ONCE,

@@ -1,4 +1,8 @@
-"""What is read of a JobSet (`jobset.x-k8s.io/v1alpha2`). Defaults are its own."""
+"""What is read of a JobSet (`jobset.x-k8s.io/v1alpha2`). Defaults are its own.
+
+What has to be there has a default, too: `api_check` says what is missing, and what else is wrong
+can be said at the same time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from muster.spec.formats.kubernetes import JobTemplate, Number, ObjectMeta
+from muster.spec.formats.kubernetes import Int32, JobTemplate, Number, ObjectMeta
 
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
 CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
@@ -30,15 +34,15 @@ JobFailureReason = Literal[
 class DependsOnItem(Struct, frozen=True, kw_only=True):
     """A replicated Job that must come first."""
 
-    name: str
-    status: Literal["Ready", "Complete"]
+    name: str = ""
+    status: Literal["Ready", "Complete"] = "Ready"
 
 
 class ReplicatedJob(Struct, frozen=True, kw_only=True, rename="camel"):
     """`replicas` Jobs from one template."""
 
-    name: str
-    template: JobTemplate
+    name: str = ""
+    template: JobTemplate = JobTemplate()
     group_name: str = "default"
     replicas: Number = 1
     depends_on: tuple[DependsOnItem, ...] = ()
@@ -63,14 +67,14 @@ class Network(
 class Success(Struct, frozen=True, kw_only=True, rename="camel"):
     """JobSet: successPolicy."""
 
-    operator: Literal["All", "Any"]
+    operator: Literal["All", "Any"] = "All"
     target_replicated_jobs: tuple[str, ...] = ()
 
 
 class Rule(Struct, frozen=True, kw_only=True, rename="camel"):
     """What to do about a failed Job."""
 
-    action: FailureAction
+    action: FailureAction = "FailJobSet"
     name: str = ""
     target_replicated_jobs: tuple[str, ...] = ()
     on_job_failure_reasons: tuple[JobFailureReason, ...] = ()
@@ -80,7 +84,7 @@ class Rule(Struct, frozen=True, kw_only=True, rename="camel"):
 class Failure(Struct, frozen=True, kw_only=True, rename="camel"):
     """JobSet: failurePolicy."""
 
-    max_restarts: Number = 0
+    max_restarts: Int32 = 0
     restart_strategy: Literal["Recreate", "BlockingRecreate", "InPlaceRestart"] = "Recreate"
     rules: tuple[Rule, ...] = ()
 
@@ -88,13 +92,13 @@ class Failure(Struct, frozen=True, kw_only=True, rename="camel"):
 class Startup(Struct, frozen=True, kw_only=True, rename="camel"):
     """JobSet: startupPolicy."""
 
-    startup_policy_order: Literal["AnyOrder", "InOrder"]
+    startup_policy_order: Literal["AnyOrder", "InOrder"] = "AnyOrder"
 
 
 class Coordinator(Struct, frozen=True, kw_only=True, rename="camel"):
     """The pod whose name every pod is told."""
 
-    replicated_job: str
+    replicated_job: str = ""
     job_index: Number = 0
     pod_index: Number = 0
 

@@ -46,14 +46,9 @@ def names(jobset: JobSet) -> Iterator[Problem]:
     base = meta.name or meta.generate_name + _GENERATED
     own = list(label("metadata.name" if meta.name else "metadata.generateName", base, "a JobSet"))
     yield from own
-    seen: dict[str, int] = {}
     for number, rj in enumerate(jobset.spec.replicated_jobs):
         path = f"{rj_path(number)}.name"
-        if rj.name in seen:
-            text = f"{rj.name!r} is the name of {rj_path(seen[rj.name])}, too"
-            yield Problem(path, text, "names are unique")
-        seen.setdefault(rj.name, number)
-        if not _PART.fullmatch(rj.name):
+        if rj.name and not _PART.fullmatch(rj.name):  # JobSet: without one, js--0 will do
             yield Problem(path, f"{short(rj.name)} cannot name a replicated Job", _RULE)
         elif not own:
             yield from _made(path, base, rj)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode, salvage
+from muster.spec.formats.api_check import api_problems
 from muster.spec.formats.documents import Document, forgotten
 from muster.spec.formats.failures_read import failure_policy
 from muster.spec.formats.fields import Sieve
+from muster.spec.formats.group_names import renamed, with_groups
 from muster.spec.formats.jobset_model import JobSet
 from muster.spec.formats.jobset_names import rj_path
 from muster.spec.formats.jobset_rules import check_jobset
@@ -28,6 +30,8 @@ from muster.spec.rules import check
 DESCRIPTION = "kubernetes.io/description"
 _QUIET = ("kubectl.kubernetes.io/last-applied-configuration", DESCRIPTION)
 _GRACE = 30.0
+#: Where it is said which replicated Jobs there are.
+_NAMES = re.compile(r"spec|spec\.replicatedJobs(\[\d+\](\.name)?)?", re.IGNORECASE)
 
 #: Where a field of a group is from, below its replicated Job.
 _CONTAINER = "template.spec.template.spec.containers[0]"
@@ -74,25 +78,35 @@ def read_jobset(document: Document) -> Manifest:
     notes = Notes()
     data = Sieve(notes, problems).clean(JobSet, document.data)
     jobset = salvage(JobSet, data, problems)
+    told = {problem.path for problem in problems}
+    problems += [p for p in api_problems(document.data) if not _follows(p.path, told)]
     if jobset is not None:
         told = {problem.path for problem in problems}
-        problems += [p for p in check_jobset(jobset) if p.path not in told]
+        found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, told)))
+        before = len(problems)
         groups = [
             node_group(jobset, rj, rj_path(number), claims(jobset), problems, notes)
             for number, rj in enumerate(jobset.spec.replicated_jobs)
         ]
+        found += problems[before:]
+        problems[before:] = [p for p in found if not _follows(p.path, told)]
         if not problems:
             spec = _job(jobset, groups, notes)
             problems = list(_still_wrong(spec, jobset))
     if jobset is None or problems:
-        found = [placed(p, document.source, document.lines) for p in _sorted(problems, document)]
-        raise InvalidInput(*dict.fromkeys(found))
+        lines = document.lines
+        wrong = [placed(p, document.source, lines) for p in in_order(problems, lines)]
+        raise InvalidInput(*dict.fromkeys(wrong))
     names = [rj.name for rj in jobset.spec.replicated_jobs]
     return Manifest(spec, notes.lines(names), document.place)
 
 
-def _sorted(problems: list[Problem], document: Document) -> list[Problem]:
-    return in_order(problems, document.lines)
+def _follows(path: str, told: Collection[str]) -> bool:
+    """Whether something is wrong there already: then what else seems to be may only follow."""
+    return any(
+        path == other or path.startswith((f"{other}.", f"{other}[")) or other.startswith(f"{path}[")
+        for other in told
+    )
 
 
 def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
@@ -103,12 +117,12 @@ def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
         spec.startup_policy.startup_policy_order == "InOrder"
     )
     deadline, ttl = spec.active_deadline_seconds, spec.ttl_seconds_after_finished
-    return JobSpec(
+    made = JobSpec(
         name=jobset.name,
         description=jobset.metadata.annotations.get(DESCRIPTION, ""),
         node_groups=tuple(group for group in groups if group.replicas),
         startup="in_order" if in_order else "parallel",
-        success=_success(jobset),
+        success=_success(jobset, notes),
         failure=failure_policy(jobset, notes),
         grace_period=_grace(jobset, notes),
         attempt_timeout=None if deadline is None else float(deadline),
@@ -117,17 +131,22 @@ def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
         subdomain=jobset.subdomain if spec.network.dns else None,
         tags=dict(jobset.metadata.labels),
     )
+    return with_groups(made, renamed(jobset), notes)
 
 
-def _success(jobset: JobSet) -> SuccessPolicy:
+def _success(jobset: JobSet, notes: Notes) -> SuccessPolicy:
     policy = jobset.spec.success_policy
     if policy is None:
         return SuccessPolicy()
     absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
-    return SuccessPolicy(
-        when="any" if policy.operator == "Any" else "all",
-        groups=tuple(n for n in dict.fromkeys(policy.target_replicated_jobs) if n not in absent),
-    )
+    targets = dict.fromkeys(policy.target_replicated_jobs)
+    running = tuple(name for name in targets if name not in absent)
+    if targets and not running:
+        # JobSet: no success is asked for, but it only looks when there is one
+        why = "over replicated Jobs with 0 replicas is reached at the first success of any Job"
+        notes.add("successPolicy All", why)
+        return SuccessPolicy(when="any")
+    return SuccessPolicy(when="any" if policy.operator == "Any" else "all", groups=running)
 
 
 def _grace(jobset: JobSet, notes: Notes) -> float:

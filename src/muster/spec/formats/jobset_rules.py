@@ -6,32 +6,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from muster.errors import Problem
-from muster.spec.formats.failure_rules import failure_problems, unknown
+from muster.spec.formats.failure_rules import failure_problems
 from muster.spec.formats.job_rules import job_problems
 from muster.spec.formats.jobset_model import JobSet, ReplicatedJob
 from muster.spec.formats.jobset_names import LONGEST, claim_name, names, rj_path
 from muster.spec.formats.kubernetes import MAX_INT32
 from muster.spec.wording import short, suggestion
 
-_MOST_PARENTS = 5
-_MOST_CLAIMS = 50
 
-
-def check_jobset(jobset: JobSet) -> list[Problem]:
-    """Everything that is wrong with it."""
+def check_jobset(jobset: JobSet, *, names_known: bool = True) -> list[Problem]:
+    """Everything that is wrong with it. names_known: which replicated Jobs there are."""
     spec = jobset.spec
-    known = [rj.name for rj in spec.replicated_jobs]
-    return [
+    wrong = [
         *names(jobset),
-        *_sizes(jobset),
-        *_order(jobset),
-        *_success(jobset, known),
         *failure_problems(spec.failure_policy, spec.replicated_jobs),
         *(p for i, rj in enumerate(spec.replicated_jobs) for p in job_problems(rj, rj_path(i))),
         *_in_place(jobset),
-        *_coordinator(jobset),
         *_claims(jobset),
     ]
+    if names_known:
+        wrong += [
+            *_sizes(jobset),
+            *_order(jobset),
+            *_success(jobset),
+            *_targets(jobset),
+            *_coordinator(jobset),
+        ]
+    return wrong
 
 
 def _sizes(jobset: JobSet) -> Iterator[Problem]:
@@ -62,9 +63,6 @@ def _order(jobset: JobSet) -> Iterator[Problem]:
             yield Problem(path, text, "keep one; dependsOn is the newer of them")
         if rj.depends_on and number == 0:
             yield Problem(path, "the first replicated Job has nothing before it", "remove it")
-        if len(rj.depends_on) > _MOST_PARENTS:
-            text = f"names {len(rj.depends_on)} replicated Jobs"
-            yield Problem(path, text, f"{_MOST_PARENTS} are allowed")
         for place, other in enumerate(rj.depends_on if number else ()):
             if other.name not in earlier:
                 yield _not_earlier(f"{path}[{place}].name", other.name, rj, jobs)
@@ -81,18 +79,37 @@ def _not_earlier(path: str, name: str, rj: ReplicatedJob, jobs: Sequence[Replica
     return Problem(path, f"there is no replicated Job {short(name)}", suggestion(name, known))
 
 
-def _success(jobset: JobSet, known: Sequence[str]) -> Iterator[Problem]:
+def _success(jobset: JobSet) -> Iterator[Problem]:
+    """JobSet: All over groups without replicas is reached at the first success of anything; Any
+    never is."""
     policy = jobset.spec.success_policy
-    if policy is None:
+    if policy is None or policy.operator != "Any":
         return
-    path = "spec.successPolicy.targetReplicatedJobs"
-    wrong = list(unknown(path, policy.target_replicated_jobs, known))
-    yield from wrong
     replicas = {rj.name: rj.replicas for rj in jobset.spec.replicated_jobs}
     targets = policy.target_replicated_jobs
-    if targets and not wrong and not any(replicas[name] for name in targets):
+    if targets and not any(replicas.get(name, 1) for name in targets):
         text = "all of these have 0 replicas: there is no success to wait for"
-        yield Problem(path, text, "name one that runs")
+        yield Problem("spec.successPolicy.targetReplicatedJobs", text, "name one that runs")
+
+
+def _targets(jobset: JobSet) -> Iterator[Problem]:
+    """Of policies, that are not there."""
+    spec = jobset.spec
+    known = [rj.name for rj in spec.replicated_jobs]
+    if spec.success_policy is not None:
+        named = spec.success_policy.target_replicated_jobs
+        yield from unknown("spec.successPolicy.targetReplicatedJobs", named, known)
+    for number, rule in enumerate(spec.failure_policy.rules if spec.failure_policy else ()):
+        path = f"spec.failurePolicy.rules[{number}].targetReplicatedJobs"
+        yield from unknown(path, rule.target_replicated_jobs, known)
+
+
+def unknown(path: str, targets: Sequence[str], known: Sequence[str]) -> Iterator[Problem]:
+    """Names of replicated Jobs that are not there."""
+    for number, name in enumerate(targets):
+        if name not in known:
+            text = f"there is no replicated Job {short(name)}"
+            yield Problem(f"{path}[{number}]", text, suggestion(name, known))
 
 
 def _in_place(jobset: JobSet) -> Iterator[Problem]:
@@ -157,17 +174,10 @@ def coordinator_endpoint(jobset: JobSet) -> str:
 
 def _claims(jobset: JobSet) -> Iterator[Problem]:
     policies = jobset.spec.volume_claim_policies
-    if len(policies) > _MOST_CLAIMS:
-        text = f"there are {len(policies)}"
-        yield Problem("spec.volumeClaimPolicies", text, f"{_MOST_CLAIMS} are allowed")
     mounted, volumes = _volume_names(jobset)
     seen: dict[str, str] = {}
     for number, policy in enumerate(policies):
         where = f"spec.volumeClaimPolicies[{number}].templates"
-        if len(policy.templates) > _MOST_CLAIMS:
-            yield Problem(
-                where, f"there are {len(policy.templates)}", f"{_MOST_CLAIMS} are allowed"
-            )
         for place, claim in enumerate(policy.templates):
             name, path = claim.metadata.name, f"{where}[{place}].metadata"
             yield from claim_name(f"{path}.name", name, jobset.name)

@@ -1,7 +1,7 @@
 """What is read of Kubernetes' own objects: Jobs, pods, containers.
 
 Only fields that mean something to Muster stand here; `formats.fields` knows the others by name.
-Defaults are Kubernetes'.
+Defaults are Kubernetes'; what has to be there has one, too, see `jobset_model`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from msgspec import Meta, Struct, field
 
 MAX_INT32 = 2**31 - 1
 
+Int32 = Annotated[int, Meta(ge=-(2**31), le=MAX_INT32)]
 Number = Annotated[int, Meta(ge=0, le=MAX_INT32)]
 Quantity = str | int | float
 
@@ -29,13 +30,13 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel"):
 class FieldRef(Struct, frozen=True, kw_only=True, rename="camel"):
     """Something a pod can be told about itself."""
 
-    field_path: str
+    field_path: str = ""
 
 
 class ResourceFieldRef(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a container may use, as a number of `divisor`s."""
 
-    resource: str
+    resource: str = ""
     container_name: str = ""
     divisor: Quantity = 1
 
@@ -50,7 +51,7 @@ class EnvVarSource(Struct, frozen=True, kw_only=True, rename="camel"):
 class EnvVar(Struct, frozen=True, kw_only=True, rename="camel"):
     """An environment variable."""
 
-    name: str
+    name: str = ""
     value: str | None = None
     value_from: EnvVarSource | None = None
 
@@ -64,7 +65,7 @@ class ExecAction(Struct, frozen=True, kw_only=True):
 class HTTPGetAction(Struct, frozen=True, kw_only=True, rename="camel"):
     """A page that is there."""
 
-    port: int | str
+    port: int | str = 0
     path: str = "/"
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
 
@@ -72,7 +73,7 @@ class HTTPGetAction(Struct, frozen=True, kw_only=True, rename="camel"):
 class TCPSocketAction(Struct, frozen=True, kw_only=True):
     """A port that somebody listens on."""
 
-    port: int | str
+    port: int | str = 0
 
 
 class Probe(
@@ -105,7 +106,7 @@ class Probe(
 class ContainerPort(Struct, frozen=True, kw_only=True, rename="camel"):
     """A port by its name."""
 
-    container_port: Annotated[int, Meta(ge=1, le=65535)]
+    container_port: Annotated[int, Meta(ge=1, le=65535)] = 1
     name: str = ""
 
 
@@ -119,15 +120,15 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
 class VolumeMount(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where a container sees a volume."""
 
-    name: str
-    mount_path: str
+    name: str = ""
+    mount_path: str = ""
     read_only: bool = False
 
 
 class Container(Struct, frozen=True, kw_only=True, rename="camel"):
     """A program and what it is given. restart_policy and its rules: of in-place restart."""
 
-    name: str
+    name: str = ""
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
@@ -149,29 +150,29 @@ class EmptyDir(Struct, frozen=True, kw_only=True):
 class HostPath(Struct, frozen=True, kw_only=True):
     """A folder of the machine."""
 
-    path: str
+    path: str = ""
     type: Literal["", "Directory", "DirectoryOrCreate"] = ""
 
 
 class NFSVolume(Struct, frozen=True, kw_only=True, rename="camel"):
     """An export."""
 
-    server: str
-    path: str
+    server: str = ""
+    path: str = ""
     read_only: bool = False
 
 
 class ClaimVolume(Struct, frozen=True, kw_only=True, rename="camel"):
     """A claim that is there already."""
 
-    claim_name: str
+    claim_name: str = ""
     read_only: bool = False
 
 
 class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
     """One of the kinds of volumes; an emptyDir, if none is given."""
 
-    name: str
+    name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
     nfs: NFSVolume | None = None
@@ -181,7 +182,7 @@ class Volume(Struct, frozen=True, kw_only=True, rename="camel"):
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod: containers that live and die together."""
 
-    containers: tuple[Container, ...]
+    containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()
     restart_policy: Literal["OnFailure", "Never"] = "OnFailure"
@@ -192,29 +193,29 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 class PodTemplate(Struct, frozen=True, kw_only=True):
     """What the pods of a Job are made from."""
 
-    spec: PodSpec
+    spec: PodSpec = PodSpec()
     metadata: ObjectMeta = ObjectMeta()
 
 
 class OnExitCodes(Struct, frozen=True, kw_only=True, rename="camel"):
     """Codes a container ended with."""
 
-    operator: Literal["In", "NotIn"]
-    values: tuple[Annotated[int, Meta(ge=0, le=255)], ...]
+    operator: Literal["In", "NotIn"] = "In"
+    values: tuple[Annotated[int, Meta(ge=0, le=255)], ...] = ()
     container_name: str = ""
 
 
 class OnPodCondition(Struct, frozen=True, kw_only=True):
     """A condition the pod has."""
 
-    type: str
+    type: str = ""
     status: str = "True"
 
 
 class PodFailureRule(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a failed pod means to its Job."""
 
-    action: Literal["FailJob", "FailIndex", "Ignore", "Count"]
+    action: Literal["FailJob", "FailIndex", "Ignore", "Count"] = "FailJob"
     on_exit_codes: OnExitCodes | None = None
     on_pod_conditions: tuple[OnPodCondition, ...] = ()
 
@@ -228,7 +229,7 @@ class PodFailurePolicy(Struct, frozen=True, kw_only=True):
 class Job(Struct, frozen=True, kw_only=True, rename="camel"):
     """`completions` pods, numbered if Indexed. JobSet: the default of completion_mode."""
 
-    template: PodTemplate
+    template: PodTemplate = PodTemplate()
     parallelism: Number | None = None
     completions: Number | None = None
     completion_mode: Literal["Indexed", "NonIndexed"] = "Indexed"
@@ -241,5 +242,5 @@ class Job(Struct, frozen=True, kw_only=True, rename="camel"):
 class JobTemplate(Struct, frozen=True, kw_only=True):
     """What the Jobs of a replicated Job are made from."""
 
-    spec: Job
+    spec: Job = Job()
     metadata: ObjectMeta = ObjectMeta()

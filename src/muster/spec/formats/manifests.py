@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.formats.documents import Document, documents
+from muster.spec.formats.documents import Document, documents, objects
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_read import Manifest, read_jobset
-from muster.spec.reader import ADS_KINDS, is_manifest, read_text
-from muster.spec.wording import suggestion
+from muster.spec.reader import ADS_KINDS, called, is_manifest, read_text
+from muster.spec.wording import close_to, suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _GROUP = API_VERSION.partition("/")[0]
@@ -45,7 +45,7 @@ def read_manifest(path: Path, name: str | None = None) -> Manifest:
     if len(found) > 1:
         names = [str(manifest.spec.name) for manifest in found]
         text = f"there are {len(found)} JobSets here: {', '.join(names)}"
-        raise InvalidInput(Problem("", text, f"name one: {path}#{names[0]}", str(path)))
+        raise InvalidInput(Problem("", text, f"name one: {path}#{names[0]}", called(path)))
     return found[0]
 
 
@@ -72,7 +72,7 @@ class _Found:
         if not alone and not is_manifest(text):
             return
         try:
-            parts = documents(text, str(path))
+            parts = documents(text, called(path))
         except InvalidInput as error:
             if alone or _GROUP in text:
                 self._problems += error.problems
@@ -80,7 +80,8 @@ class _Found:
                 self._notes.append(f"{path} is ignored: {error.problems[0].message}")
             return
         for part in parts:
-            self._document(part)
+            for one in objects(part):
+                self._document(one)
 
     def _document(self, part: Document) -> None:
         data = part.data
@@ -101,8 +102,8 @@ class _Found:
         elif kind == "JobSet":
             what = f"{version!r} is not a version Muster reads" if version else "is missing"
             self._problem(part, "apiVersion", what, f"write {API_VERSION}")
-        elif kind == "List" or version.startswith(f"{_GROUP}/"):
-            hint = "write each object as a document of its own, with --- between"
+        elif version.startswith(f"{_GROUP}/") or close_to(kind, ["JobSet"], cutoff=0.8):
+            hint = suggestion(kind, ["JobSet"])
             self._problem(part, "kind", f"Muster does not read a {kind}", hint)
         else:
             self._kinds.append(kind)
@@ -134,13 +135,15 @@ class _Found:
         if self._jobsets:
             names = [jobset.name for jobset in self._jobsets]
             return Problem(
-                f"#{name}", f"no JobSet of that name in {path}", suggestion(name or "", names)
+                f"#{name}",
+                f"no JobSet of that name in {called(path)}",
+                suggestion(name or "", names),
             )
         kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
         hint = "Muster runs JobSets, and specs of its own: docs/spec.md"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
-        return Problem("kind", f"there is no JobSet here, but {kinds}", hint, str(path))
+        return Problem("kind", f"there is no JobSet here, but {kinds}", hint, called(path))
 
 
 def _name(metadata: Mapping[str, Any]) -> str:

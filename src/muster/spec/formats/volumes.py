@@ -51,9 +51,6 @@ def mounts(
     read_only = set()
     for number, volume in enumerate(pod.volumes):
         place = f"{pod_path}.volumes[{number}]"
-        if volume.name in [other.name for other in pod.volumes[:number]]:
-            text = f"{short(volume.name)} is the name of another volume, too"
-            problems.append(Problem(f"{place}.name", text, "names are unique"))
         sources[volume.name] = _source(volume, place, problems, notes)
         if any(v is not None and v.read_only for v in (volume.nfs, volume.persistent_volume_claim)):
             read_only.add(volume.name)

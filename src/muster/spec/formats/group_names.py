@@ -1,0 +1,74 @@
+"""What node groups are called: as their replicated Jobs are, if groups can be called so.
+
+JobSet takes names that begin with a digit, that are longer, and none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from muster.spec.formats.jobset_model import JobSet
+from muster.spec.formats.notes import Notes
+from muster.spec.models import JobSpec
+from muster.spec.policies import FailureRule
+from muster.spec.values import is_group_name
+
+
+def renamed(jobset: JobSet) -> dict[str, str]:
+    """Replicated Job -> its group, where the two have different names."""
+    names = [rj.name for rj in jobset.spec.replicated_jobs]
+    taken = {name for name in names if is_group_name(name)}
+    made: dict[str, str] = {}
+    for number, name in enumerate(names):
+        if name not in taken:
+            made[name] = next(f for f in _free(number) if f not in taken)
+            taken.add(made[name])
+    return made
+
+
+def _free(number: int) -> Iterable[str]:
+    yield f"group-{number}"
+    while True:
+        number += 1
+        yield f"group-{number}"
+
+
+def with_groups(spec: JobSpec, names: Mapping[str, str], notes: Notes) -> JobSpec:
+    """The job, its groups renamed wherever they are named."""
+    for name, group in names.items():
+        why = f"is node group {group}: groups of Muster's have up to 40 characters, a letter first"
+        notes.add(f"replicated Job {name}" if name else "the replicated Job without a name", why)
+    return replace(
+        spec,
+        node_groups=tuple(
+            replace(
+                group,
+                name=names.get(group.name, group.name),
+                depends_on=tuple(
+                    replace(other, group=names.get(other.group, other.group))
+                    for other in group.depends_on
+                ),
+            )
+            for group in spec.node_groups
+        ),
+        success=replace(spec.success, groups=_each(spec.success.groups, names)),
+        failure=replace(
+            spec.failure, rules=tuple(_rule(rule, names) for rule in spec.failure.rules)
+        ),
+    )
+
+
+def _each(groups: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(names.get(group, group) for group in groups)
+
+
+def _rule(rule: FailureRule, names: Mapping[str, str]) -> FailureRule:
+    """Rules made for one group have its name in theirs (`failures_read`)."""
+    name = rule.name
+    if name is not None and len(rule.groups) == 1:
+        old, new = rule.groups[0], names.get(rule.groups[0], rule.groups[0])
+        parts = name.split(".")
+        name = ".".join(new if part == old else part for part in parts)
+    return replace(rule, name=name, groups=_each(rule.groups, names))
