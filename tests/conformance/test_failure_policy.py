@@ -13,7 +13,7 @@ from muster.lifecycle import cause
 from muster.lifecycle.failure import choose, fits
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.status import Failure, Reason, Spent
-from support.jobset import Jobs, jobset, plan_of, rules
+from support.jobset import Jobs, jobset, plan_of, replicated, rules
 
 
 def failure(
@@ -93,10 +93,10 @@ LIMIT = ["BackoffLimitExceeded"]
             id="other target, other reason",
         ),
         pytest.param(
-            {"onJobFailureMessagePatterns": ["bad batch.*"]},
+            {"onJobFailureMessagePatterns": ["backoff.*"]},
             "a",
             LIMIT,
-            "bad batch in step 7",
+            "",
             True,
             id="message",
         ),
@@ -109,10 +109,10 @@ LIMIT = ["BackoffLimitExceeded"]
             id="other message",
         ),
         pytest.param(
-            {"onJobFailureReasons": LIMIT, "onJobFailureMessagePatterns": [".*batch.*"]},
+            {"onJobFailureReasons": LIMIT, "onJobFailureMessagePatterns": [".*backoff.*"]},
             "a",
             LIMIT,
-            "bad batch",
+            "",
             True,
             id="reason, message",
         ),
@@ -132,7 +132,37 @@ def test_a_rule_applies(
     policy = plan_of(jobset(**rules({"action": "FailJobSet", **rule}))).policy
     why = Reason.DEADLINE if reason is DEADLINE else Reason.EXIT
     failed = failure(reason=why, message=message, group=group)
-    assert any(fits(made, failed) for made in policy.rules) is applies
+    assert any(fits(made, failed, policy) for made in policy.rules) is applies
+
+
+CODE_3 = {
+    "rules": [
+        {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [9]}},
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3, 4]}},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code", "applies"),
+    [
+        ("failed with exit code 3 matching FailJob rule at index 1$", 3, True),
+        ("failed with exit code 3", 4, False),
+        ("^Container main for pod default/demo-a-1-0-[a-z0-9]{5} failed", 4, True),
+        ("demo-a-0-0", 3, False),
+        (r"exit code \d", 5, False),
+        ("^Job has reached", 5, True),
+        ("^Job has reached", 3, False),
+    ],
+)
+def test_patterns_look_at_what_the_job_controller_says(
+    pattern: str, code: int, applies: bool
+) -> None:
+    rule = {"action": "FailJobSet", "onJobFailureMessagePatterns": [pattern]}
+    job = replicated("a", 2, job={"podFailurePolicy": CODE_3})
+    policy = plan_of(jobset([job], **rules(rule, most=1))).policy
+    failed = replace(failure(rank=1), exit_code=code)
+    assert any(fits(made, failed, policy) for made in policy.rules if made.messages) is applies
 
 
 # --- the rule and the Job it is about

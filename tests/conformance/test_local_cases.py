@@ -14,6 +14,7 @@ import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.engines.local.isolation import impossible
+from muster.spec.overrides import overrides_from_flags
 from muster.store import runs
 from support.jobset import MAX_INT32, jobset, replicated, rules, write
 
@@ -67,7 +68,64 @@ def test_pods_find_each_other(
     assert said(run) == [(rank, name.partition(".")[0]) for rank, name in enumerate(names)]
 
 
+@isolated
+def test_names_in_the_namespace(client: Client, tmp_path: Path) -> None:
+    ends = ("", ".team", ".team.svc", ".team.svc.cluster.local")
+    names = [f"{name}{end}" for name in ("demo-b-1-0.demo", "demo") for end in ends]
+    look = (
+        "import socket, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    found = {a[4][0].rpartition('.')[2] for a in socket.getaddrinfo(name, 80)}\n"
+        "    print(name, *sorted(found))\n"
+        "print(socket.getfqdn())"
+    )
+    jobs = [
+        replicated("a", command=["python3", "-c", look, *names]),
+        replicated("b", 2, command=["true"]),
+    ]
+    manifest = jobset(jobs)
+    manifest["metadata"]["namespace"] = "team"
+    run = succeed(client, manifest, tmp_path)
+    one, every = [f"demo-b-1-0.demo{end} 3" for end in ends], [f"demo{end} 1 2 3" for end in ends]
+    own = "demo-a-0-0.demo.team.svc.cluster.local"
+    assert [record.message for record in run.logs()] == [*one, *every, own]
+
+
+def test_a_pod_s_environment(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBMITTER_S", "1")
+    monkeypatch.setenv("RANK", "7")
+    monkeypatch.setenv("PASSED_ON", "yes")
+    show = "import os; print(*sorted(n for n in os.environ if not n.startswith('MUSTER_')))"
+    jobs = [replicated("a", command=["python3", "-c", show], env={"MINE": "1"})]
+    job, new = client.job(write(jobset(jobs), tmp_path))
+    overrides = overrides_from_flags(env=["PASSED_ON"], environ=os.environ)
+    run = client.start(client.draft(job, overrides, new_job=new)).wait(60)
+    assert run.state == "SUCCEEDED", run.details
+    ((_, names),) = said(run)
+    told = set(names.split())
+    assert {"MINE", "PASSED_ON", "HOSTNAME", "JOB_COMPLETION_INDEX", "PATH", "HOME"} <= told
+    assert not {"SUBMITTER_S", "RANK", "WORLD_SIZE", "NODE_RANK", "FQDN", "JOB_RUN_OCID"} & told
+
+
 # --- what is left, and what is not
+
+
+@isolated
+@pytest.mark.parametrize(("policy", "state"), [("Never", "FAILED"), ("OnFailure", "SUCCEEDED")])
+def test_a_retried_pod_has_an_empty_volume(
+    policy: str, state: str, client: Client, tmp_path: Path
+) -> None:
+    """A container that starts again is in the same pod; a pod that is retried is another."""
+    job = replicated("a", command=sh("test -e /v/x && exit 0; touch /v/x; exit 1"))
+    spec = job["template"]["spec"]
+    spec["backoffLimit"] = 1
+    pod = spec["template"]["spec"]
+    pod["restartPolicy"] = policy
+    pod["volumes"] = [{"name": "tmp", "emptyDir": {}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "tmp", "mountPath": "/v"}]
+    assert start(client, jobset([job]), tmp_path).wait(60).state == state
 
 
 def test_E03_time_to_live(client: Client, tmp_path: Path) -> None:
@@ -220,7 +278,7 @@ def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
         "        break\n"
         "    except OSError:\n"
         "        time.sleep(0.01)\n"
-        "peer.send(os.environ['NODE_RANK'].encode())\n"
+        "peer.send(socket.gethostname().split('-')[2].encode())\n"
     )
     jobs = [
         replicated("launcher", command=["python3", "-c", hear]),
@@ -229,7 +287,7 @@ def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
     order = {"startupPolicyOrder": "InOrder"}
     target = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
     run = succeed(client, jobset(jobs, startupPolicy=order, successPolicy=target), tmp_path)
-    assert (0, "['1', '2', '3', '4', '5']") in said(run)
+    assert (0, "['0', '1', '2', '3', '4']") in said(run)
 
 
 # --- what is the same

@@ -17,6 +17,7 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import Failure, Reason
 from muster.lifecycle.turn import Turn
 from muster.spec import patterns
+from muster.spec.placeholders import fill
 
 
 def apply(turn: Turn) -> None:
@@ -53,20 +54,37 @@ def choose(policy: Policy, failures: Sequence[Failure]) -> tuple[Rule | None, Fa
     """
     for rule in sorted(policy.rules, key=lambda rule: not rule.before_retries):
         for failure in failures:
-            if fits(rule, failure):
+            if fits(rule, failure, policy):
                 return rule, failure
     return None, failures[0]
 
 
-def fits(rule: Rule, failure: Failure) -> bool:
-    """Whether everything the rule says is true of the failure."""
+def fits(rule: Rule, failure: Failure, policy: Policy | None = None) -> bool:
+    """Whether everything the rule says is true of the failure. policy: of the run, for rules with
+    a `text`."""
     return (
         (not rule.groups or failure.group in rule.groups)
         and (not rule.exit_codes or failure.exit_code in rule.exit_codes)
         and (not rule.signals or failure.signal in rule.signals)
         and (not rule.reasons or failure.reason in rule.reasons)
-        and (not rule.messages or patterns.found(rule.messages, describe(failure)))
+        and (not rule.messages or patterns.found(rule.messages, _text(rule, failure, policy)))
     )
+
+
+def _text(rule: Rule, failure: Failure, policy: Policy | None) -> str:
+    """What the rule's regular expressions look at."""
+    if rule.text is None or policy is None:
+        return describe(failure)
+    group = policy.group_of(failure.rank)
+    replica = group.replica_of(failure.rank)
+    facts = {
+        "rank": failure.rank,
+        "group": failure.group,
+        "replica": replica,
+        "index": failure.rank - group.replica_ranks(replica).start,
+        "exit_code": failure.exit_code,
+    }
+    return fill(rule.text, lambda name: facts.get(name, ""))
 
 
 def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:

@@ -85,6 +85,7 @@ class GroupPolicy(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """What to do about some failures; empty = any (JobSet: failurePolicy.rules).
 
+    text: what `messages` look at, with placeholders; None = what the failure is described with.
     counted: its restarts use up the run's and the group's budget. max_restarts: its own.
     before_retries: it is asked before the group's retries are used (Kubernetes: podFailurePolicy).
     """
@@ -96,6 +97,7 @@ class Rule(Struct, frozen=True):
     signals: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
     messages: tuple[str, ...] = ()
+    text: str | None = None
     counted: bool = True
     max_restarts: int | None = None
     before_retries: bool = False

@@ -23,7 +23,7 @@ from muster.plan.model import (
 )
 from muster.plan.names import named
 from muster.plan.policy import build_policy
-from muster.spec.models import Mount, NodeGroup, StartupProbe
+from muster.spec.models import DEFAULT_FRAMEWORK, Mount, NodeGroup, StartupProbe
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
 
@@ -83,6 +83,8 @@ def build_plan(
         log_directory=spec.logging.directory,
         notes=tuple(notes),
         subdomain=spec.subdomain,
+        namespace=spec.namespace,
+        clean_env=spec.clean_env,
         keep_attempts=spec.keep_attempts,
         ttl_after_finished=spec.ttl_after_finished,
     )
@@ -93,13 +95,16 @@ def _groups(
     arranged: Arranged, source_kind: SourceKind, shape_of: ShapeOf
 ) -> tuple[GroupPlan, ...]:
     setup = arranged.setup
+    common = setup.env
+    if arranged.spec.clean_env and arranged.spec.framework == DEFAULT_FRAMEWORK:
+        common = {name: text for name, text in common.items() if name.startswith("MUSTER_")}
     plans, rank = [], 0
     for group in arranged.spec.node_groups:
         role = arranged.role(group.name)
         defaults = {**setup.defaults, **role.defaults}
         own = {*group.env, *group.node_env}
         framework_env = {k: v for k, v in defaults.items() if k not in own}
-        framework_env |= {**setup.env, **role.env}
+        framework_env |= {**common, **role.env}
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,

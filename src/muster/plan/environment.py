@@ -18,6 +18,15 @@ LOCAL_COMPARTMENT = "ocid1.compartment.muster.local..this-machine"
 LOCAL_PROJECT = "ocid1.datascienceproject.muster.local..this-machine"
 
 
+#: What this machine's programs are found with, and speak a language: in a container, the image's.
+_FINDING = frozenset(
+    (
+        *("PATH", "LD_LIBRARY_PATH", "HOME", "USER", "LOGNAME", "SHELL"),
+        *("LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "JAVA_HOME"),
+    )
+)
+
+
 def ocid(kind: str, identifier: str) -> str:
     """An identifier in the form OCI's clients look into (its second segment tells the kind)."""
     return f"ocid1.{kind}.muster.local..{identifier}"
@@ -46,6 +55,7 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "MUSTER_JOB_NAME": plan.job_name,
         "MUSTER_NODE_ID": node.node_id,
         "MUSTER_NODE_ADDRESS": node.address,
+        "MUSTER_GROUP": node.group,
         "MUSTER_REPLICA": str(node.replica),
         "MUSTER_INDEX": str(node.index),
     }
@@ -59,6 +69,8 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
             env |= _git_environment(plan.artifact.git)
     for mount in group.mounts:
         env[mount.variable] = mount.path
+    if plan.clean_env:
+        return {name: value for name, value in env.items() if name.startswith("MUSTER_")}
     return env
 
 
@@ -68,6 +80,14 @@ def submitted(plan: RunPlan, environ: Mapping[str, str]) -> dict[str, str]:
     git = plan.artifact.git if plan.artifact else None
     secret = git.token_env if git else None
     return {name: value for name, value in environ.items() if name != secret}
+
+
+def inherited(plan: RunPlan, environ: Mapping[str, str]) -> dict[str, str]:
+    """What programs get of that."""
+    given = submitted(plan, environ)
+    if not plan.clean_env:
+        return given
+    return {k: v for k, v in given.items() if k in _FINDING or k.startswith("LC_")}
 
 
 def _git_environment(git: GitPlan) -> dict[str, str]:

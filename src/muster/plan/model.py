@@ -151,8 +151,10 @@ class RunPlan(Struct, frozen=True):
 
     policy: what the lifecycle is held to; its groups are `groups`, in the same order.
     tls: whether nodes need certificates. endpoints, quiet: see `frameworks.base.Setup`.
-    subdomain: below which nodes have names, too. keep_attempts: so many have their output kept;
-    None = all. ttl_after_finished: how long the run is kept once it has ended; None = for ever.
+    subdomain: below which nodes have names, too. namespace: that their names are in, as Kubernetes
+    has it. clean_env: whether nodes are given nothing but what the job says.
+    keep_attempts: so many have their output kept; None = all. ttl_after_finished: how long the run
+    is kept once it has ended; None = for ever.
     """
 
     run_id: str
@@ -175,6 +177,8 @@ class RunPlan(Struct, frozen=True):
     log_directory: str | None = None
     notes: tuple[str, ...] = ()
     subdomain: str | None = None
+    namespace: str | None = None
+    clean_env: bool = False
     keep_attempts: int | None = None
     ttl_after_finished: float | None = None
     environment: EnvironmentPlan | None = None

@@ -99,6 +99,7 @@ def _rule(rule: policies.FailureRule, name: str) -> Rule:
         signals=tuple(int(signal.Signals[name]) for name in rule.signals),
         reasons=tuple(Reason(reason) for reason in rule.reasons),
         messages=rule.messages,
+        text=rule.text,
         counted=rule.count,
         max_restarts=rule.max_restarts,
         before_retries=rule.before_retries,

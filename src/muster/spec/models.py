@@ -221,6 +221,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     keep_attempts: Keep the output of so many attempts. Default: of all.
     suspend: Accept the run suspended; `muster runs resume` starts it.
     subdomain: Nodes are known as HOSTNAME.SUBDOMAIN, too.
+    namespace: Names are also those of Kubernetes: HOSTNAME.SUBDOMAIN and SUBDOMAIN, which is all
+        nodes, alone or followed by .NAMESPACE, .NAMESPACE.svc or .NAMESPACE.svc.cluster.local.
+    clean_env: Programs get the variables that the job gives them, HOSTNAME, MUSTER_* and what the
+        machine's programs are found with (PATH, HOME, LANG, ...): none else of whoever submits,
+        none of OCI's, no RANK and WORLD_SIZE.
     startup_probe: With `nodes`: when they count as up.
     min_success: With `nodes`: replicas that must succeed.
     logging: What becomes of the nodes' output.
@@ -261,6 +266,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     keep_attempts: Count | None = None
     suspend: bool = False
     subdomain: Label | None = None
+    namespace: Label | None = None
+    clean_env: bool = False
     startup_probe: StartupProbe | None = None
     min_success: Annotated[int, Meta(ge=0)] | None = None
     logging: Logging = Logging()

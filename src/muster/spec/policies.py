@@ -154,6 +154,8 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     messages: One of these regular expressions is found in its last lines on stderr, or in
         Muster's sentence on its end. Their syntax is RE2's, as in JobSet: no lookaround and no
         backreferences.
+    text: Or in this text, with ${exit_code}, ${rank}, ${group}, ${replica} and ${index} of the
+        failed node: what another system would say.
     count: Whether its restarts count towards the run's and the group's max_restarts.
     max_restarts: So many restarts by this rule, and the run fails. Default: no limit of its own.
     before_retries: Look at it, and others like it, before a group's retries are used.
@@ -166,6 +168,7 @@ class FailureRule(Struct, frozen=True, kw_only=True):
     signals: tuple[SignalName, ...] = ()
     reasons: tuple[ReasonName, ...] = ()
     messages: tuple[Pattern, ...] = ()
+    text: Text | None = None
     count: bool = True
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
     before_retries: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from muster.spec.formats.jobset_read import Manifest
 from muster.spec.models import Mount, NodeGroup, Resources, StartupProbe
@@ -143,7 +144,7 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {
             "mounts": (
-                Mount(source="scratch:node/tmp", path="/tmp"),
+                Mount(source="scratch:life/tmp.volume", path="/tmp"),
                 Mount(source="/data", path="/sets", read_only=True),
                 Mount(source="volume:mine", path="/kept"),
                 Mount(source="nfs://box/x", path="/far", read_only=True),
@@ -258,6 +259,7 @@ LIMIT = (
     "output_lost",
 )
 CODES = ("exit", "out_of_memory")
+REACHED = "Job has reached the specified backoff limit"
 NEITHER_CODES_NOR_LOST = ("startup_timeout", "hang", "not_started", "output_lost")
 
 #: A rule, the pod failure rules of the workers -> Muster's rules.
@@ -354,8 +356,73 @@ RULES: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[FailureRule]]]
     ),
     "messages": (
         {"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": ["exit code 3"]},
-        [],
-        [FailureRule(action="fail", name="r", messages=("exit code 3",))],
+        [
+            {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [7]}},
+            {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}},
+            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ],
+        [
+            FailureRule(
+                action="restart_node",
+                name="workers.ignored",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=(7,),
+                count=False,
+                before_retries=True,
+            ),
+            FailureRule(
+                action="fail",
+                name="r.deadline",
+                reasons=("deadline",),
+                messages=("exit code 3",),
+                text="Job was active longer than specified deadline",
+            ),
+            FailureRule(
+                action="fail",
+                name="r.pods.workers.1",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=(3,),
+                messages=("exit code 3",),
+                text="Container main for pod default/demo-workers-${replica}-${index}-xxxxx failed "
+                "with exit code ${exit_code} matching FailJob rule at index 1",
+            ),
+            FailureRule(
+                action="fail",
+                name="r.pods.workers.lost",
+                groups=("workers",),
+                reasons=("node_lost",),
+                messages=("exit code 3",),
+                text="Pod default/demo-workers-${replica}-${index}-xxxxx has condition "
+                "DisruptionTarget matching FailJob rule at index 2",
+            ),
+            FailureRule(
+                action="fail",
+                name="r.limit",
+                groups=("driver",),
+                reasons=LIMIT,
+                messages=("exit code 3",),
+                text=REACHED,
+            ),
+            FailureRule(
+                action="fail",
+                name="r.limit.workers",
+                groups=("workers",),
+                reasons=CODES,
+                exit_codes=tuple(code for code in range(1, 256) if code not in (3, 7)),
+                messages=("exit code 3",),
+                text=REACHED,
+            ),
+            FailureRule(
+                action="fail",
+                name="r.limit.workers.others",
+                groups=("workers",),
+                reasons=NEITHER_CODES_NOR_LOST,
+                messages=("exit code 3",),
+                text=REACHED,
+            ),
+        ],
     ),
     "what is replaced and not counted": (
         {"name": "r", "action": "FailJobSet"},
@@ -418,6 +485,20 @@ def at_once(action: str, name: str, **more: Any) -> tuple[FailureRule, FailureRu
     )
 
 
+def at_once_by_message() -> tuple[FailureRule, FailureRule]:
+    """The same for a rule with a pattern: each with what the Job controller says of it."""
+    codes, lost = at_once("fail", "s.pods.workers", messages=("x",))
+    pod = "default/demo-workers-${replica}-${index}-xxxxx"
+    by_code = f"Container main for pod {pod} failed with exit code ${{exit_code}}"
+    by_condition = f"Pod {pod} has condition DisruptionTarget"
+    number = [i for i, r in enumerate(FAIL_JOB) if "onExitCodes" in r and r["action"] == "FailJob"]
+    end = " matching FailJob rule at index"
+    return (
+        replace(codes, name=f"s.pods.workers.{number[0]}", text=f"{by_code}{end} {number[0]}"),
+        replace(lost, text=f"{by_condition}{end} {len(FAIL_JOB) - 1}"),
+    )
+
+
 #: A failure policy -> Muster's rules, where Jobs are retried; behind the one about what is ignored.
 RETRIED: dict[str, tuple[dict[str, Any] | None, list[FailureRule]]] = {
     "no policy": (None, [*at_once("fail", "workers.at-once")]),
@@ -471,14 +552,14 @@ RETRIED: dict[str, tuple[dict[str, Any] | None, list[FailureRule]]] = {
                 {
                     "name": "s",
                     "action": "FailJobSet",
+                    "onJobFailureReasons": ["PodFailurePolicy"],
                     "onJobFailureMessagePatterns": ["x"],
                 },
             ],
         },
         [
             FailureRule(action="fail", name="r", groups=("driver",)),
-            *at_once("fail", "s.at-once.workers", messages=("x",)),
-            FailureRule(action="fail", name="s", messages=("x",)),
+            *at_once_by_message(),
             *at_once("restart_run", "workers.at-once"),
         ],
     ),
@@ -637,10 +718,6 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             "requests.memory (workers) is not used: nothing is set aside, only limits count",
             "limits.google.com/tpu (workers) is not used: Muster gives out cpu, memory and GPUs",
         ],
-    ),
-    "a namespace": (
-        {"metadata.namespace": "team"},
-        ["namespace team is only told to programs that ask for it"],
     ),
     "an existing claim": (
         {

@@ -198,6 +198,8 @@ def sayable(draw: st.DrawFn) -> JobSpec:
         ttl_after_finished=draw(st.none() | seconds),
         suspend=draw(st.booleans()),
         subdomain=draw(st.sampled_from(("demo", "example", None))),
+        namespace=draw(st.sampled_from(("default", "team"))),
+        clean_env=True,
         tags=draw(st.just({}) | st.just({"example.com/team": "a", "x": "1"})),
     )
 
@@ -276,6 +278,7 @@ def unsayable(draw: st.DrawFn) -> JobSpec:
         framework=draw(st.sampled_from(("generic", "pytorch"))),
         processes_per_node=draw(st.integers(1, 2)),
         network=draw(st.sampled_from((None, "shared", "isolated"))),
+        clean_env=draw(st.booleans()),
         max_runtime=draw(st.sampled_from((30 * 86400.0, 2e6))),
         attempt_timeout=draw(st.sampled_from((None, 5.0))),
         keep_attempts=draw(st.sampled_from((None, 2))),

@@ -14,8 +14,8 @@ from msgspec.structs import asdict, replace
 from muster.engines.base import RunContext
 from muster.engines.local.machine import count_cpus, count_memory
 from muster.engines.local.outputs import NodeOutputs
-from muster.plan.environment import node_environment, submitted
-from muster.plan.model import GroupPlan, NodePlan
+from muster.plan.environment import inherited, node_environment
+from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.plan.services import filled, services
 from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
@@ -85,18 +85,19 @@ def launch_message(
     facts = Facts(plan, node, 0, attempt, ports, places)
     shared: dict[str, str] = {
         **_base_environment(context),
+        "HOSTNAME": node.hostname,
         # a variable that says where a mount is says so wherever that is
         **{name: _moved(text, mounted) for name, text in group.env.items()},
         **{name: facts.fill(template) for name, template in group.node_env.items()},
         **node_environment(plan, node, str(paths.cluster_file)),
         **{m.variable: mounted[m.path] for m in group.mounts if m.path in mounted},
-        **_interfaces(interface),
+        **_interfaces(plan, interface),
         "MUSTER_ATTEMPT": str(attempt),
         "MUSTER_RESTART": str(restart),
         "MUSTER_TOKEN": token,
         "MUSTER_OUTPUTS": str(context.home.run_dir(plan.run_id).outputs),
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
-        "TMPDIR": str(paths.temporary),
+        **_temporary(plan, group, paths, mounted),
         **extra,
     }
     if plan.quiet is not None and node.rank == 0:
@@ -145,7 +146,7 @@ def _moved(place: str, mounted: Mapping[str, str]) -> str:
 
 def _base_environment(context: RunContext) -> dict[str, str]:
     """The submitter's, with the interpreter that started Muster first on PATH."""
-    env = submitted(context.plan, context.environ)
+    env = inherited(context.plan, context.environ)
     bin_directory = str(Path(context.python).parent)
     env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
     # into a file, Python buffers its output by blocks; people watch it line by line
@@ -174,11 +175,20 @@ def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]
     return [*command, *group.args]
 
 
-def _interfaces(interface: str | None) -> dict[str, str]:
+def _temporary(
+    plan: RunPlan, group: GroupPlan, paths: NodePaths, mounted: Mapping[str, str]
+) -> dict[str, str]:
+    """Where temporary files are; nothing where /tmp is the node's own, and nobody is to be told
+    more than a container is."""
+    own = any(mount.path == "/tmp" for mount in group.mounts) and "/tmp" not in mounted
+    return {} if plan.clean_env and own else {"TMPDIR": str(paths.temporary)}
+
+
+def _interfaces(plan: RunPlan, interface: str | None) -> dict[str, str]:
     """OCI: the cluster network's interface. Gloo is left to find its address by the host name
     where nodes share an interface: naming that would bind every node to 127.0.0.1."""
     if interface is None:
-        return {"JR_SOCKET_IFNAME": "lo"}
+        return {} if plan.clean_env else {"JR_SOCKET_IFNAME": "lo"}
     names = ("JR_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return dict.fromkeys(names, interface)
 

@@ -20,9 +20,10 @@ def node_names(node: NodePlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys((node.fqdn, node.hostname, *node.names, f"node-{node.rank}")))
 
 
-def write_hosts(path: Path, nodes: Sequence[NodePlan]) -> None:
-    """The run's hosts file: this machine's, with the run's nodes before it."""
-    names_of = {node.rank: node_names(node) for node in nodes}
+def write_hosts(path: Path, nodes: Sequence[NodePlan], shared: Sequence[str] = ()) -> None:
+    """The run's hosts file: this machine's, with the run's nodes before it. shared: what all of
+    them are called: such a name has all their addresses."""
+    names_of = {node.rank: (*node_names(node), *shared) for node in nodes}
     own = {name for names in names_of.values() for name in names}
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{node.address} {' '.join(names_of[node.rank])}" for node in nodes]

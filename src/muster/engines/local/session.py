@@ -36,6 +36,7 @@ from muster.node.processes import (
     kill_everything,
     wake_on_signals,
 )
+from muster.plan.names import service_names
 
 _LONGEST_WAIT = 86400.0  # seconds
 
@@ -71,7 +72,7 @@ class LocalSession:
         placed = mounting.place(plan, context.home)
         mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
-        names.write_hosts(self._run_dir.hosts, plan.nodes)
+        names.write_hosts(self._run_dir.hosts, plan.nodes, service_names(plan))
         token = secrets.token_hex(16)
         write_endpoints(plan, self._ports.numbers, token, self._run_dir)
         self._attempts = Attempts(plan, self._run_dir)

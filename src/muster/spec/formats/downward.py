@@ -47,7 +47,7 @@ class Pod(Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        return self.jobset.metadata.namespace or "default"
+        return self.jobset.namespace
 
     def field(self, path: str) -> Value:
         """The answer to a `fieldRef`. Raises Refused if there is none."""

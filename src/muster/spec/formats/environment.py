@@ -21,7 +21,7 @@ INDEX = "JOB_COMPLETION_INDEX"
 GIVEN = {
     "index": "MUSTER_INDEX",
     "replica": "MUSTER_REPLICA",
-    "group": "NODE_GROUP_NAME",
+    "group": "MUSTER_GROUP",
     "attempt": "MUSTER_ATTEMPT",
     "address": "MUSTER_NODE_ADDRESS",
     "hostname": "MUSTER_HOSTNAME",

@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol, get_args
 
+from msgspec.structs import replace
+
+from muster.spec.formats import job_messages
 from muster.spec.formats.failure_rules import rule_name
 from muster.spec.formats.jobset_model import JobSet, ReplicatedJob, Rule
 from muster.spec.formats.kubernetes import Job, PodFailureRule
@@ -45,6 +48,8 @@ STRATEGIES: dict[str, StrategyName] = {
 AT_ONCE = Backoff(initial=0.0, jitter=0.0)
 
 DEADLINE: tuple[ReasonName, ...] = ("deadline",)
+#: Why a Job can fail here.
+_REASONS = ("DeadlineExceeded", "PodFailurePolicy", "BackoffLimitExceeded")
 #: Everything but a deadline: what makes a Job reach its backoffLimit.
 LIMIT: tuple[ReasonName, ...] = tuple(r for r in get_args(ReasonName) if r != "deadline")
 #: The reasons an exit code is told with. Of other failures, it is how Muster ended the node.
@@ -75,8 +80,11 @@ class Split:
         self.failed: tuple[int, ...] = ()
         self.ignored: tuple[int, ...] = ()
         self.failed_lost = self.ignored_lost = False
+        #: Number of a rule -> codes that it ends a Job for; number of the one about lost nodes.
+        self.failed_by: dict[int, tuple[int, ...]] = {}
+        self.failed_lost_by = 0
         left, lost_left = list(ALL_CODES), True
-        for rule in rules:
+        for number, rule in enumerate(rules):
             if rule.on_exit_codes is not None:
                 inside = rule.on_exit_codes.operator == "In"
                 values = rule.on_exit_codes.values
@@ -84,11 +92,13 @@ class Split:
                 left = [code for code in left if code not in codes]
                 if rule.action == "FailJob":
                     self.failed += codes
+                    self.failed_by[number] = codes
                 elif rule.action == "Ignore":
                     self.ignored += codes
             elif rule.on_pod_conditions and lost_left:
                 lost_left = False
                 self.failed_lost = rule.action == "FailJob"
+                self.failed_lost_by = number
                 self.ignored_lost = rule.action == "Ignore"
         self.failed, self.ignored = tuple(sorted(self.failed)), tuple(sorted(self.ignored))
 
@@ -113,7 +123,7 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
         _note_deadline(running, notes)
         rules.append(FailureRule(action="fail", name=WHOLE_DEADLINE, reasons=DEADLINE))
     for number, rule in enumerate(said.rules):
-        rules += _rules(rule, rule_name(rule, number), splits, notes)
+        rules += _rules(jobset, rule, rule_name(rule, number), splits, notes)
     rules += _otherwise("restart_run" if most else "fail", splits)
     return FailurePolicy(
         max_restarts=most,
@@ -146,6 +156,8 @@ def _covers(before: FailureRule, rule: FailureRule) -> bool:
         (before.reasons, rule.reasons),
         (before.messages, rule.messages),
     ]
+    if before.messages and before.text != rule.text:
+        return False
     return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 
 
@@ -159,8 +171,7 @@ def _split(jobset: JobSet, rj: ReplicatedJob) -> Split:
 
 def retries(jobset: JobSet, job: Job) -> int:
     """How many pods of a Job are replaced before it has failed."""
-    policy = jobset.spec.failure_policy
-    if policy is not None and policy.restart_strategy == "InPlaceRestart":
+    if jobset.restarts_in_place:
         return 0  # the limit only keeps Kubernetes from doing what the agents do
     return job.backoff_limit
 
@@ -217,7 +228,9 @@ def _failed(suffix: str, group: str, split: Split, make: _Make) -> Iterator[Fail
         yield make(f"{suffix}.lost", (group,), reasons=LOST, before_retries=early)
 
 
-def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Iterator[FailureRule]:
+def _rules(
+    jobset: JobSet, rule: Rule, name: str, splits: dict[str, Split], notes: Notes
+) -> Iterator[FailureRule]:
     action, count = ACTIONS[rule.action]
     targets = tuple(
         group for group in dict.fromkeys(rule.target_replicated_jobs) if group in splits
@@ -226,9 +239,6 @@ def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Ite
         notes.add(f"rule {name}", "is left out: its replicated Jobs have 0 replicas")
         return
     messages = rule.on_job_failure_message_patterns
-    if messages:
-        why = "is about what a node wrote last, or Muster said: Kubernetes' words are not there"
-        notes.add(f"onJobFailureMessagePatterns of rule {name}", why)
 
     def make(suffix: str, groups: Sequence[str], **what: object) -> FailureRule:
         return FailureRule(
@@ -241,6 +251,12 @@ def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Ite
         )
 
     reasons = rule.on_job_failure_reasons
+    if messages:
+        made = list(_by_message(jobset, reasons or _REASONS, targets, splits, make))
+        if not made:
+            notes.add(f"rule {name}", f"is left out: no Job can fail of {' or '.join(reasons)}")
+        yield from made
+        return
     if not reasons or {"PodFailurePolicy", "BackoffLimitExceeded"} <= set(reasons):
         for group in targets or splits:
             if splits[group].retried:
@@ -253,6 +269,40 @@ def _rules(rule: Rule, name: str, splits: dict[str, Split], notes: Notes) -> Ite
         why = f"is left out: no Job can fail of {' or '.join(reasons)}"
         notes.add(f"rule {name}", why)
     yield from made
+
+
+def _by_message(
+    jobset: JobSet,
+    reasons: Sequence[str],
+    targets: tuple[str, ...],
+    splits: dict[str, Split],
+    make: _Make,
+) -> Iterator[FailureRule]:
+    """As `_by_reason`, each with what the Job controller would say: that is what the patterns look
+    at."""
+    if "DeadlineExceeded" in reasons:
+        yield make(".deadline", targets, reasons=DEADLINE, text=job_messages.DEADLINE)
+    for rj in jobset.spec.replicated_jobs:
+        if "PodFailurePolicy" in reasons and rj.name in (targets or splits):
+            yield from _pods_by_message(jobset, rj, splits[rj.name], make)
+    if "BackoffLimitExceeded" in reasons:
+        for rule in _by_reason(("BackoffLimitExceeded",), targets, splits, make):
+            yield replace(rule, text=job_messages.LIMIT)
+
+
+def _pods_by_message(
+    jobset: JobSet, rj: ReplicatedJob, split: Split, make: _Make
+) -> Iterator[FailureRule]:
+    early = split.retried
+    for number, codes in split.failed_by.items():
+        if codes:
+            said = job_messages.by_exit_code(jobset, rj, number)
+            what = {"reasons": CODES, "exit_codes": codes, "before_retries": early, "text": said}
+            yield make(f".pods.{rj.name}.{number}", (rj.name,), **what)
+    if split.failed_lost:
+        said = job_messages.by_condition(jobset, rj, split.failed_lost_by)
+        what = {"reasons": LOST, "before_retries": early, "text": said}
+        yield make(f".pods.{rj.name}.lost", (rj.name,), **what)
 
 
 def _by_reason(

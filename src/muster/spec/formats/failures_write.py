@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from muster.spec.formats import job_messages
 from muster.spec.formats.failures_read import (
     ACTIONS,
     ALL_CODES,
@@ -152,8 +153,12 @@ class Written:
             made["onJobFailureReasons"] = named
         if first.messages:
             made["onJobFailureMessagePatterns"] = list(first.messages)
-            why = "are about Kubernetes' words there, not about what nodes write"
-            self.losses.append(Loss(f"{_path(first)}.messages", why))
+            if any(rule.text is None for rule in bundle):
+                why = "are about Kubernetes' words there, not about what nodes write"
+                self.losses.append(Loss(f"{_path(first)}.messages", why))
+            if any(rule.text is not None and not _theirs(rule.text) for rule in bundle):
+                why = "is left out: there, patterns look at what the Job controller says"
+                self.losses.append(Loss(f"{_path(first)}.text", why))
         return made
 
     def _reasons(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> tuple[str, ...] | None:
@@ -168,7 +173,8 @@ class Written:
             return both if name == "pods.limit" else both[:1]
         if name.startswith("limit.") and len(rule.groups) == 1 and self._rest(rule, bundle):
             return ("BackoffLimitExceeded",)
-        return ("PodFailurePolicy",) if self._by_pods(rule, alone=len(bundle) == 1) else None
+        alone = len(bundle) == 1 and rule.text is None
+        return ("PodFailurePolicy",) if self._by_pods(rule, alone=alone) else None
 
     def _rest(self, rule: FailureRule, bundle: Sequence[FailureRule]) -> bool:
         """Have the group's Jobs fail at once of what the rule is not about: `failures_read`
@@ -240,6 +246,13 @@ def _bundles(rules: Sequence[FailureRule]) -> list[list[FailureRule]]:
         else:
             made.append([rule])
     return made
+
+
+def _theirs(text: str) -> bool:
+    """Whether the Job controller says so."""
+    if text in (job_messages.LIMIT, job_messages.DEADLINE):
+        return True
+    return text.startswith(("Container ", "Pod ")) and " matching FailJob rule at index " in text
 
 
 def _says(other: FailureRule, rule: FailureRule, base: str) -> bool:

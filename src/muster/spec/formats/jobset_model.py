@@ -151,6 +151,17 @@ class JobSet(Struct, frozen=True, kw_only=True):
         return self.metadata.name or self.metadata.generate_name.rstrip("-")
 
     @property
+    def restarts_in_place(self) -> bool:
+        """Whether containers start again, and pods stay."""
+        policy = self.spec.failure_policy
+        return policy is not None and policy.restart_strategy == "InPlaceRestart"
+
+    @property
+    def namespace(self) -> str:
+        """Kubernetes: where nothing else is said, this one."""
+        return self.metadata.namespace or "default"
+
+    @property
     def subdomain(self) -> str:
         """JobSet: the name, if none is given."""
         return self.spec.network.subdomain or self.name

@@ -129,6 +129,8 @@ def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
         ttl_after_finished=None if ttl is None else float(ttl),
         suspend=spec.suspend,
         subdomain=jobset.subdomain if spec.network.dns else None,
+        namespace=jobset.namespace,
+        clean_env=True,
         tags=dict(jobset.metadata.labels),
     )
     return with_groups(made, renamed(jobset), notes)
@@ -166,8 +168,6 @@ def _note_metadata(jobset: JobSet, notes: Notes) -> None:
     meta = jobset.metadata
     if not meta.name:
         notes.add("generateName", f"gives no new name each time: the job is called {jobset.name}")
-    if meta.namespace not in ("", "default"):
-        notes.add(f"namespace {meta.namespace}", "is only told to programs that ask for it")
     for key in meta.labels:
         if key.startswith("kueue.x-k8s.io/"):
             notes.add(f"label {key}", "is not used: a run starts at once")

@@ -113,8 +113,7 @@ def unknown(path: str, targets: Sequence[str], known: Sequence[str]) -> Iterator
 
 
 def _in_place(jobset: JobSet) -> Iterator[Problem]:
-    policy = jobset.spec.failure_policy
-    if policy is None or policy.restart_strategy != "InPlaceRestart":
+    if not jobset.restarts_in_place:
         return
     for number, rj in enumerate(jobset.spec.replicated_jobs):
         job, path = rj.template.spec, f"{rj_path(number)}.template.spec"

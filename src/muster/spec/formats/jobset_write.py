@@ -29,6 +29,7 @@ _WHYS = {
     "framework": "nobody sets MASTER_ADDR, RANK and the like there; the command has to",
     "processes_per_node": "a pod runs one program; the command has to start more",
     "network": "is the cluster's: each pod has an address, and its ports",
+    "clean_env": "pods get the variables of the manifest and of their image, no others",
     "max_runtime": "nothing is canceled there; attempt_timeout is said as a deadline",
     "attempt_timeout": "needs a JobSet that has activeDeadlineSeconds (KEP-1186)",
     "checkpoint": "pods get SIGTERM, and terminationGracePeriodSeconds to save",
@@ -61,6 +62,8 @@ def write_jobset(job: JobSpec) -> JobSetFile:
         jobs.append(made)
         losses += more
     metadata: dict[str, Any] = {"name": name}
+    if spec.namespace not in (None, "default"):
+        metadata["namespace"] = spec.namespace
     labels = {key: value for key, value in spec.tags.items() if _is_label(key, value)}
     if labels:
         metadata["labels"] = labels
@@ -144,7 +147,8 @@ def _moved(spec: JobSpec, before: JobSpec) -> Iterator[Loss]:
 
 def _unsaid(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
     for field, why in _WHYS.items():
-        if getattr(spec, field) != getattr(_DEFAULT, field):
+        # a pod has no environment but its own: the only thing that is not said by leaving it out
+        if getattr(spec, field) != (True if field == "clean_env" else getattr(_DEFAULT, field)):
             yield Loss(field, why)
     if name != spec.name:
         yield Loss("name", f"is {name} there")

@@ -93,7 +93,13 @@ def _with_program(
         resources=_resources(container.resources, f"{path}.resources", rj.name, problems, notes),
         startup_probe=startup_probe(container, path, problems),
         mounts=mounts(
-            rj.template.spec.template.spec, container, claimed, (pod[0], path), problems, notes
+            rj.template.spec.template.spec,
+            container,
+            claimed,
+            (pod[0], path),
+            problems,
+            notes,
+            in_place=jobset.restarts_in_place,
         ),
     )
 

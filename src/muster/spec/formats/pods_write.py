@@ -16,6 +16,7 @@ from muster.spec.formats.losses import Loss
 from muster.spec.formats.pods import hostname_template
 from muster.spec.formats.probes import written
 from muster.spec.formats.quantity import format_bytes, format_cpus
+from muster.spec.formats.volumes import NODE
 from muster.spec.formats.volumes_write import Volumes
 from muster.spec.models import JobSpec, NodeGroup, Resources
 
@@ -50,7 +51,7 @@ def replicated_job(
         job["activeDeadlineSeconds"] = math.ceil(group.timeout)
     if pod_rules:
         job["podFailurePolicy"] = {"rules": pod_rules}
-    pod, more = _pod(whole, group, path)
+    pod, more = _pod(whole, group, path, pod_rules)
     job["template"] = {"spec": pod}
     made: dict[str, Any] = {"name": group.name, "replicas": group.replicas}
     if group.depends_on:
@@ -62,7 +63,14 @@ def replicated_job(
     return made, losses + more
 
 
-def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], list[Loss]]:
+def _keeps(group: NodeGroup) -> bool:
+    """Whether a node has something that it keeps when its program starts again in place."""
+    return any(mount.source.startswith(NODE) for mount in group.mounts)
+
+
+def _pod(
+    whole: Whole, group: NodeGroup, path: str, pod_rules: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[Loss]]:
     only_one = len(whole.spec.node_groups) == 1 and group.replicas == 1
     own = variables(group, path, jobset=whole.name, only_one=only_one)
     env, losses = own.env, list(own.losses)
@@ -90,11 +98,13 @@ def _pod(whole: Whole, group: NodeGroup, path: str) -> tuple[dict[str, Any], lis
     if group.startup_probe is not None:
         kind, probe = written(group.startup_probe)
         container[kind] = probe
-    mounts, volumes = whole.volumes.of_group(group, path)
+    again = "OnFailure" if not whole.in_place and _keeps(group) and not pod_rules else "Never"
+    kept = whole.in_place or again == "OnFailure"
+    mounts, volumes = whole.volumes.of_group(group, path, kept=kept)
     if mounts:
         container["volumeMounts"] = mounts
     pod: dict[str, Any] = {
-        "restartPolicy": "Never",
+        "restartPolicy": again,
         "terminationGracePeriodSeconds": math.ceil(whole.spec.grace_period),
     }
     if whole.in_place:

@@ -1,7 +1,7 @@
 """Volumes and where containers see them, as mounts.
 
-An emptyDir is a folder of each node, a claim of the JobSet one that its nodes share; a claim that
-outlives the JobSet, or was there before it, is a folder that Muster keeps.
+An emptyDir is a folder of each node, or of each of its lives, a claim of the JobSet one that its
+nodes share; a claim that outlives the JobSet, or was there before it, is a folder that is kept.
 """
 
 from __future__ import annotations
@@ -44,14 +44,19 @@ def mounts(
     where: tuple[str, str],
     problems: list[Problem],
     notes: Notes,
+    *,
+    in_place: bool,
 ) -> tuple[Mount, ...]:
-    """The mounts of a container. where: the paths of the pod and of the container."""
+    """The mounts of a container. where: the paths of the pod and of the container. in_place:
+    whether the JobSet restarts containers, not pods."""
     pod_path, path = where
+    # a pod that is retried is a new pod; a container that is restarted is in the old one
+    empty = NODE if in_place or pod.restart_policy == "OnFailure" else LIFE
     sources = dict(claimed)
     read_only = set()
     for number, volume in enumerate(pod.volumes):
         place = f"{pod_path}.volumes[{number}]"
-        sources[volume.name] = _source(volume, place, problems, notes)
+        sources[volume.name] = _source(volume, place, empty, problems, notes)
         if any(v is not None and v.read_only for v in (volume.nfs, volume.persistent_volume_claim)):
             read_only.add(volume.name)
     made: list[Mount] = []
@@ -65,7 +70,7 @@ def mounts(
         elif not mount.mount_path.startswith("/"):
             text = f"{short(mount.mount_path)} is no absolute path"
             problems.append(Problem(f"{place}.mountPath", text, f"write /{mount.mount_path}"))
-        elif seen == _SHARED_MEMORY and source.startswith(NODE):
+        elif seen == _SHARED_MEMORY and source.startswith((NODE, LIFE)):
             notes.add(mount.name, f"at {seen} is not needed: every node has shared memory")
         else:
             made.append(
@@ -78,7 +83,7 @@ def mounts(
     return tuple(made)
 
 
-def _source(volume: Volume, path: str, problems: list[Problem], notes: Notes) -> str:
+def _source(volume: Volume, path: str, empty: str, problems: list[Problem], notes: Notes) -> str:
     kinds = {
         "emptyDir": volume.empty_dir,
         "hostPath": volume.host_path,
@@ -99,4 +104,6 @@ def _source(volume: Volume, path: str, problems: list[Problem], notes: Notes) ->
         name = volume.persistent_volume_claim.claim_name
         notes.add(f"claim {name}", f"is the folder MUSTER_HOME/volumes/{name}")
         return f"{KEPT}{name}"
-    return f"{NODE}{volume.name}"
+    # no volume has a dot in its name
+    name = f"{volume.name}.volume" if f"{empty}{volume.name}" == OWN_TMP.source else volume.name
+    return f"{empty}{name}"

@@ -31,9 +31,10 @@ class Volumes:
                 self._claims[mount.source] = _free(name, self._claims.values())
 
     def of_group(
-        self, group: NodeGroup, path: str
+        self, group: NodeGroup, path: str, *, kept: bool
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The group's `volumeMounts`, and the `volumes` of its pods."""
+        """The group's `volumeMounts`, and the `volumes` of its pods. kept: whether what a pod has
+        is there still when its program starts again."""
         mounts: list[dict[str, Any]] = []
         volumes: dict[str, dict[str, Any]] = {}
         for number, mount in enumerate(group.mounts):
@@ -52,8 +53,11 @@ class Volumes:
             if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
                 why = f"is called {name} there"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
-            if mount.source.startswith(LIFE):
+            if mount.source.startswith(LIFE) and kept:
                 why = "is not emptied there when a program starts again"
+                self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
+            if mount.source.startswith(NODE) and not kept:
+                why = "is empty there when a program starts again: that is another pod"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
             seen: dict[str, Any] = {"name": name, "mountPath": mount.destination}
             mounts.append(seen | ({"readOnly": True} if mount.read_only else {}))
