@@ -53,6 +53,8 @@ if comm.rank == culprit:
         sys.exit(3)
     if how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "orphaned":
+        os.kill(os.getppid(), signal.SIGKILL)
     if how == "aborts":
         comm.Abort(7)
 if how == "saves":
@@ -61,7 +63,7 @@ if how == "saves":
     while True:
         signal.pause()
 comm.Barrier()
-if how == "waits":
+if how in ("waits", "orphaned"):
     signal.pause()
 """
 
@@ -90,6 +92,14 @@ def test_what_it_can_be_told() -> None:
     with pytest.raises(InvalidInput) as refused:
         read_options(get_framework("mpi"), {"flavour": "lam"})
     assert "framework_options.flavour" in str(refused.value)
+
+
+def test_slots_are_at_least_the_ranks_of_a_node() -> None:
+    setup = get_framework("mpi").setup(cluster(2, 2, slots=3))
+    assert "--slots 3" in " ".join(setup.roles["main"].launcher)
+    with pytest.raises(InvalidInput) as refused:
+        get_framework("mpi").setup(cluster(2, 2, slots=1))
+    assert "framework_options.slots: 1 for 2 processes per node" in str(refused.value)
 
 
 def launching(port: int, patience: float) -> subprocess.Popen[str]:
@@ -199,6 +209,76 @@ def test_open_mpi_a_rank_that_dies_ends_the_run(client: Client, tmp_path: Path) 
     """Its launcher may hang on that, and exits with 0 when it has lost a node."""
     run = began(client, tmp_path, "openmpi", "dies", culprit=5)
     assert run.wait(240).state == "FAILED"
+
+
+SPAWNING = """
+import os, sys
+from mpi4py import MPI
+
+if MPI.Comm.Get_parent() == MPI.COMM_NULL:
+    wanted = MPI.Info.Create()
+    if len(sys.argv) > 1:
+        here = MPI.COMM_WORLD.allgather(os.environ["PMI_HOSTNAME"])
+        wanted.Set("host", here[int(sys.argv[1])])
+    child = MPI.COMM_WORLD.Spawn(sys.executable, [os.path.basename(__file__)], 2, info=wanted)
+else:
+    own = os.environ["NODE_RANK"], os.environ.get("MUSTER_TOKEN"), os.getcwd()
+    print("spawned", *own, "MPI4PY_LIBMPI" in os.environ, flush=True)
+    child = MPI.Comm.Get_parent()
+child.Barrier()
+child.Disconnect()
+"""
+
+
+def spawned(client: Client, folder: Path, flavour: str, args: str = "") -> list[list[str]]:
+    """What two ranks say that two others, on two nodes, have spawned: node, token, folder, library.
+
+    args: the rank on whose node they are wanted.
+    """
+    (folder / "train.py").write_text(SPAWNING)
+    options = f"{{flavour: {flavour}, slots: 2}}"
+    (folder / "job.yaml").write_text(
+        f"artifact: train.py\nframework: mpi\nframework_options: {options}\nnodes: 2\n"
+        f"args: [{args}]\n"
+    )
+    run = start(client, folder / "job.yaml")
+    assert run.wait(240).state == "SUCCEEDED", run.details
+    said = [record.message.split() for record in run.logs() if "spawned" in record.message]
+    return [words[words.index("spawned") + 1 :] for words in said]
+
+
+@needs_mpich
+def test_ranks_can_be_spawned_and_belong_to_their_node(client: Client, tmp_path: Path) -> None:
+    children = spawned(client, tmp_path, "mpich")
+    assert sorted(child[:2] for child in children) == [["0", "None"], ["1", "None"]]
+    for node, _, folder, library in children:
+        assert f"/nodes/{node}/" in folder
+        assert library == "True"
+
+
+@needs_mpich
+def test_ranks_are_spawned_on_the_node_that_is_wanted(client: Client, tmp_path: Path) -> None:
+    children = spawned(client, tmp_path, "mpich", args="'1'")
+    assert [child[0] for child in children] == ["1", "1"]
+
+
+@pytest.mark.slow
+@needs_open_mpi
+def test_open_mpi_has_slots_for_ranks_that_are_spawned(client: Client, tmp_path: Path) -> None:
+    children = spawned(client, tmp_path, "openmpi")
+    assert len(children) == 2
+    assert {child[3] for child in children} == {"True"}
+
+
+@pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
+def test_a_rank_whose_shell_is_killed_fails_its_own_node(
+    client: Client, tmp_path: Path, flavour: str
+) -> None:
+    """It cannot say so itself, and the others are ended by the launcher."""
+    run = began(client, tmp_path, flavour, "orphaned", culprit=3)
+    assert run.wait(240).state == "FAILED"
+    assert "node-1 (group workers, rank 1) failed with exit code 137" in run.details
+    assert re.search("muster mpi: (the shell around rank 3, on|a rank on) node-1", run.details)
 
 
 VICTIMS = {

@@ -1,30 +1,38 @@
 from __future__ import annotations
 
-from muster.node.hydra import HydraOutput, abort_in
+import os
+import subprocess
+from pathlib import Path
 
-LAUNCH = (
-    "HYDRA_LAUNCH: /opt/my mpi/bin/hydra_pmi_proxy --control-port 127.1.1.1:4083 --rmk user "
-    "--pgid 0 --proxy-id 1 \n"
-)
-
-
-def test_commands_are_told_from_what_is_for_people() -> None:
-    output = HydraOutput(["127.1.1.1", "127.1.1.2"])
-    assert output.feed(LAUNCH[:20].encode()) == ([], [])
-    commands, others = output.feed((LAUNCH[20:] + "HYDRA_LAUNCH_END\n\nhello\n").encode())
-    assert others == ["hello"]
-    ((node, text),) = commands
-    assert node == 1
-    assert text.startswith("exec '/opt/my mpi/bin/hydra_pmi_proxy' --control-port 127.1.1.1:4083")
+from muster.node.hydra import Launches, abort_in
 
 
-def test_how_a_rank_died() -> None:
-    output = HydraOutput(["127.1.1.1", "127.1.1.2"])
-    output.feed(
-        b"=   BAD TERMINATION OF ONE\n=   PID 18900 RUNNING AT 127.1.1.2\n=   EXIT CODE: 9\n"
-    )
-    output.feed(b"YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n")
-    assert output.died == "a rank on node-1 (process 18900 there) died: Killed (signal 9)"
+def test_each_proxy_is_asked_for_with_its_host(tmp_path: Path) -> None:
+    """And its agent stays until it is released."""
+    launches = Launches(str(tmp_path))
+    try:
+        words = [
+            launches.agent,
+            "127.1.1.2",
+            '"/opt/my mpi/bin/hydra_pmi_proxy"',
+            "--proxy-id",
+            "0",
+        ]
+        with subprocess.Popen(words) as agent:
+            asked = _read(launches)
+            ((host, text),) = asked
+            assert host == "127.1.1.2"
+            assert text.startswith('exec "/opt/my mpi/bin/hydra_pmi_proxy" --proxy-id 0 >>')
+            assert agent.poll() is None
+            launches.release()
+        assert agent.returncode == 0
+    finally:
+        launches.close()
+
+
+def _read(launches: Launches) -> list[tuple[str, str]]:
+    os.set_blocking(launches.fileno(), True)
+    return launches.read()
 
 
 def test_who_has_called_mpi_abort() -> None:

@@ -4,10 +4,11 @@ runs (`muster.node.relay`)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
 from muster.frameworks.relays import NEED, relay_places, relay_port, relay_service
 
@@ -16,9 +17,12 @@ class MpiOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What MPI can be told.
 
     flavour: Whose launcher starts the ranks. Default: what `mpiexec` on the main node is.
+    slots: Open MPI: ranks that a node may have at once, those that the program spawns
+        (MPI_Comm_spawn) included. MPICH has no limit. Default: processes_per_node.
     """
 
     flavour: Literal["auto", "mpich", "openmpi"] = "auto"
+    slots: Annotated[int, Meta(ge=1)] | None = None
 
 
 class Mpi(Framework):
@@ -35,10 +39,19 @@ class Mpi(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """A relay on every node; the launcher in front of the program on the main node."""
+        """A relay on every node; the launcher in front of the program on the main node.
+
+        Raises InvalidInput if there are fewer slots than ranks on a node.
+        """
         options: MpiOptions = cluster.options
         each = str(cluster.processes_per_node)
-        launcher = ("${python}", "-m", "muster.node.mpi", "--flavour", options.flavour)
+        launcher = ["${python}", "-m", "muster.node.mpi", "--flavour", options.flavour]
+        if options.slots is not None:
+            if options.slots < cluster.processes_per_node:
+                text = f"{options.slots} for {each} processes per node"
+                hint = "there have to be as many, and one more for each rank that is spawned there"
+                raise InvalidInput(Problem("framework_options.slots", text, hint))
+            launcher += ["--slots", str(options.slots)]
         main = RoleSetup(
             services=(relay_service(),),
             launcher=(*launcher, "--per-node", each, "--patience", "${group.ready_timeout}", "--"),

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import select
+import selectors
 import signal
 import sys
 import tempfile
@@ -20,8 +21,12 @@ from muster.node.trust import TOKEN
 #: Where a command finds its node's own output: whoever starts it in turn may catch what it writes.
 STDOUT = "MUSTER_NODE_STDOUT"
 STDERR = "MUSTER_NODE_STDERR"
-#: A FIFO for lines about ranks that have ended, `RANK CODE`, which whoever asked hears of.
+#: A FIFO for lines about ranks that have ended, which whoever asked hears of (see `RankEnds`).
 RANK_ENDS = "MUSTER_RANK_ENDS"
+#: The exit code of a rank whose shell was killed, so that nobody can say.
+LOST = -1
+#: What a shell around a rank is called ($0).
+WRAPPER = "muster-rank"
 #: Where the node's programs start.
 WORK = "MUSTER_NODE_WORK"
 
@@ -62,7 +67,7 @@ class Errand:
         """
         processes.become_subreaper()
         with tempfile.TemporaryDirectory(prefix="errand-") as folder:
-            self._ends, self._ends_path = rank_ends(folder)
+            self._ends = RankEnds(folder)
             return self._run()
 
     def _run(self) -> Dict[str, Any]:
@@ -92,20 +97,21 @@ class Errand:
     def _environment(self) -> Dict[str, str]:
         """The node's, with what was asked for, and without the token: programs need it not."""
         env = {k: v for k, v in os.environ.items() if k != TOKEN}
-        return {**env, **node_places(self._ends_path), **self._request["env"]}
+        asked = self._request
+        return {**asked["defaults"], **env, **node_places(self._ends.path), **asked["env"]}
 
     def _watch(self) -> None:
         """Until the command has ended, or has used up its grace period."""
         poll = select.poll()
-        for descriptor in (self._channel.fileno(), self._wake, self._lifeline, self._ends):
+        for descriptor in (self._channel.fileno(), self._wake, self._lifeline, self._ends.fileno()):
             poll.register(descriptor, select.POLLIN)
         while self._status is None:
             for descriptor, _ in poll.poll(self._timeout()):
                 if descriptor == self._wake:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake, 4096)
-                elif descriptor == self._ends:
-                    for rank, code in read_ends(self._ends):
+                elif descriptor == self._ends.fileno():
+                    for rank, code in self._ends.read():
                         self._channel.send(op="rank", rank=rank, exit_code=code)
                 elif descriptor == self._lifeline:
                     poll.unregister(descriptor)
@@ -159,26 +165,81 @@ def node_places(ends: str) -> Dict[str, str]:
 
 
 def signal_ranks(launcher: int, number: int) -> bool:
-    """Signal the ranks that a process has started, each below a shell (see `mpi_launchers`).
-    Whether there are any."""
-    pids = [pid for shell in processes.children(launcher) for pid in processes.children(shell)]
+    """Signal the ranks below a process, and nobody else. Whether there are any."""
+    pids = _ranks_below(launcher)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
     return bool(pids)
 
 
-def rank_ends(folder: str) -> Tuple[int, str]:
-    """A FIFO for the ends of ranks: our end of it, and its path."""
-    path = os.path.join(folder, "ends")
-    os.mkfifo(path, 0o600)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), path
+def _ranks_below(launcher: int) -> List[int]:
+    """Each is below a shell of ours (see `mpi_launchers`), or beside one: who spawns ranks has no
+    shell put around them. What starts them may be below a shell itself."""
+    found = {pid: processes.children(pid) for pid in processes.children(launcher)}
+    wrappers = [pid for pid in found if _is_wrapper(pid)]
+    if not wrappers:
+        return [rank for pid in found for rank in _ranks_below(pid)]
+    return [rank for pid in found for rank in (found[pid] if pid in wrappers else [pid])]
 
 
-def read_ends(descriptor: int) -> List[Tuple[int, int]]:
-    """(rank, exit code) of those that have ended; writes as short as theirs come whole."""
-    lines = os.read(descriptor, 1 << 16).decode().splitlines()
-    return [(int(rank), int(code)) for rank, code in (line.split() for line in lines)]
+def _is_wrapper(pid: int) -> bool:
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read().split(b"\0")[3:4] == [WRAPPER.encode()]
+    except OSError:  # it has ended
+        return False
+
+
+class RankEnds:
+    """How the ranks of a node end, by the shells around them, which say so on a FIFO at `path`:
+    `RANK began PID` and `RANK ended CODE`."""
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, "ends")
+        os.mkfifo(self.path, 0o600)
+        self._fifo = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._fifo, selectors.EVENT_READ)
+        self._shells: Dict[int, int] = {}  # rank -> a descriptor of its shell's process
+
+    def fileno(self) -> int:
+        """Readable when there is something to `read`."""
+        return self._selector.fileno()
+
+    def read(self) -> List[Tuple[int, int]]:
+        """(rank, exit code) of those that have ended since the last time, or LOST for the code."""
+        gone = [key.data for key, _ in self._selector.select(0) if key.data is not None]
+        ended = self._listen()  # after the look: a shell says how its rank has ended before it goes
+        for rank, _ in ended:
+            self._forget(rank)
+        lost = [rank for rank in gone if rank in self._shells]
+        for rank in lost:
+            self._forget(rank)
+        return ended + [(rank, LOST) for rank in lost]
+
+    def _listen(self) -> List[Tuple[int, int]]:
+        try:
+            lines = os.read(self._fifo, 1 << 16).decode().splitlines()
+        except BlockingIOError:
+            return []
+        found = []
+        for line in lines:  # writes as short as theirs come whole
+            rank, what, number = line.split()
+            if what == "ended":
+                found.append((int(rank), int(number)))
+            elif sys.platform == "linux":
+                with contextlib.suppress(OSError):  # it has ended, or the kernel is too old
+                    descriptor = os.pidfd_open(int(number))
+                    self._shells[int(rank)] = descriptor
+                    self._selector.register(descriptor, selectors.EVENT_READ, int(rank))
+        return found
+
+    def _forget(self, rank: int) -> None:
+        descriptor = self._shells.pop(rank, None)
+        if descriptor is not None:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
 
 
 def _shell() -> str:

@@ -24,6 +24,9 @@ CANNOT_ASK = 255
 _WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"
 
 
+#: Variables that commands have of who asks, in the place of ssh, where their node has none.
+_PASSED_ON = ("MPI4PY_LIBMPI", "OMPI_MCA_btl_tcp_if_include")
+
 Where = Tuple[str, int]
 
 
@@ -34,8 +37,8 @@ class CannotAsk(Exception):  # noqa: N818
 class Errand:
     """A command that another node runs for us. It ends there when we close, or end.
 
-    argv, or shell: text for the shell. env: on top of the node's. shield: SIGTERM is for the
-    command's ranks and not for itself: it ends when they have.
+    argv, or shell: text for the shell. env: on top of the node's. defaults: below it. shield:
+    SIGTERM is for the command's ranks and not for itself: it ends when they have.
 
     Raises CannotAsk if there is no relay of this run at `where`.
     """
@@ -48,6 +51,7 @@ class Errand:
         argv: Sequence[str] | None = None,
         shell: str | None = None,
         env: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
         cwd: str | None = None,
         shield: bool = False,
     ) -> None:
@@ -57,7 +61,8 @@ class Errand:
         #: Exit codes of ranks that have ended, by rank, in the order of their ends.
         self.ranks: Dict[int, int] = {}
         self._channel = _call(where, token)
-        request = {"argv": argv, "shell": shell, "env": dict(env or {}), "cwd": cwd}
+        places = {"env": dict(env or {}), "defaults": dict(defaults or {}), "cwd": cwd}
+        request = {"argv": argv, "shell": shell, **places}
         self._channel.send(op="ask", what="run", shield=shield, **request)
 
     def fileno(self) -> int:
@@ -98,10 +103,11 @@ class Errand:
         self._channel.close()
 
 
-def dismiss(where: Where, token: str, exit_code: int) -> None:
-    """Have a relay end, with all it runs, and with this exit code. Raises CannotAsk."""
+def dismiss(where: Where, token: str, exit_code: int, why: str = "") -> None:
+    """Have a relay end, with all it runs, and with this exit code. why: for people, if the node's
+    own output does not say it. Raises CannotAsk."""
     channel = _call(where, token)
-    channel.send(op="ask", what="quit", exit_code=exit_code)
+    channel.send(op="ask", what="quit", exit_code=exit_code, why=why)
     channel.close()
 
 
@@ -203,7 +209,9 @@ def as_ssh(words: Sequence[str]) -> int:
         return CANNOT_ASK
     try:
         token = trust.token_from_environment()
-        errand = Errand(relay_of(host), token, shell=command, shield=RANK_ENDS in os.environ)
+        ours = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        shield = RANK_ENDS in os.environ
+        errand = Errand(relay_of(host), token, shell=command, defaults=ours, shield=shield)
         return _attended(errand)
     except (CannotAsk, trust.Untrusted) as error:
         sys.stderr.write("muster relay: %s: %s\n" % (host, error))
@@ -247,7 +255,7 @@ def _attended(errand: Errand) -> int:
         if RANK_ENDS in os.environ:
             for rank in list(errand.ranks)[told:]:
                 with open(os.environ[RANK_ENDS], "w") as file:
-                    file.write("%d %d\n" % (rank, errand.ranks[rank]))
+                    file.write("%d ended %d\n" % (rank, errand.ranks[rank]))
             told = len(errand.ranks)
         if code is not None:
             return code

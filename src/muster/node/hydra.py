@@ -1,52 +1,60 @@
-"""What MPICH's mpiexec says: the commands it wants to have run, how a rank has died, and the rest,
-which is for people."""
+"""What MPICH's mpiexec wants to have started: a proxy on each node, which starts ranks there."""
 
 from __future__ import annotations
 
+import os
 import re
-import shlex
-from typing import List, Sequence, Tuple
+from shlex import quote
+from typing import List, Tuple
 
-_LAUNCH = "HYDRA_LAUNCH: "
-_END = "HYDRA_LAUNCH_END"
-_WHERE = re.compile(r"PID (\d+) RUNNING AT (\S+)")
-_HOW = re.compile(r"WITH THE EXIT STRING: (.+)")
 _ABORT = re.compile(r"^Abort\((\d+)\) on node (\d+) ", re.MULTILINE)
 
+#: In the place of rsh. It stays until its line comes, as mpiexec takes its end before the proxy has
+#: connected for a failure.
+_AGENT = '#!/bin/sh\nprintf "%%s\\n" "$*" >%s\nread -r line <%s\n'
 
-class HydraOutput:
-    """The output of one mpiexec, as it comes. hosts: what mpiexec calls the nodes, by rank.
 
-    `died`: of the rank that ended it, for people; empty if none has.
+class Launches:
+    """The proxies that mpiexec wants to have started, each with the host it is meant for: those of
+    ranks that the program spawns come later, and may be a second one on a node.
+
+    `agent` is the program for `-launcher-exec`. Files are made in folder.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = list(hosts)
+    def __init__(self, folder: str) -> None:
+        asked, ended = os.path.join(folder, "asked"), os.path.join(folder, "ended")
+        for path in (asked, ended):
+            os.mkfifo(path, 0o600)
+        self.agent = os.path.join(folder, "rsh")
+        with open(self.agent, "w") as file:
+            file.write(_AGENT % (quote(asked), quote(ended)))
+        os.chmod(self.agent, 0o700)
+        flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        self._asked, self._ended = os.open(asked, flags), os.open(ended, flags)
         self._partial = b""
-        self.died = ""
 
-    def feed(self, data: bytes) -> Tuple[List[Tuple[int, str]], List[str]]:
-        """(node rank and shell text of each command to run, lines for people)."""
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        commands, others = [], []
-        for line in lines:
-            text = line.decode(errors="replace")
-            if text.startswith(_LAUNCH):
-                commands.append(_proxy(text[len(_LAUNCH) :]))
-            elif text.strip() and text.strip() != _END:
-                self._note(text)
-                others.append(text)
-        return commands, others
+    def fileno(self) -> int:
+        return self._asked
 
-    def _note(self, text: str) -> None:
-        where = _WHERE.search(text)
-        if where is not None:
-            pid, host = where.groups()
-            name = "node-%d" % self._hosts.index(host) if host in self._hosts else host
-            self.died = "a rank on %s (process %s there) died" % (name, pid)
-        how = _HOW.search(text)
-        if how is not None and self.died:
-            self.died += ": " + how[1]
+    def read(self) -> List[Tuple[str, str]]:
+        """(host, text for the shell) of each proxy that has been asked for since the last time.
+
+        What a proxy says when a rank has failed is about itself, and goes to a file for those who
+        want to know.
+        """
+        *lines, self._partial = (self._partial + os.read(self._asked, 1 << 16)).split(b"\n")
+        parts = (line.decode().partition(" ") for line in lines)
+        text = 'exec %s >>"${TMPDIR:-/tmp}/hydra.log" 2>&1'
+        return [(host, text % command) for host, _, command in parts]
+
+    def close(self) -> None:
+        """Agents that are left end then."""
+        os.close(self._asked)
+        os.close(self._ended)
+
+    def release(self) -> None:
+        """Have one agent end: mpiexec waits for as many as there were proxies."""
+        os.write(self._ended, b"\n")
 
 
 def abort_in(words: str) -> Tuple[int, int] | None:
@@ -54,14 +62,3 @@ def abort_in(words: str) -> Tuple[int, int] | None:
     before it can exit."""
     found = _ABORT.search(words)
     return None if found is None else (int(found[2]), int(found[1]) & 255)
-
-
-def _proxy(command: str) -> Tuple[int, str]:
-    """Its words are separated by single blanks and not quoted; only its path may have blanks. What
-    it says when a rank has failed is about itself, and goes to a file for those who want to know.
-    """
-    rank = re.search(r"--proxy-id (\d+)", command)
-    assert rank is not None, command
-    program, flag, arguments = command.partition(" --control-port")
-    text = 'exec %s%s%s >>"${TMPDIR:-/tmp}/hydra.log" 2>&1'
-    return int(rank[1]), text % (shlex.quote(program), flag, arguments)

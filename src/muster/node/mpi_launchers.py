@@ -1,5 +1,5 @@
 """What starts the ranks of an MPI program: MPICH's hydra, and Open MPI's mpirun. Which of them is
-there, and the words each wants."""
+there, the words each wants, and what it says of a rank that has ended the job."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 from shlex import quote
-from typing import List, NamedTuple, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence
 
+from muster.node.errand import WRAPPER
 from muster.node.errands import roster
 
 #: Each rank writes where its node writes, and starts where the node's programs start: what starts
@@ -19,9 +20,16 @@ from muster.node.errands import roster
 #: told to us, too: launchers may hang on it, or take it for a success. Signals are for the program.
 _RANK = (
     'unset MUSTER_TOKEN; cd "${MUSTER_NODE_WORK:-.}" || exit; trap : TERM USR1 USR2; '
+    'rank="${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"; echo "$rank began $$" >"$MUSTER_RANK_ENDS"; '
     '"$@" >>"${MUSTER_NODE_STDOUT:-/dev/stdout}" 2>>"${MUSTER_NODE_STDERR:-/dev/stderr}"; code=$?; '
-    'echo "${PMI_RANK:-$OMPI_COMM_WORLD_RANK} $code" >"$MUSTER_RANK_ENDS"; exit $code'
+    'echo "$rank ended $code" >"$MUSTER_RANK_ENDS"; exit $code'
 )
+
+
+_HYDRA_WHERE = re.compile(rb"PID (\d+) RUNNING AT (\S+)")
+_HYDRA_CODE = re.compile(rb"EXIT CODE: (\d+)")
+_HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (\d+)\)")
+_OPEN_MPI = re.compile(rb"with PID (\d+) on node (\S+) exited on\s+signal (\d+)")
 
 
 class NoMpi(Exception):  # noqa: N818
@@ -29,11 +37,24 @@ class NoMpi(Exception):  # noqa: N818
 
 
 class Launcher(NamedTuple):
-    """flavour: `mpich` or `openmpi`. version: of the latter, the first number."""
+    """flavour: `mpich` or `openmpi`. version: of the latter, the first number. netmod: of the
+    former, how nodes had best talk where it has been built for several ways."""
 
     flavour: str
     program: str
     version: int
+    netmod: str | None = None
+
+    @property
+    def defaults(self) -> Dict[str, str]:
+        """Variables for ranks, unless the run sets them; those that a program spawns have what
+        their node's have."""
+        found = {}
+        if self.library is not None:
+            found["MPI4PY_LIBMPI"] = self.library
+        if self.netmod is not None:
+            found["MPIR_CVAR_CH4_NETMOD"] = self.netmod
+        return found
 
     @property
     def library(self) -> str | None:
@@ -43,6 +64,29 @@ class Launcher(NamedTuple):
         folder = os.path.join(os.path.dirname(os.path.dirname(self.program)), "lib")
         path = os.path.join(folder, "libmpi.so." + number)
         return path if os.path.exists(path) else None
+
+
+class Died(NamedTuple):
+    """A rank that has ended the whole job: where (as the launcher calls the node), its process
+    there, and its exit code; a signal counts 128 and its number."""
+
+    host: str
+    pid: int
+    code: int
+
+
+def died_in(said: bytes) -> Died | None:
+    """The rank that a launcher names, in what it has said. Open MPI names the node of one that a
+    signal has ended, and not of one that has exited."""
+    found = _OPEN_MPI.search(said)
+    if found is not None:
+        return Died(found[2].decode(errors="replace"), int(found[1]), 128 + int(found[3]))
+    where, code = _HYDRA_WHERE.search(said), _HYDRA_CODE.search(said)
+    if where is None or code is None:
+        return None
+    signal = _HYDRA_SIGNAL.search(said)
+    ended = int(code[1]) if signal is None else 128 + int(signal[1])
+    return Died(where[2].decode(errors="replace"), int(where[1]), ended & 255)
 
 
 def find_launcher(flavour: str) -> Launcher:
@@ -66,19 +110,34 @@ def find_launcher(flavour: str) -> Launcher:
 
 def _recognised(program: str, said: str) -> Launcher | None:
     if "HYDRA" in said:
-        return Launcher("mpich", program, 0)
+        # between nodes, MPICH's UCX hangs in graph topologies and in one-sided counters
+        both = re.search(r"--with-device=ch4:(ucx,ofi|ofi,ucx)\b", said)
+        return Launcher("mpich", program, 0, "ofi" if both else None)
     version = re.search(r"\(Open MPI\) (\d+)", said)
     return None if version is None else Launcher("openmpi", program, int(version[1]))
 
 
-def hydra_words(program: str, hosts: Sequence[str], each: int, rank: Sequence[str]) -> List[str]:
-    """`-launcher manual`: it says which command it wants to have run on each node, and waits.
+def hydra_words(
+    launcher: Launcher, hosts: Sequence[str], each: int, *, agent: str, rank: Sequence[str]
+) -> List[str]:
+    """agent: what is called in the place of rsh, by its path.
 
-    -genvnone: ranks have their own node's environment, not the main node's.
+    -envnone: ranks have their own node's environment, not the main node's. The global -genvnone is
+    said to each proxy once more when the program spawns ranks, and proxies refuse to hear it twice.
     """
-    words = [program, "-genvnone", "-launcher", "manual", "-localhost", hosts[0]]
-    words += ["-hosts", ",".join(hosts), "-ppn", str(each), "-n", str(each * len(hosts))]
-    return [*words, *rank]
+    words = [launcher.program, "-launcher", "rsh", "-launcher-exec", agent, "-localhost", hosts[0]]
+    words += ["-hosts", ",".join(hosts), "-ppn", str(each)]
+    return [*words, "-envnone", "-n", str(each * len(hosts)), *rank]
+
+
+def hydra_environment(ours: Mapping[str, str]) -> Dict[str, str]:
+    """Of mpiexec. It gives all of it to ranks that the program spawns, on whatever node, on top of
+    that node's own; so there is only what is meant for it. As it takes PWD's word for where it
+    runs, they start where their node's programs do.
+    """
+    wanted = ("HYDRA_", "MPIEXEC_", "LD_LIBRARY_PATH")
+    env = {name: value for name, value in ours.items() if name.startswith(wanted)}
+    return {**env, "HYDRA_LAUNCHER_AUTOFORK": "0", "PWD": "/proc/self/cwd"}
 
 
 def open_mpi_words(
@@ -86,25 +145,28 @@ def open_mpi_words(
     hosts: Sequence[str],
     each: int,
     *,
+    slots: int,
     agent: str,
     interface: str | None,
     rank: Sequence[str],
 ) -> List[str]:
-    """agent: what is called in the place of ssh, by its path. interface: where its daemons meet
-    and ranks talk; without it they take what leads out of the machine, if nodes are on loopback."""
-    slots = ",".join("%s:%d" % (host, each) for host in hosts)
-    words = [launcher.program, "--host", slots, "-np", str(each * len(hosts)), "--bind-to", "none"]
-    words.append("--leave-session-attached")
+    """slots: a node's; those that `each` leaves are for ranks that the program spawns. agent: what
+    is called in the place of ssh, by its path. interface: where its daemons meet; without it they
+    take what leads out of the machine, if nodes are on loopback. Binding is no option, as that is
+    not for ranks that are spawned."""
+    listed = ",".join("%s:%d" % (host, slots) for host in hosts)
+    words = [launcher.program, "--host", listed, "-np", str(each * len(hosts)), "--map-by"]
+    words += ["ppr:%d:node" % each, "--leave-session-attached"]
     if launcher.version >= 5:
         # its daemons meet where they want to: told to meet on loopback, they find no interface
         words += ["--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
+        words += ["--prtemca", "hwloc_default_binding_policy", "none"]
     else:
         words += ["--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1"]
+        words += ["--mca", "hwloc_base_binding_policy", "none"]
         words += ["--mca", "orte_keep_fqdn_hostnames", "1"]
         if interface is not None:
             words += ["--mca", "oob_tcp_if_include", interface]
-    if interface is not None:
-        words += ["--mca", "btl_tcp_if_include", interface]
     return [*words, *rank]
 
 
@@ -130,12 +192,9 @@ def names_of_their_own(count: int) -> List[str]:
     return names
 
 
-def rank_words(program: Sequence[str], launcher: Launcher) -> List[str]:
+def rank_words(program: Sequence[str]) -> List[str]:
     """What is started as a rank."""
-    text = _RANK
-    if launcher.library is not None:
-        text = ': "${MPI4PY_LIBMPI:=%s}"; export MPI4PY_LIBMPI; %s' % (launcher.library, text)
-    return ["/bin/sh", "-c", text, "rank", *_aborting(program)]
+    return ["/bin/sh", "-c", _RANK, WRAPPER, *_aborting(program)]
 
 
 def _aborting(program: Sequence[str]) -> List[str]:

@@ -122,6 +122,8 @@ class Relay:
         channel = Channel(sock)
         request = channel.wait_for("ask")
         if request["what"] == "quit":
+            sys.stderr.write(request["why"])
+            sys.stderr.flush()
             os.write(self._verdict, bytes([request["exit_code"] & 255]))
             return
         wake = processes.wake_on_signals()
