@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,9 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
     if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
         text = "the nodes of a run cannot change while it is suspended"
         raise InvalidInput(Problem("nodes", text, "start another run"))
+    if arranged.spec.processes_per_node != before.processes_per_node:
+        text = "the processes of a run's nodes cannot change while it is suspended"
+        raise InvalidInput(Problem("processes_per_node", text, "start another run"))
     artifact = before.artifact
     plan = _plan(
         home,
@@ -124,7 +127,26 @@ def _plan(
         problems += check_tools(environment, os.environ)
     if problems:
         raise InvalidInput(*problems)
-    return replace(plan, notes=tuple(engine.notes(plan)), environment=environment)
+    notes = (*engine.notes(plan), *_advice(home, plan))
+    return replace(plan, notes=notes, environment=environment)
+
+
+def _advice(home: Home, plan: RunPlan) -> Iterator[str]:
+    """What the framework has to say about the program, if that is Python's."""
+    from muster.frameworks.base import Framework
+    from muster.frameworks.registry import get_framework
+
+    framework, code = get_framework(plan.framework), plan.artifact
+    # no framework of a trivial run has any, and reading takes time
+    if code is None or type(framework).advice is Framework.advice:
+        return
+    from muster.storage.artifacts import ArtifactRef, read_entry
+
+    ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
+    name, source = read_entry(home, ref, code.entrypoint)
+    env = {variable for group in plan.groups for variable in (*group.env, *group.node_env)}
+    for sentence in framework.advice(source, plan.network, env):
+        yield f"{name}: {sentence}"
 
 
 def _size(group: NodeGroup) -> int:

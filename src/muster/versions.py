@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from muster.identity import new_id
 from muster.storage.home import Home
@@ -106,8 +107,9 @@ def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
         return gather(home, spec, os.environ)
     if spec.artifact is None:
         return spec, None
-    from muster.storage.artifacts import store_artifact
+    from muster.storage.neighbours import store_code
 
     home.prepare()
     entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
-    return spec, store_artifact(home, Path(spec.artifact), entrypoint)
+    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint)
+    return replace(spec, entrypoint=entrypoint or None), artifact

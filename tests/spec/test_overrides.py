@@ -80,7 +80,7 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
             {"sets": ["failure.max_restarts=2"]},
             "--set failure.max_restarts=2: belongs to the Job; a run cannot change it (change the "
             "spec; a run can change nodes, args, env, resources, shape, image, mounts, "
-            "max_runtime, max_restarts, suspend, logging, node_groups)",
+            "max_runtime, max_restarts, suspend, processes_per_node, logging, node_groups)",
         ),
         (
             {"nodes": ["=3"]},

@@ -142,3 +142,36 @@ def test_secrets_of_sources_are_hidden() -> None:
     assert shown["requirements"][1] == "numpy"
     spec = spec_from_mapping({"git": {"url": "https://u:hush@h/r"}, "command": "x"})
     assert "hush" not in str(write_spec(spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "lost"),
+    [
+        ({"command": "./solver a"}, "./solver"),
+        ({"command": ["bin/solver"]}, "bin/solver"),
+        ({"command": "python train.py --x"}, "train.py"),
+        ({"command": "bash scripts/run.sh"}, "scripts/run.sh"),
+        ({"node_groups": [{"name": "a", "command": "./solver"}]}, "./solver"),
+        ({"command": "solver"}, None),
+        ({"command": "/opt/solver"}, None),
+        ({"command": "python -m http.server"}, None),
+        ({"command": "python /opt/train.py"}, None),
+        ({"command": ["sh", "-c", "./x"]}, None),
+        ({"command": "./solver", "artifact": "."}, None),
+        ({"command": "./solver", "git": {"url": "https://example.org/a"}}, None),
+        ({"command": "./solver", "image": "solver:1"}, None),
+        ({"node_groups": [{"name": "a", "command": "./s", "working_dir": "/opt"}]}, None),
+    ],
+)
+def test_a_command_that_names_a_file_nobody_sends_along(
+    spec: dict[str, object], lost: str | None
+) -> None:
+    if lost is None:
+        spec_from_mapping({"name": "a", **spec})
+        return
+    with pytest.raises(InvalidInput) as caught:
+        spec_from_mapping({"name": "a", **spec})
+    (problem,) = caught.value.problems
+    assert problem.path.endswith("command")
+    assert f"{lost} is not there" in problem.message
+    assert "muster run . -- " in problem.hint

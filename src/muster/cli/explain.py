@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -14,9 +16,13 @@ from muster.cli.run import draft_from
 from muster.cli.run import run as _run
 from muster.cli.serving import Shown, around, ports
 from muster.cli.terminal import echo
+from muster.drafting import Draft
 from muster.plan.model import GroupPlan, RunPlan
 from muster.spec.secrets import hidden, hide
 from muster.spec.urls import without_credentials
+from muster.storage.artifacts import stored_path
+from muster.storage.entrypoint import kind_of
+from muster.storage.home import Home
 
 _IGNORED = {"detach", "as_json"}
 
@@ -34,13 +40,14 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
     client = Client()
     draft = draft_from(client, ctx.meta["after"], **options)
+    sent = list(_sent_along(client.service.home, draft))
     if draft.new_job:
         client.service.discard(draft.job)
     plan = draft.plan
     if as_json:
         print_json(hidden(plan.to_json()))
         return
-    _describe(plan)
+    _describe(plan, sent)
     for group in plan.groups:
         _describe_group(plan, group)
     echo()
@@ -51,8 +58,25 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     print_table(("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"), rows)
 
 
-def _describe(plan: RunPlan) -> None:
+def _sent_along(home: Home, draft: Draft) -> Iterator[str]:
+    """What goes along with a script because it imports it."""
+    script, code = draft.spec.artifact, draft.plan.artifact
+    if script is None or code is None or code.kind != "archive" or not os.path.isfile(script):
+        return
+    name = os.path.basename(script)
+    if kind_of(name) == "archive":
+        return
+    with tarfile.open(stored_path(home, code.sha256)) as packed:
+        files = [file for file in packed.getnames() if file != name]
+    tops = {file.partition("/")[0] + ("/" if "/" in file else "") for file in files}
+    shown, count = ", ".join(sorted(tops)), _count(len(files), "file")
+    yield f"code: {name}, with what it imports from its folder: {shown} ({count})"
+
+
+def _describe(plan: RunPlan, sent: Iterable[str]) -> None:
     echo(f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}")
+    for line in sent:
+        echo(line)
     for line in _sources(plan):
         echo(line)
     echo(f"framework: {plan.framework}")

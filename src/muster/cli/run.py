@@ -76,8 +76,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
     TARGET is a spec file, a JobSet manifest or ADS's YAML (- is standard input), a script, a
     notebook, a folder, an archive, a git repository, or the name of a job that is there
-    (`muster jobs list`). What follows -- are the program's arguments; without TARGET it is the
-    command itself.
+    (`muster jobs list`). What follows -- are the program's arguments; without TARGET, or for a
+    folder, archive or repository without --entrypoint, it is the command itself.
 
     \b
     muster run examples/pytorch-digits/job.yaml
@@ -116,14 +116,15 @@ def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) ->
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
-    from muster.client.target import notes_for
+    from muster.client.target import notes_for, takes_command
     from muster.spec.options import options_from_flags
     from muster.spec.overrides import overrides_from_flags
 
     target = options["target"]
+    inside = bool(after) and takes_command(target, options["entrypoint"])
     job, new = client.job(
         target,
-        command=after if target is None else None,
+        command=after if inside else None,
         name=options["name"],
         framework=options["framework"],
         framework_options=options_from_flags(options["framework_options"]) or None,
@@ -141,7 +142,8 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         suspend=options["suspend"],
         mounts=options["mount"],
         sets=options["sets"],
-        args=after if target is not None else None,
+        args=None if inside or target is None else after,
+        processes_per_node=options["processes_per_node"],
         environ=os.environ,
     )
     notes = notes_for(target, options["entrypoint"])

@@ -64,6 +64,7 @@ def run(
     from muster.client.target import notes_for
 
     record, new = client.job(target, command=command, **fields)
+    overrides["processes_per_node"] = processes_per_node
     notes = notes_for(target, entrypoint)
     return client.start(client.draft(record, overrides_from(overrides), new_job=new, notes=notes))
 

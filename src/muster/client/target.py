@@ -14,6 +14,7 @@ from typing import Any
 from muster.errors import InvalidInput, Problem
 from muster.spec.models import JobSpec
 from muster.spec.reader import STDIN, is_manifest, read_spec, read_text, spec_from_mapping
+from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 #: What is looked for in a folder, to tell manifests from code.
@@ -25,10 +26,12 @@ def spec_for(
 ) -> JobSpec:
     """The Job that is meant.
 
-    fields: what the Job is given besides (framework, name, ...), for targets that are no spec
-    file. Raises InvalidInput.
+    command: what is run; with code as the target, inside of that. fields: what the Job is given
+    besides (framework, name, ...), for targets that are no spec file. Raises InvalidInput.
     """
     given = {name: value for name, value in fields.items() if value is not None}
+    if isinstance(command, str):
+        command = shlex.split(command)  # as in a spec file; no shell runs
     if target is None:
         if not command:
             raise InvalidInput(
@@ -38,10 +41,10 @@ def spec_for(
                     "name a spec file, a script or a folder, or give a command after --",
                 )
             )
-        if isinstance(command, str):
-            command = shlex.split(command)  # as in a spec file; no shell runs
         name = given.pop("name", None) or Path(command[0]).name
         return spec_from_mapping({"name": name, "command": list(command), **given})
+    if command:
+        given["command"] = list(command)
     if is_address(target):
         from muster.client.git_target import git_fields, git_name
 
@@ -49,6 +52,7 @@ def spec_for(
         return spec_from_mapping({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
+        given.pop("processes_per_node", None)  # a run may change it
         if given:
             flags = ", ".join("--" + name.replace("_", "-") for name in given)
             raise InvalidInput(
@@ -57,6 +61,20 @@ def spec_for(
         return read_spec(path, chosen)
     given.setdefault("name", _name_of(path))
     return spec_from_mapping({"artifact": str(path.absolute()), **given})
+
+
+def takes_command(target: str | None, entrypoint: str | None) -> bool:
+    """Whether words for it are a command to run there, as it does not say itself what to run."""
+    if target is None:
+        return True
+    if entrypoint is not None:
+        return False
+    if is_address(target):
+        return True
+    path = Path(target)
+    if path.is_dir():
+        return not _has_jobsets(path)
+    return path.name.lower().endswith(ARCHIVES) and path.is_file()
 
 
 def is_address(target: str | Path) -> bool:

@@ -29,7 +29,7 @@ Every process also has `MUSTER_TOKEN`, which is `${run.token}`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
@@ -269,6 +269,12 @@ class Framework:
         two: `main`, which has rank 0, and the rest under its own name."""
         del options
         return False
+
+    def advice(self, source: str, network: Network, env: Collection[str]) -> tuple[str, ...]:
+        """What of a Python program's source will not do what its author means on this cluster, a
+        sentence each. network: which the nodes have; env: variables that the owner has set."""
+        del source, network, env
+        return ()
 
     def setup(self, cluster: Cluster) -> Setup:
         """Say what the cluster's nodes run, and need.

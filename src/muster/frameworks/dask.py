@@ -6,7 +6,7 @@ runs on the main node and finds the scheduler in `DASK_SCHEDULER_ADDRESS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
@@ -17,6 +17,7 @@ from muster.frameworks.base import (
     Framework,
     Joined,
     Need,
+    Network,
     Port,
     Quiet,
     Role,
@@ -25,6 +26,7 @@ from muster.frameworks.base import (
     Setup,
 )
 from muster.frameworks.ports import PortNumber, PortRange, port_of, port_option
+from muster.frameworks.program_source import calls, imports
 from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
 from muster.spec.values import Words
 from muster.spec.wording import Refused as WrongValue
@@ -138,6 +140,11 @@ class Dask(Framework):
     def has_main(self, options: DaskOptions) -> bool:
         return True
 
+    def advice(self, source: str, network: Network, env: Collection[str]) -> tuple[str, ...]:
+        """Of clusters of the program's own, and of what needs interfaces."""
+        del env
+        return tuple(_advice(source, network))
+
     def setup(self, cluster: Cluster) -> Setup:
         """The scheduler beside the program, a worker everywhere.
 
@@ -188,6 +195,29 @@ class Dask(Framework):
                 zero=("clients", "processing"),
                 own={"clients": 1},  # the scheduler counts one that is called fire-and-forget
             ),
+        )
+
+
+#: What a Client starts a cluster of its own for.
+_OWN_CLUSTER = frozenset({"n_workers", "threads_per_worker", "processes", "memory_limit"})
+
+
+def _advice(source: str, network: Network) -> Iterator[str]:
+    for name, line, given in calls(source):
+        if name == "LocalCluster":
+            yield (
+                f"line {line}: a LocalCluster works on the main node alone; `Client()` without it "
+                "finds the run's cluster"
+            )
+        elif name == "Client" and (own := sorted(_OWN_CLUSTER & given)):
+            yield (
+                f"line {line}: Dask refuses Client({own[0]}=...) where there is a cluster; "
+                "write `Client()`, and say it as nodes, processes_per_node or threads"
+            )
+    if network == "shared" and imports(source, "lightgbm"):
+        yield (
+            "LightGBM on Dask looks for its node's address on a network interface of the node's: "
+            "say `network: isolated`"
         )
 
 

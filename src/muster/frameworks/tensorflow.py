@@ -9,16 +9,19 @@ return (tf.distribute.Server.join).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
-from muster.frameworks.base import Cluster, Framework, Need, Role, RoleSetup, Setup
+from muster.frameworks.base import Cluster, Framework, Need, Network, Role, RoleSetup, Setup
 from muster.frameworks.ports import port_of
+from muster.frameworks.program_source import calls
 
 DEFAULT_PORT = 2222  # that of TensorFlow's own guides
 
+#: With it, tf.keras is Keras 2 (TensorFlow 2.16 and newer).
+_LEGACY = "TF_USE_LEGACY_KERAS"
 #: What TF_CONFIG calls a task -> what a group of such nodes may be called.
 _NAMES = {
     "chief": ("chief", "main"),
@@ -36,6 +39,18 @@ class TensorFlow(Framework):
         Need("2222", "every", "TensorFlow's server, for all other nodes but evaluators"),
         Need("any", "every", "NCCL, between the GPUs of every two nodes"),
     )
+
+    def advice(self, source: str, network: Network, env: Collection[str]) -> tuple[str, ...]:
+        """Of Keras 3, whose fit does not know this strategy."""
+        del network
+        names = {name for name, _, _ in calls(source)}
+        told = _LEGACY in env or _LEGACY in source
+        if told or not {"MultiWorkerMirroredStrategy", "fit"} <= names:
+            return ()
+        return (
+            "Keras 3 cannot fit a model under MultiWorkerMirroredStrategy; Keras 2 can: "
+            f"pip install tf_keras, and env: {{{_LEGACY}: 1}}",
+        )
 
     def setup(self, cluster: Cluster) -> Setup:
         """TF_CONFIG for every node.

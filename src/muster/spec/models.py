@@ -300,6 +300,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     env: Environment variables, merged key by key.
     mounts: Mounts, in place of all the job has.
     max_restarts: In place of failure.max_restarts.
+    processes_per_node: Processes on each node.
     suspend: Whether the run is accepted suspended.
     node_groups: The same for a group, by its name.
     """
@@ -314,5 +315,6 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     max_runtime: Runtime | None = None
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
     suspend: bool | None = None
+    processes_per_node: Count | None = None
     logging: Logging | None = None
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)

@@ -34,6 +34,7 @@ def overrides_from_flags(
     max_runtime: str | None = None,
     max_restarts: int | None = None,
     suspend: bool = False,
+    processes_per_node: int | None = None,
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
     args: Sequence[str] | None = None,
@@ -58,6 +59,9 @@ def overrides_from_flags(
         flags.put(f"--max-runtime {max_runtime}", ["max_runtime"], max_runtime)
     if max_restarts is not None:
         flags.put(f"--max-restarts {max_restarts}", ["max_restarts"], max_restarts)
+    if processes_per_node is not None:
+        flag = f"--processes-per-node {processes_per_node}"
+        flags.put(flag, ["processes_per_node"], processes_per_node)
     if suspend:
         flags.put("--suspend", ["suspend"], True)
     if args is not None:

@@ -78,6 +78,7 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
         hang_timeout=None,
         failure=_failure(job, overrides),
         logging=overrides.logging or job.logging,
+        processes_per_node=overrides.processes_per_node or job.processes_per_node,
         **_times(job, overrides),
     )
     problems = check(spec)

@@ -9,7 +9,7 @@ from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Sta
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
-from muster.spec.source_rules import source_conflicts, source_gaps
+from muster.spec.source_rules import lost_programs, source_conflicts, source_gaps
 from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
@@ -19,6 +19,7 @@ def check(spec: JobSpec) -> list[Problem]:
     """What is wrong with a spec as it was written."""
     return [
         *source_gaps(spec),
+        *lost_programs(spec),
         *_missing(spec),
         *_numbers(spec),
         *policy_gaps(spec),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 
 from muster.errors import Problem
 from muster.spec.models import JobSpec
 from muster.spec.sources import is_notebook
 from muster.spec.urls import without_credentials
+
+_INTERPRETER = re.compile(r"python[\d.]*|bash|sh")
+_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh)")
 
 
 def source_gaps(spec: JobSpec) -> Iterator[Problem]:
@@ -19,6 +24,36 @@ def source_gaps(spec: JobSpec) -> Iterator[Problem]:
         return
     url = without_credentials(spec.git.url)
     yield Problem("entrypoint", f"{url} needs one", "say which file of the repository to run")
+
+
+def lost_programs(spec: JobSpec) -> Iterator[Problem]:
+    """Commands that name a file by its place in a folder that will be empty."""
+    if spec.artifact is not None or spec.git is not None:
+        return
+    commands = [("command", spec.command, spec.image)]
+    for number, group in enumerate(spec.node_groups):
+        elsewhere = group.working_dir or group.image or spec.image
+        commands.append((f"node_groups[{number}].command", group.command, elsewhere))
+    for path, command, elsewhere in commands:
+        lost = None if command is None or elsewhere else _relative_program(command)
+        if command is not None and lost is not None:
+            text = f"without an artifact, nodes start in an empty folder: {lost} is not there"
+            typed = f"`muster run . -- {shlex.join(command)}`"
+            hint = f"add `artifact: .` ({typed}), or give its whole path"
+            yield Problem(path, text, hint)
+
+
+def _relative_program(command: Sequence[str]) -> str | None:
+    """The program's file, or that of an interpreter's script, if its path is relative."""
+    if not command:
+        return None
+    first, *rest = command
+    if "/" in first:
+        return None if first.startswith(("/", "~", "$")) else first
+    if not _INTERPRETER.fullmatch(first) or not rest:
+        return None
+    script = rest[0]
+    return script if _SCRIPT.fullmatch(script) and not script.startswith("/") else None
 
 
 def needs_entrypoint(spec: JobSpec) -> bool:

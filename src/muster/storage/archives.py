@@ -36,9 +36,10 @@ def list_files(path: Path) -> list[str]:
         return [entry.name for entry in entries if entry.kind != "folder"]
 
 
-def read_start(path: Path, name: str, length: int) -> bytes:
-    """How a file in an archive begins; nothing if it is no plain file. Raises InvalidInput."""
-    with open_archive(path, path.name) as reader:
+def read_start(path: Path, archive: str, name: str, length: int) -> bytes:
+    """How a file in an archive begins; nothing if it is no plain file. archive: what that was
+    called. Raises InvalidInput."""
+    with open_archive(path, archive) as reader:
         for entry in _checked(reader, path):
             if entry.name == name and entry.kind == "file":
                 return next(reader.blocks(entry), b"")[:length]

@@ -97,6 +97,20 @@ def stored_path(home: Home, sha256: str) -> Path:
     return home.artifacts / sha256[:2] / sha256
 
 
+def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[str, str]:
+    """The name of the Python program that is run, and its source; nothing of anything else."""
+    stored = stored_path(home, ref.sha256)
+    if ref.kind == "python":
+        with open(stored, "rb") as file:
+            return ref.file_name, file.read(_BLOCK).decode(errors="replace")
+    if ref.kind != "archive" or kind_of(entrypoint or "") != "python":
+        return "", ""
+    from muster.storage.archives import read_start
+
+    source = read_start(stored, ref.file_name, str(entrypoint), _BLOCK)
+    return str(entrypoint), source.decode(errors="replace")
+
+
 def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
     """Put the code into a folder: a file under its name, an archive unpacked.
 

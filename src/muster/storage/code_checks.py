@@ -92,14 +92,15 @@ def _check_archive(path: Path, entrypoint: str | None) -> None:
         return
     entry = check_entry(path.name, path.name, files, entrypoint)
     if kind_of(entry) is None:
-        check_start(entry, read_start(path, entry, 4))
+        check_start(entry, read_start(path, path.name, entry, 4))
 
 
 def check_entry(shown: str, archive: str, files: Sequence[str], entrypoint: str | None) -> str:
     """Where the entry point lies among the files. Raises InvalidInput."""
     if entrypoint is None:
         likely = [f for f in files if kind_of(f) in ("python", "notebook", "shell", "jar")][:5]
-        hint = f"say which file to run; it holds {', '.join(likely)}" if likely else ""
+        which = f"say which file to run; it holds {', '.join(likely)}" if likely else ""
+        hint = "; ".join(filter(None, [which, "or give a command, after -- or in the spec"]))
         raise InvalidInput(Problem("entrypoint", f"{shown} needs one", hint))
     roots = sorted({f.partition("/")[0] for f in files if "/" in f})
     found = locate(entrypoint, archive, roots, set(files).__contains__)

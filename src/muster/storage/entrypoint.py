@@ -30,6 +30,15 @@ def kind_of(name: str) -> str | None:
     return "archive" if lower.endswith(ARCHIVES) else KINDS.get(PurePosixPath(lower).suffix)
 
 
+def folder_name(kind: str, name: str) -> str:
+    """What the folder with the code is called: as the one it was packed from, or the archive; ""
+    if it is a single file."""
+    if kind != "archive":
+        return ""
+    suffix = max((suffix for suffix in ARCHIVES if name.lower().endswith(suffix)), key=len)
+    return name[: -len(suffix)].strip(".")
+
+
 def locate(
     entrypoint: str, archive: str, roots: Iterable[str], has: Callable[[str], bool]
 ) -> str | None:

@@ -40,8 +40,18 @@ def files_of(folder: Path, home: Path) -> list[str]:
     return sorted(found)
 
 
-def _walk(root: str, home: str) -> Iterator[tuple[str, bool]]:
-    """(relative path, whether it is a link) of all that is code, in no order."""
+def files_below(folder: Path, name: str, home: Path) -> Iterator[str]:
+    """Relative paths of the files that `files_of` would find in one of the folder's own folders,
+    links left out."""
+    root = os.path.realpath(folder)
+    for path, is_link in _walk(root, os.path.realpath(home), only=name):
+        if not is_link and path.startswith(f"{name}/"):
+            yield path
+
+
+def _walk(root: str, home: str, only: str = "") -> Iterator[tuple[str, bool]]:
+    """(relative path, whether it is a link) of all that is code, in no order. only: the one folder
+    at the top to be looked into."""
     own = ".musterignore" if os.path.exists(f"{root}/.musterignore") else ".gitignore"
     todo: list[tuple[str, _Rules]] = [("", ())]
     while todo:
@@ -59,7 +69,7 @@ def _walk(root: str, home: str) -> Iterator[tuple[str, bool]]:
             if name in ALWAYS or _ignored(path, rules, folder=is_folder):
                 continue
             if is_folder:
-                if f"{root}/{path}" != home:
+                if f"{root}/{path}" != home and (below or only in ("", name)):
                     todo.append((f"{path}/", rules))
             elif entry.is_symlink() or entry.is_file():
                 yield path, entry.is_symlink()

@@ -12,8 +12,9 @@ from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.models import JobSpec
 from muster.spec.source_paths import CONDA, absolute_line, is_file, is_requirements_file
 from muster.spec.source_rules import needs_entrypoint
-from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
+from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
+from muster.storage.neighbours import store_code
 
 _DEEPEST = 10
 
@@ -25,8 +26,11 @@ def gather(
     taken up by anybody at any time. environ: what git starts from. Raises InvalidInput."""
     entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
     if spec.git is None:
-        code = store_artifact(home, Path(spec.artifact), entrypoint) if spec.artifact else None
-        return _with_lists(spec, Path.cwd()), code
+        spec = _with_lists(spec, Path.cwd())
+        if spec.artifact is None:
+            return spec, None
+        code, entrypoint = store_code(home, Path(spec.artifact), entrypoint)
+        return replace(spec, entrypoint=entrypoint or None), code
     from muster.storage.git import check_out
     from muster.storage.scratch import scratch
 

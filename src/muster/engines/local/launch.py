@@ -100,6 +100,10 @@ def launch_message(
         **_temporary(plan, group, paths, mounted),
         **extra,
     }
+    if plan.artifact is not None and plan.artifact.kind == "archive":
+        # the folder with the code may be a package, whose modules name it
+        above = [shared.get("PYTHONPATH"), str(paths.work.parent)]
+        shared["PYTHONPATH"] = os.pathsep.join(filter(None, above))
     if plan.quiet is not None and node.rank == 0:
         shared["MUSTER_QUIET"] = json.dumps(filled(plan.quiet, facts))
     if gpus:

@@ -25,6 +25,7 @@ from muster.lifecycle.status import NodeRef
 from muster.node import error_file
 from muster.node.channel import Channel
 from muster.plan.model import GroupPlan, NodePlan
+from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 
 
@@ -142,7 +143,7 @@ class Starter:
         paths = NodePaths(
             folder=folder,
             cluster_file=self._run_dir.cluster_file,
-            work=self._run_dir.work(ref.rank),
+            work=self._work(ref.rank),
             outputs=outputs,
             tls=self._run_dir.tls,
             short=self._short(ref.rank),
@@ -172,6 +173,12 @@ class Starter:
             "keep": self._context.keep,
         }
 
+    def _work(self, rank: int) -> Path:
+        """Where the code is: programs may import the folder they are in by its name."""
+        code = self._context.plan.artifact
+        name = folder_name(code.kind, code.file_name) if code is not None else ""
+        return self._run_dir.work(rank) / name
+
     def _short(self, rank: int) -> Path:
         if self._private_shm:
             return Path("/dev/shm/node")
@@ -198,7 +205,7 @@ class Starter:
             isolated_network=self._context.plan.network == "isolated",
             hosts=self._run_dir.hosts,
             folder=self._run_dir.node(node.rank),
-            work=self._run_dir.work(node.rank),
+            work=self._work(node.rank),
             mounts=group.mounts,
             placed=self._placed,
             needed=mounting.lifelines(self._context.plan, self._context.home),

@@ -1,0 +1,136 @@
+"""A script's own modules: those beside it that it imports, which Python finds by its folder.
+
+Found by reading the code, not by running it. A package goes along whole, as far as the folder's
+ignore files let it, since packages have data and imports of their own that nobody can see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster.errors import InvalidInput, Problem
+from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
+from muster.storage.entrypoint import kind_of
+from muster.storage.home import Home
+
+#: More than this is a project rather than a script.
+MAX_FILES = 500
+MAX_SIZE = 64 << 20  # bytes
+_IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w.*)", re.MULTILINE)
+_NAME = re.compile(r"[^\W\d]\w*")
+_READ = 1 << 20  # bytes of a module; longer ones are generated
+
+
+def store_code(home: Home, path: Path, entrypoint: str | None) -> tuple[ArtifactRef, str | None]:
+    """Store a file or folder, a script with the modules beside it that it imports; and what the
+    entry point is then. Raises InvalidInput."""
+    kind = kind_of(path.name)
+    if kind in ("python", "notebook") and not entrypoint and path.is_file():
+        found = neighbours(path, home.root)
+        if found:
+            own = path.name if entrypoint is None else ""
+            files = sorted({path.name, *found})
+            shown = str(path)
+            return store_files(home, path.parent, files, own, shown), own or None
+    return store_artifact(home, path, entrypoint), entrypoint
+
+
+def neighbours(script: Path, home: Path) -> list[str]:
+    """Files beside a script, or below its folder, that it needs as modules; sorted.
+
+    Raises InvalidInput if they are too many, or too large.
+    """
+    folder = script.parent
+    todo, known, found = [script], {script.stem}, set[str]()
+    while todo:
+        for name in sorted(_imports(todo.pop(), folder) - known):
+            known.add(name)
+            files = list(_files_of(folder, name, home))
+            found.update(files)
+            _check_bounds(script, folder, found)
+            todo += [folder / file for file in files if file.endswith(".py")]
+    return sorted(found)
+
+
+def _imports(file: Path, folder: Path) -> set[str]:
+    """First names of the modules it imports that there are in the folder."""
+    try:
+        with open(file, "rb") as opened:
+            source = opened.read(_READ).decode(errors="replace")
+    except OSError:
+        return set()
+    if file.suffix.lower() == ".ipynb":
+        source = _cells(source)
+    lines = _IMPORT.findall(source)
+    likely = {name for line in lines for name in _NAME.findall(line) if _is_there(folder, name)}
+    return likely & _parsed(source) if likely else set()
+
+
+def _is_there(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or _is_package(folder / name)
+
+
+def _is_package(folder: Path) -> bool:
+    """Whether it has a module of Python's in it; most have an __init__.py, and none needs one."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    return (folder / "__init__.py").is_file() or any(folder.glob("*.py"))
+
+
+def _parsed(source: str) -> set[str]:
+    """First names of what the code imports, wherever it does so."""
+    import ast
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # it may be for another Python, or a notebook's: by the look of its lines then
+        lines = _IMPORT.findall(source)
+        return {found[0] for line in lines if (found := _NAME.findall(line))}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def _cells(text: str) -> str:
+    """The code of a notebook's cells, without lines that are not Python."""
+    try:
+        cells = json.loads(text).get("cells", [])
+        code = [cell["source"] for cell in cells if cell.get("cell_type") == "code"]
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        return ""
+    texts = ["".join(part) if isinstance(part, list) else str(part) for part in code]
+    lines = "\n".join(texts).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!", "?")))
+
+
+def _files_of(folder: Path, name: str, home: Path) -> Iterator[str]:
+    """The files of a module or package, relative to the folder. Python takes the package where
+    there are both."""
+    package = folder / name
+    if _is_package(package):
+        from muster.storage.ignore import files_below
+
+        yield from files_below(folder, name, home)
+    if (folder / f"{name}.py").is_file():
+        yield f"{name}.py"
+
+
+def _check_bounds(script: Path, folder: Path, files: set[str]) -> None:
+    size = sum(os.lstat(folder / file).st_size for file in files)
+    if len(files) <= MAX_FILES and size <= MAX_SIZE:
+        return
+    text = f"{script.name} imports {len(files)} files ({size >> 20} MiB) from its folder"
+    hint = (
+        f"run the folder: muster run {folder} --entrypoint {script.name}; "
+        "what is not code can be named in .musterignore there"
+    )
+    raise InvalidInput(Problem("artifact", text, hint))

@@ -1,0 +1,120 @@
+"""Which modules go along with a script."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.storage import neighbours as module
+from muster.storage.artifacts import stored_path
+from muster.storage.home import Home
+from muster.storage.neighbours import neighbours, store_code
+
+ELSEWHERE = Path("/nowhere")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {
+        "helper.py": "import other\n",
+        "other.py": "",
+        "unused.py": "",
+        "utils/__init__.py": "",
+        "utils/deep.py": "from . import x\nimport late\n",
+        "utils/x.py": "",
+        "utils/table.csv": "1,2",
+        "utils/.gitignore": "secret*\n",
+        "utils/secret.py": "",
+        "utils/__pycache__/x.pyc": "",
+        "plain/a.py": "",
+        "data/numbers.csv": "",
+        "late.py": "import train\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+UTILS = ["utils/.gitignore", "utils/__init__.py", "utils/deep.py", "utils/table.csv", "utils/x.py"]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("print(1)", []),
+        ("import os, json\nfrom torch import nn", []),
+        ("import other", ["other.py"]),
+        ("import os, other", ["other.py"]),
+        ("from other import x", ["other.py"]),
+        ("import helper", ["helper.py", "other.py"]),
+        ("def f():\n    import helper as h", ["helper.py", "other.py"]),
+        ("try:\n    import other\nexcept ImportError: pass", ["other.py"]),
+        ("import utils.deep", ["late.py", *UTILS]),
+        ("from utils import deep", ["late.py", *UTILS]),
+        ("from plain.a import b", ["plain/a.py"]),
+        ("import data", []),
+        ("from . import other", []),
+        ('"""\nimport other\n"""', []),
+        ("import other\nprint 'for an older Python'", ["other.py"]),
+        ("import train", []),
+        ("import train, other", ["other.py"]),
+    ],
+)
+def test_what_is_imported_goes_along(folder: Path, source: str, found: list[str]) -> None:
+    (folder / "train.py").write_text(source)
+    assert neighbours(folder / "train.py", ELSEWHERE) == sorted(found)
+
+
+def test_a_notebook_s_cells_import_too(folder: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "import helper"},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "!ls\n", "import other\n"]},
+    ]
+    (folder / "n.ipynb").write_text(json.dumps({"cells": cells}))
+    assert neighbours(folder / "n.ipynb", ELSEWHERE) == ["other.py"]
+    (folder / "n.ipynb").write_text("{")
+    assert neighbours(folder / "n.ipynb", ELSEWHERE) == []
+
+
+def test_links_do_not_lead_out(folder: Path) -> None:
+    (folder / "train.py").write_text("import utils, away")
+    (folder / "utils" / "link.py").symlink_to("/etc/passwd")
+    (folder / "away").symlink_to("/etc")
+    assert neighbours(folder / "train.py", ELSEWHERE) == ["late.py", *UTILS]
+
+
+def test_a_project_is_not_sent_by_accident(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILES", 3)
+    (folder / "train.py").write_text("import utils")
+    with pytest.raises(
+        InvalidInput, match=r"train.py imports 5 files .* muster run .* --entrypoint"
+    ):
+        neighbours(folder / "train.py", ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("source", "entrypoint", "kind", "entry"),
+    [
+        ("import other", None, "archive", "train.py"),
+        ("import other", "", "archive", None),
+        ("import os", None, "python", None),
+        ("import os", "", "python", ""),
+    ],
+)
+def test_how_it_is_stored(
+    folder: Path, source: str, entrypoint: str | None, kind: str, entry: str | None
+) -> None:
+    home = Home(folder / "home")
+    home.prepare()
+    (folder / "train.py").write_text(source)
+    code, found = store_code(home, folder / "train.py", entrypoint)
+    assert (code.kind, found) == (kind, entry)
+    if kind == "archive":
+        assert code.file_name == f"{folder.name}.tar"
+        with tarfile.open(stored_path(home, code.sha256)) as packed:
+            assert packed.getnames() == ["other.py", "train.py"]
