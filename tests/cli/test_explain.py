@@ -12,7 +12,7 @@ from muster.engines.local import addresses
 
 DASK = """
 framework: dask
-command: [python, train.py, "two words"]
+command: [python, /code/train.py, "two words"]
 nodes: {nodes}
 network: isolated
 ready_timeout: 90s
@@ -54,7 +54,7 @@ def test_what_serves_and_what_is_waited_for(tmp_path: Path) -> None:
     assert said["waits until 3 Dask workers have joined"] == (
         "node-0, node-1, node-2; 1m30s at most"
     )
-    assert "runs python train.py 'two words'" in main
+    assert "runs python /code/train.py 'two words'" in main
     ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem"
     assert ca in main
     workers = group(lines, "workers")
@@ -71,7 +71,7 @@ def test_many_names_are_not_all_told(tmp_path: Path) -> None:
 def test_what_is_known_at_the_start_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands can be read as they would be typed, with words for what is not known."""
     monkeypatch.setattr(addresses, "allot", lambda _, n: [f"127.9.9.{i + 1}" for i in range(n)])
-    text = "framework: mpi\ncommand: [./solve, a b]\nnodes: 2\nprocesses_per_node: 2\n"
+    text = "framework: mpi\ncommand: [solve, a b]\nnodes: 2\nprocesses_per_node: 2\n"
     lines = explained(tmp_path, text)
     assert "port relay: (a free port) on every node" in lines
     main = group(lines, "main")
@@ -79,7 +79,7 @@ def test_what_is_known_at_the_start_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert "is up when 127.9.9.1:(a free port) answers" in main
     (runs,) = (line for line in main if line.startswith("runs "))
     assert runs.startswith("runs python -m muster.node.mpi")
-    assert runs.endswith("-- ./solve 'a b'")
+    assert runs.endswith("-- solve 'a b'")
 
 
 def test_a_program_that_runs_more_than_once(tmp_path: Path) -> None:
