@@ -17,6 +17,7 @@ from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
 from muster.lifecycle.census import expand
 from muster.lifecycle.states import NodeState, RunState
+from muster.node.files import read_regular
 from muster.spec.values import MAX_RUNTIME
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Cluster:
 
         if self.token is not None:
             # Ray has read its own variables for this when it was imported
-            shown = ("authorization", f"Bearer {self.token.read_text()}")
+            shown = ("authorization", f"Bearer {read_regular(self.token).decode()}")
             options["_metadata"] = [*options.get("_metadata", ()), shown]
 
         return ray.init(address=self.address, **options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from muster.errors import RunFailed
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Reason
+from muster.node.files import read_regular
 from muster.node.function import RESULT
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def _launches(role: RoleSetup) -> bool:
 
 def _read(folder: RunDir, rank: int) -> dict[str, Any] | None:
     try:
-        data = (folder.output(rank) / RESULT).read_bytes()
-    except FileNotFoundError:
+        data = read_regular(folder.output(rank) / RESULT)
+    except OSError:
         return None
     said: dict[str, Any] = pickle.loads(data)
     return said

@@ -7,7 +7,10 @@ may, and a FIFO works across network namespaces.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import termios
+from array import array
 from pathlib import Path
 
 
@@ -17,7 +20,11 @@ def install(path: Path) -> None:
 
 
 def attend(path: Path) -> int:
-    """A descriptor that becomes readable when the bell rings. Both ends, so it never ends."""
+    """A descriptor that becomes readable when the bell rings. Both ends, so it never ends. Makes
+    the bell if a program has done away with it. Raises OSError."""
+    if not path.is_fifo():
+        path.unlink(missing_ok=True)
+        install(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -25,6 +32,21 @@ def silence(descriptor: int) -> None:
     """Take the ringing in."""
     with contextlib.suppress(BlockingIOError):
         os.read(descriptor, 4096)
+
+
+def unheard(path: Path) -> bool:
+    """Whether it rings and nobody has taken that in yet."""
+    waiting = array("i", [0])
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with contextlib.suppress(OSError):  # it is no pipe: a program has done away with it
+            fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+    finally:
+        os.close(descriptor)
+    return waiting[0] > 0
 
 
 def ring(path: Path) -> None:

@@ -13,6 +13,7 @@ from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
+from muster.node.files import open_own
 from muster.plan.model import RunPlan
 from muster.store import runs
 from muster.store.database import Database
@@ -90,7 +91,7 @@ def requested(asked: Asked) -> list[Request]:
 def beat(pulse: Path) -> None:
     """Wake those who follow a run's events."""
     with contextlib.suppress(OSError):  # a full disk, or a folder that is gone, is no reason to
-        descriptor = os.open(pulse, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(pulse, os.O_WRONLY | os.O_APPEND, 0o600)
         try:
             os.write(descriptor, b".")
         finally:

@@ -14,6 +14,7 @@ from msgspec import ValidationError
 from muster.control import lease
 from muster.control.watch import wait_for_process
 from muster.lifecycle.states import RunState
+from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
 from muster.store import events, runs
 from muster.store.database import Database
@@ -134,9 +135,8 @@ def record_broken(db: Database, run_id: str, why: str) -> None:
 def keep_environ(path: Path, environ: Mapping[str, str]) -> None:
     """Keep what the run's nodes start from, for whoever takes the run up. For the owner's eyes
     only; gone when the run has ended."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.writelines(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+    pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+    replace_file(path, b"".join(pairs), 0o600)
 
 
 def forget_environ(path: Path) -> None:
@@ -147,8 +147,8 @@ def forget_environ(path: Path) -> None:
 
 def _environ(path: Path) -> Mapping[str, str]:
     try:
-        pairs = path.read_bytes().split(b"\0")
-    except FileNotFoundError:
+        pairs = read_regular(path).split(b"\0")
+    except OSError:  # it was cut short, or its programs have done away with it
         return os.environ
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     return {name: value for name, _, value in texts}

@@ -26,6 +26,7 @@ from muster.errors import MusterError, lack_of
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
+from muster.node.files import open_own
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.notify import Watcher
@@ -67,6 +68,10 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         _drive(database, assignment, isolation)
     except MusterError as error:
         record_broken(database, assignment.run_id, str(error))
+    except OSError as error:  # a folder that a program has put in the place of a file, say
+        traceback.print_exc()
+        text = f"its supervisor cannot go on: {error} (see {folder.supervisor_log})"
+        record_broken(database, assignment.run_id, text)
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         traceback.print_exc()
         lack = lack_of(error) if isinstance(error, OSError) else None
@@ -124,7 +129,7 @@ class _Told:
 def detach(log: Path) -> None:
     """Let go of the terminal and the submitter's files: what we say goes to the log."""
     null = os.open(os.devnull, os.O_RDWR)
-    to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    to = open_own(log, os.O_WRONLY | os.O_APPEND, 0o600)
     for descriptor, target in ((null, 0), (to, 1), (to, 2)):
         os.dup2(descriptor, target)
     os.close(null)

@@ -11,11 +11,15 @@ Message = Dict[str, Any]
 
 
 class Channel:
-    """One end of a connected stream socket."""
+    """One end of a connected stream socket.
+
+    On a socket that does not block, no call waits but `wait_for`, which is for the other kind.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._partial = b""
+        self._unsent = b""
         self._waiting: List[Message] = []
         self.closed = False
 
@@ -25,21 +29,55 @@ class Channel:
     def send(self, **message: Any) -> None:
         """Send one message; nothing if the other end is gone. That is seen on receive, once all
         it had to say before has been heard."""
+        data = json.dumps(message).encode() + b"\n"
+        if self._sock.gettimeout() == 0:
+            self._unsent += data
+            self.flush()
+            return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._sock.sendall(json.dumps(message).encode() + b"\n")
+            self._sock.sendall(data)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether there was no room for all that was sent: call `flush` when writable."""
+        return bool(self._unsent)
+
+    def flush(self) -> None:
+        """Send what there was no room for."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except BlockingIOError:
+            return
+        except (BrokenPipeError, ConnectionResetError):
+            self._unsent = b""
 
     def receive(self) -> List[Message]:
         """What has arrived; call when readable. Sets `closed` at the end of the stream."""
+        self._take()
+        return self.take_waiting()
+
+    def drain(self) -> List[Message]:
+        """All that has arrived from a sender that is gone, on a socket that does not block. The
+        stream need not end: others may hold the sender's end, as a child of its does that was
+        stopped before it became another program."""
+        while not self.closed and self._take():
+            pass
+        return self.take_waiting()
+
+    def _take(self) -> bool:
+        """Take in what has arrived, or the end. Whether there was either."""
         try:
             data = self._sock.recv(1 << 16)
+        except BlockingIOError:
+            return False
         except ConnectionResetError:
             data = b""
         if not data:
             self.closed = True
         *lines, self._partial = (self._partial + data).split(b"\n")
-        messages = self._waiting + [json.loads(line) for line in lines]
-        self._waiting = []
-        return messages
+        self._waiting += [json.loads(line) for line in lines]
+        return True
 
     def wait_for(self, op: str) -> Message:
         """Block for a message of this kind; others that came before or with it are kept.

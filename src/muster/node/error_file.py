@@ -11,10 +11,10 @@ import contextlib
 import json
 import math
 import os
-import stat
 from typing import Any, NamedTuple
 
 from muster.node.failure_text import explain
+from muster.node.files import read_regular
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _LARGEST = 1 << 20  # bytes; a larger file is not one of these
@@ -38,7 +38,8 @@ def forget(path: str) -> None:
 def read(path: str) -> Raised | None:
     """What is noted there; None if that is nothing, or nothing one can understand."""
     try:
-        noted = json.loads(_content(path))
+        # the program may have put anything there: a pipe, say, that would keep us waiting
+        noted = json.loads(read_regular(path, _LARGEST))
     except (OSError, ValueError, RecursionError):
         return None
     message = noted.get("message") if isinstance(noted, dict) else None
@@ -51,15 +52,6 @@ def read(path: str) -> Raised | None:
     texts = (extra.get("py_callstack"), message.get("message"))
     said = next((text for text in texts if isinstance(text, str) and text.strip()), "")
     return Raised(_last_lines(said), _seconds(extra.get("timestamp")))
-
-
-def _content(path: str) -> bytes:
-    # the program may have put anything there: a pipe, say, that would keep us waiting
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return b""
-        return file.read(_LARGEST)
 
 
 def _seconds(said: Any) -> float | None:

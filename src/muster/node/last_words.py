@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from muster.node.failure_text import explain
+from muster.node.files import open_regular
 
 _TAIL = 64 << 10  # bytes looked at
 
@@ -23,7 +24,7 @@ def last_words(path: str, since: int) -> str:
     since: how long the file was before; a file that has become shorter was written anew.
     """
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(since if since <= size else 0, size - _TAIL))
             text = file.read(_TAIL).decode(errors="replace")

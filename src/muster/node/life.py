@@ -13,6 +13,7 @@ from muster.node import marks, processes
 from muster.node.channel import Channel, Message
 from muster.node.emptying import empty
 from muster.node.fault import Fault
+from muster.node.files import make_way
 from muster.node.probe import StartupProbe
 from muster.node.services import Left, Services
 from muster.node.silence import Silence
@@ -69,6 +70,7 @@ class Life:
             for folder in self._launch["fresh"]:
                 empty(folder)
             os.chdir(self._launch["cwd"])
+            self._have_outputs()
             marks.forget_former_life(self._launch)
             marks.note_begun(self._launch["folder"], self._launch["incarnation"])
             self._fault.begin()
@@ -80,6 +82,13 @@ class Life:
             self._fault.note(None, 0, "not_started", str(error))
             return False
         return True
+
+    def _have_outputs(self) -> None:
+        """A life before may have put a pipe in the place of its output: opening that to write, a
+        process of ours would wait for a reader before it is one."""
+        for process in (*self._launch["processes"], *self._launch["services"]):
+            for path in filter(None, (process["stdout"], process["stderr"])):
+                make_way(path)
 
     def _go_on(self) -> None:
         """Start what can be started by now: the services in their order, then the program."""

@@ -7,6 +7,7 @@ import os
 from typing import Any, Mapping
 
 from muster.node import error_file
+from muster.node.files import open_own
 
 
 def forget_former_life(launch: Mapping[str, Any]) -> None:
@@ -27,8 +28,8 @@ def note_begun(folder: str, incarnation: int) -> None:
 
     A line in one write: who finds less than that knows that nothing was started after it.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    descriptor = os.open(os.path.join(folder, "begun"), flags, 0o600)
+    flags = os.O_WRONLY | os.O_TRUNC
+    descriptor = open_own(os.path.join(folder, "begun"), flags, 0o600)
     try:
         os.write(descriptor, b"%d\n" % incarnation)
     finally:

@@ -9,6 +9,8 @@ import socket
 import sys
 from typing import Container, Iterator, List, Mapping, Sequence, Tuple
 
+from muster.node.files import open_own
+
 #: What a shell answers for a command that is not there, or is no program.
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -77,7 +79,7 @@ def spawn(
 def complain(path: str, text: str) -> None:
     """Say why there is no process, where it would have said so. Raises OSError."""
     if path:
-        with open(path, "a") as file:
+        with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
             file.write("muster: %s\n" % text)
     else:
         sys.stderr.write("muster: %s\n" % text)
@@ -126,12 +128,15 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
 def end_children(but: Container[int]) -> None:
     """End our children but for some, and the orphans that come to us of it, where we are a
     subreaper; returns when none of them is left that is ours to end."""
-    while True:
-        ended = [pid for pid in children() if pid not in but and _kill(pid)]
-        if not ended:
-            return
+    while ended := kill_children(but):
         for pid in ended:
             os.waitpid(pid, 0)
+
+
+def kill_children(but: Container[int]) -> List[int]:
+    """Kill our children but for some. Returns those that are still to be waited for: their
+    orphans may come to us then, and have to be killed in turn."""
+    return [pid for pid in children() if pid not in but and _kill(pid)]
 
 
 def _kill(child: int) -> bool:
@@ -186,6 +191,15 @@ def children(of: int | None = None) -> List[int]:
 def _listed(task: str) -> List[int]:
     with open("/proc/%s/children" % task, "rb") as file:
         return [int(pid) for pid in file.read().split()]
+
+
+def state_of(pid: int) -> str:
+    """The letter for what a process does (see proc(5)); empty if it has gone, or nobody knows."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
 
 
 def _parent(pid: str) -> int:

@@ -11,6 +11,8 @@ import json
 import os
 from typing import Any, Dict, Iterable, List
 
+from muster.node.files import replace_file
+
 Member = Dict[str, Any]
 
 
@@ -29,7 +31,7 @@ def member(rank: int, address: str, fqdn: str, group: str, node_id: str) -> Memb
 def write_roster(path: str, members: Iterable[Member]) -> None:
     """Replace the file in one step, so that a reader never sees half of it."""
     ordered: List[Member] = sorted(members, key=lambda m: int(m["Rank"]))
-    _replace(path, json.dumps(ordered, indent=1) + "\n")
+    replace_file(path, (json.dumps(ordered, indent=1) + "\n").encode())
 
 
 def hostfile_beside(cluster_file: str) -> str:
@@ -41,11 +43,4 @@ def write_hostfile(cluster_file: str, addresses: Iterable[str], slots: int) -> N
     """The nodes that a run begins with, by rank, as Open MPI and DeepSpeed read them. slots:
     processes on each. Whole before any program starts, so that none takes a part for all."""
     lines = ["%s slots=%d\n" % (address, slots) for address in addresses]
-    _replace(hostfile_beside(cluster_file), "".join(lines))
-
-
-def _replace(path: str, text: str) -> None:
-    part = path + ".part"
-    with open(part, "w") as file:
-        file.write(text)
-    os.replace(part, path)
+    replace_file(hostfile_beside(cluster_file), "".join(lines).encode())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from muster.errors import EngineError
+from muster.node.files import replace_file
 
 _LIFETIME = datetime.timedelta(days=31)  # a run lives 30 at most
 
@@ -87,9 +87,7 @@ def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
         ("cert.pem", cert.public_bytes(pem)),
         ("key.pem", private),
     ):
-        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        replace_file(folder / name, content, 0o600)
 
 
 def _usage(x509: Any, **meant: bool) -> Any:

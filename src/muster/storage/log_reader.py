@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from muster.errors import StoreError
+from muster.node.files import open_regular, read_regular
 from muster.storage.log_stream import OpenFiles, StreamReader
 from muster.storage.logs import END, ENTRY, StreamInfo, index_block
 
@@ -60,6 +62,35 @@ def prefixed(chunk: LogChunk, prefix: bytes) -> bytes:
     return prefix + chunk.data[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
 
 
+def _listed(folder: Path) -> list[StreamInfo]:
+    """Which files there are. Raises FileNotFoundError, or StoreError."""
+    try:
+        listed = json.loads(read_regular(folder / "streams.json"))
+        return [StreamInfo(**stream) for stream in listed]
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(folder, "streams.json", error) from None
+
+
+def _index(folder: Path) -> int:
+    """Raises FileNotFoundError, or StoreError."""
+    try:
+        return open_regular(folder / "index")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _damaged(folder, "index", error) from None
+
+
+def _damaged(folder: Path, name: str, error: Exception) -> StoreError:
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return StoreError(
+        f"{folder / name} was replaced or damaged ({why}), perhaps by a program of the run; what "
+        f"its nodes wrote is in the other files of {folder}"
+    )
+
+
 class LogCursor:
     """A place in a run's output; reading moves it on.
 
@@ -69,13 +100,12 @@ class LogCursor:
     """
 
     def __init__(self, folder: Path, select: Callable[[StreamInfo], bool] | None = None) -> None:
-        listed = json.loads((folder / "streams.json").read_text())
-        streams = [StreamInfo(**stream) for stream in listed]
+        streams = _listed(folder)
         self._streams = {s.number: s for s in streams if select is None or select(s)}
         self._paths = {number: folder / s.file for number, s in self._streams.items()}
         self._files = OpenFiles()
         self._places = {n: StreamReader(path, self._files) for n, path in self._paths.items()}
-        self._index = os.open(folder / "index", os.O_RDONLY | os.O_CLOEXEC)
+        self._index = _index(folder)
         self._offset = 0
         self._old: dict[int, int] = {}  # lines to come that were there when `tail` was called
         self._skip = 0
@@ -102,7 +132,7 @@ class LogCursor:
         for number, path in self._paths.items():
             try:
                 status = path.stat()
-            except FileNotFoundError:
+            except OSError:
                 continue
             found.append((status.st_mtime_ns, number, status.st_size))
         for time_ns, number, size in sorted(found):

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from muster.node.files import open_regular
+
 CHUNK = 256 << 10  # bytes read and given at a time, unless one line is longer
 LONGEST = 1 << 20  # a line longer than this is cut
 _CARRY = CHUNK // 4  # a longer unfinished line is not read again for every note of its growth
@@ -43,20 +45,21 @@ class OpenFiles:
                 self.close()
             try:
                 descriptor = self._open_new(path)
-            except FileNotFoundError:
-                return None  # a program may remove its own output
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise
+                return None  # a program may remove its own output, or make it a pipe
             self._descriptors[path] = descriptor
         return descriptor
 
     def _open_new(self, path: Path) -> int:
-        flags = os.O_RDONLY | os.O_CLOEXEC
         try:
-            return os.open(path, flags)
+            return open_regular(path)
         except OSError as error:
             if error.errno != errno.EMFILE or not self._descriptors:
                 raise
             self.close()  # this process may open fewer files than most
-            return os.open(path, flags)
+            return open_regular(path)
 
 
 class StreamReader:

@@ -23,6 +23,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from muster.node.files import open_own, replace_file
+
 ENTRY = struct.Struct("<qIQ")
 END = 0xFFFFFFFF  # the stream number that says "nothing follows"
 _BLOCK = 4096 * ENTRY.size  # of the index, read at a time
@@ -64,12 +66,10 @@ class LogWriter:
         self._paths = {stream.number: folder / stream.file for stream in streams}
         self._noted = dict.fromkeys(self._paths, 0)
         self._time = 0
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._index = os.open(folder / "index", flags, 0o600)
+        self._index = open_own(folder / "index", os.O_RDWR | os.O_APPEND, 0o600)
         self._resume()
-        part = folder / "streams.json.part"
-        part.write_text(json.dumps([asdict(stream) for stream in streams]))
-        part.replace(folder / "streams.json")
+        listed = json.dumps([asdict(stream) for stream in streams])
+        replace_file(folder / "streams.json", listed.encode())
 
     def _resume(self) -> None:
         """Know what a predecessor has noted; forget the half of an entry it may have left."""
@@ -86,8 +86,8 @@ class LogWriter:
         for number in numbers:
             try:
                 size = self._paths[number].stat().st_size
-            except FileNotFoundError:
-                continue  # a program may remove its own output
+            except OSError:
+                continue  # a program may remove its own output, or lead it round in a circle
             if size != self._noted[number]:
                 grown[number] = size
         if grown and self._append(now_ns, grown):

@@ -99,8 +99,8 @@ class _Inotify(Watcher):
         for path in changed:
             try:
                 self.add(path)
-            except FileNotFoundError:
-                continue  # removed: nothing of it is to come
+            except OSError:
+                continue  # removed, or out of reach: nothing of it is to come
         if self._others:
             changed |= dict.fromkeys(self._others.drain())
         return changed.keys()
@@ -161,7 +161,7 @@ class _Polling(Watcher):
     def _look(path: Path) -> tuple[int, int]:
         try:
             status = path.stat()
-        except FileNotFoundError:
+        except OSError:
             return (-1, -1)
         return (status.st_size, status.st_mtime_ns)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import fsspec
 
+from muster.node.files import read_regular, replace_file
 from muster.storage.mounts import without_secret
 
 #: What was last seen of each file: [its mark at the URL, its mark here]. Kept beside the folder,
@@ -176,16 +177,14 @@ def _beside(folder: Path, suffix: str) -> Path:
 
 def _load(folder: Path) -> Seen:
     try:
-        seen: Seen = json.loads(_beside(folder, ".seen").read_text())
-    except FileNotFoundError:
+        seen: Seen = json.loads(read_regular(_beside(folder, ".seen")))
+    except (OSError, ValueError):  # the first time, or a program has been at it: all is new
         return {}
     return seen
 
 
 def _save(folder: Path, seen: Seen) -> None:
-    part = _beside(folder, ".seen.part")
-    part.write_text(json.dumps(seen))
-    part.replace(_beside(folder, ".seen"))
+    replace_file(_beside(folder, ".seen"), json.dumps(seen).encode())
 
 
 def _end_with_parent() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from muster.lifecycle.status import NodeRef
+from muster.node.files import read_regular
 from muster.storage.home import RunDir
 
 
@@ -19,6 +20,6 @@ def begun(run_dir: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
 
 def _mark(run_dir: RunDir, rank: int) -> bytes:
     try:
-        return (run_dir.node(rank) / "begun").read_bytes()
+        return read_regular(run_dir.node(rank) / "begun", 32)
     except OSError:
         return b""

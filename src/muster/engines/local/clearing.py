@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from muster.node.emptying import remove
+from muster.node.files import open_own
 
 #: Whose a scratch folder is -> where it is in the node's own, and its mode: what is emptied for
 #: each life is used as /tmp is, by whoever a program becomes.
@@ -21,8 +22,7 @@ def take_place(folder: Path) -> None:
     Without namespaces, whoever takes a run over may be faster than the agents of the supervisor
     that was killed, who are still ending their programs.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    fcntl.flock(os.open(folder / "place", flags, 0o600), fcntl.LOCK_EX)
+    fcntl.flock(open_own(folder / "place", os.O_RDWR, 0o600), fcntl.LOCK_EX)
 
 
 def clear(folder: Path, work: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 
+from muster.node.files import replace_file
 from muster.plan.model import RunPlan
 from muster.plan.template import Facts
 from muster.storage.home import RunDir
@@ -19,8 +19,6 @@ def write_endpoints(plan: RunPlan, ports: Mapping[str, int], token: str, run_dir
     places = {"run.token_file": str(run_dir.token)}
     facts = Facts(plan, plan.nodes[0], 0, 0, ports, places)
     if "token" in plan.endpoints:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        with open(os.open(run_dir.token, flags, 0o600), "w") as file:
-            file.write(token)
+        replace_file(run_dir.token, token.encode(), 0o600)
     told = {name: facts.fill(text) for name, text in plan.endpoints.items()}
-    run_dir.endpoints.write_text(json.dumps(told))
+    replace_file(run_dir.endpoints, json.dumps(told).encode())

@@ -8,6 +8,7 @@ the internet or to other runs.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 
 from muster.engines.local import linux
@@ -18,6 +19,7 @@ _BRIDGE = "muster"
 _LOOPBACK = 1  # its index in every namespace
 INTERFACE = "eth0"
 _PREFIX = 16
+_MAKING = 30.0  # seconds the kernel has for a namespace and its bridge
 
 
 class Fabric:
@@ -59,7 +61,12 @@ def _make_bridge() -> tuple[Netlink, int]:
     if pid == 0:
         _hand_over(theirs)
     theirs.close()
-    data, descriptors, _, _ = socket.recv_fds(ours, 256, 1)
+    ours.settimeout(_MAKING)
+    try:
+        data, descriptors, _, _ = socket.recv_fds(ours, 256, 1)
+    except TimeoutError:
+        data, descriptors = b"it took too long to make", []
+        os.kill(pid, signal.SIGKILL)
     ours.close()
     os.waitpid(pid, 0)
     if not descriptors:

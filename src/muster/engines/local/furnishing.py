@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.node.files import open_own
 from muster.plan.environment import submitted
 from muster.plan.model import EnvironmentPlan
 from muster.storage.environments import Environment, enter, locate
@@ -30,7 +32,7 @@ class Furnishing(Struct, frozen=True):
         return partial(self._enter, output)
 
     def _enter(self, output: str) -> None:
-        with open(output, "a") as file:
+        with os.fdopen(open_own(output, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
             say = partial(print, file=file, flush=True)
             enter(self.environment, self.plan, self.given, say)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from muster.engines.local import linux
 from muster.engines.local.clearing import SCRATCH, make_scratch
-from muster.errors import EngineError
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home, RunDir
 from muster.storage.mounts import named_source
@@ -52,27 +51,18 @@ def _shown(mount: MountPlan, placed: dict[str, Path], folder: Path) -> Path:
     return where
 
 
-def mount_exports(plan: RunPlan, placed: dict[str, Path]) -> None:
-    """Mount the run's NFS exports, in our own mount namespace: they go when the run goes."""
-    for mount in _unique(plan, "nfs"):
-        target = placed[mount.source]
-        target.mkdir(parents=True, exist_ok=True)
+def mount_commands(plan: RunPlan, placed: dict[str, Path]) -> dict[str, list[str]]:
+    """What mounts each of the run's NFS exports, by source: to be run in our own mount namespace,
+    so that they go when the run goes. A server that is away keeps it waiting for minutes."""
+    found = {}
+    for mount in (m for g in plan.groups for m in g.mounts if m.kind == "nfs"):
         source = mount.source.removeprefix("nfs://")
         if ":" not in source:
             host, _, path = source.partition("/")
             source = f"{host}:/{path}"
         argv = ["mount", "-t", "nfs", *(["-o", "ro"] if mount.read_only else []), source]
-        pid = os.posix_spawnp("mount", [*argv, str(target)], os.environ)
-        if os.waitpid(pid, 0)[1] != 0:
-            raise EngineError(
-                f"cannot mount {mount.source} (its error is in the run's supervisor.log); "
-                "mount it yourself and give the directory as the source"
-            )
-
-
-def _unique(plan: RunPlan, kind: str) -> list[MountPlan]:
-    mounts = {m.source: m for g in plan.groups for m in g.mounts if m.kind == kind}
-    return list(mounts.values())
+        found[mount.source] = [*argv, str(placed[mount.source])]
+    return found
 
 
 def fresh(mounts: Iterable[MountPlan], folder: Path) -> list[str]:

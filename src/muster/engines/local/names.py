@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from muster.node.files import replace_file
 from muster.plan.model import NodePlan
 
 HOSTS = Path("/etc/hosts")
@@ -32,7 +33,7 @@ def write_hosts(path: Path, nodes: Sequence[NodePlan], shared: Sequence[str] = (
             names = line.partition("#")[0].split()[1:]
             if names and "localhost" not in names and not own & set(names):
                 lines.append(line)
-    path.write_text("\n".join(lines) + "\n")
+    replace_file(path, ("\n".join(lines) + "\n").encode())
 
 
 def wrapper() -> str | None:

@@ -20,6 +20,7 @@ from muster.engines.local.isolation import Isolation, mount_proc
 from muster.errors import EngineError, MusterError
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
+from muster.node.files import make_way
 from muster.plan.model import MountPlan, NodePlan
 
 
@@ -154,7 +155,9 @@ def _connect(setup: NodeSetup) -> None:
 def _prepare_code(setup: NodeSetup) -> None:
     for folder in (setup.work, setup.folder / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
-    (setup.folder / "checkpoint").touch()
+    checkpoint = setup.folder / "checkpoint"
+    make_way(checkpoint)
+    checkpoint.touch()
     argv = setup.prepare(setup.work)
     for process in setup.launch["processes"]:
         process["argv"] = argv

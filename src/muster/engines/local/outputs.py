@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from muster.node.files import make_way
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.logs import LogWriter, StreamInfo
 from muster.storage.notify import Watcher
@@ -57,6 +58,7 @@ class Outputs:
         self._watcher = Watcher()
         for stream in streams:
             path = folder / stream.file
+            make_way(path)
             path.touch()
             self._watcher.add(path)
             self._numbers[path] = stream.number

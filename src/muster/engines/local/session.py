@@ -29,10 +29,11 @@ from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError, lack_of
 from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
+from muster.node.channel import Message
 from muster.node.processes import (
     become_subreaper,
-    end_children,
     ended_children,
+    kill_children,
     kill_everything,
     wake_on_signals,
 )
@@ -55,6 +56,8 @@ class LocalSession:
         self._crew = Crew()
         self._events: list[NodeEvent] = []
         self._rested: list[LocalNode] = []  # kept, their ends not told yet
+        self._lost: list[tuple[LocalNode, bool]] = []  # (node, lived): without its agent, but not
+        # without processes
         self._overdue = Overdue()
         self._closed = False
         self._wake = wake_on_signals()
@@ -70,7 +73,6 @@ class LocalSession:
         wanted = any(group.resources.gpus for group in plan.groups)
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
         placed = mounting.place(plan, context.home)
-        mounting.mount_exports(plan, placed)
         self._synced = SyncedMounts(plan, placed)
         names.write_hosts(self._run_dir.hosts, plan.nodes, service_names(plan))
         token = secrets.token_hex(16)
@@ -155,8 +157,8 @@ class LocalSession:
             if node is not None:
                 self._starter.start_again(node, ref, attempt, outputs)
             else:
+                self._synced.watch(self._run_dir.node(ref.rank))
                 node = self._starter.start(ref, attempt, outputs)
-                self._synced.watch(self._run_dir.node(ref.rank) / "checkpoint")
         except (MusterError, OSError) as error:
             self._attempts.leave(attempt, ref.rank)
             lack = lack_of(error) if isinstance(error, OSError) else None
@@ -187,15 +189,21 @@ class LocalSession:
         }
         for descriptor in (wake, self._wake, *channels, *self._attempts.watched()):
             poll.register(descriptor, select.POLLIN)
+        for descriptor, node in channels.items():
+            if node.channel.unsent:
+                poll.register(descriptor, select.POLLIN | select.POLLOUT)
         if (watched := self._synced.watched()) is not None:
             poll.register(watched, select.POLLIN)
         limits = (timeout, *(p.patience() for p in (self._attempts, self._synced, self._overdue)))
         patience = [limit for limit in limits if limit is not None]
         # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
         ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)
-        for descriptor, _ in ready:
+        for descriptor, what in ready:
             if descriptor in channels:
-                self._hear(channels[descriptor])
+                channels[descriptor].channel.flush()
+                if what & ~select.POLLOUT:
+                    node = channels[descriptor]
+                    self._hear(node, node.channel.receive())
         self._tell_rested()
         self._joining.welcome()
         self._attempts.note()
@@ -207,10 +215,8 @@ class LocalSession:
             self._reap()
         return any(descriptor == wake for descriptor, _ in ready)
 
-    def _hear(self, node: LocalNode) -> None:
-        if node.channel.closed:
-            return
-        for message in node.channel.receive():
+    def _hear(self, node: LocalNode, messages: Sequence[Message]) -> None:
+        for message in messages:
             ref = node.ref
             if message["incarnation"] != ref.incarnation:
                 continue
@@ -239,23 +245,30 @@ class LocalSession:
     # --- ends
 
     def _reap(self) -> None:
+        stray = False
         for pid, status in ended_children():
             if pid in self._crew.agents:
                 self._gone(self._crew.agents[pid])
             elif (released := self._synced.reaped(pid, status)) is not None:
                 self._events += released.ends
                 self._begin(released.nodes)
-            elif not self._isolation.namespaces:
-                self._end_strays()
+            else:
+                stray = True
+        if (stray or self._lost) and not self._kill_strays():
+            while self._lost:
+                self._end(*self._lost.pop(0))
 
-    def _end_strays(self) -> None:
-        """End orphans of an agent that was killed: without namespaces they come to us."""
-        end_children(self._crew.agents.keys() | self._synced.pids())
+    def _kill_strays(self) -> bool:
+        """Kill orphans of an agent that was killed: without namespaces they come to us. Whether
+        any is left; its end will wake us."""
+        if self._isolation.namespaces:
+            return False
+        return bool(kill_children(self._crew.agents.keys() | self._synced.pids()))
 
     def _gone(self, node: LocalNode) -> None:
-        """The node's agent is gone and, by its nature, every process of the node with it."""
-        while not node.channel.closed:
-            self._hear(node)
+        """The node's agent is gone. If it could say so itself, or has a namespace, every process
+        of the node is gone with it."""
+        self._hear(node, node.channel.drain())
         self._tell_rested()
         node.channel.close()
         lived = self._crew.remove(node)
@@ -263,7 +276,12 @@ class LocalSession:
         self._overdue.forget(node.pid)
         self._gpus.release(node.gpus)
         if node.said is None and not self._isolation.namespaces:
-            self._end_strays()
+            self._lost.append((node, lived))
+        else:
+            self._end(node, lived)
+
+    def _end(self, node: LocalNode, lived: bool) -> None:
+        """No process of the node is left. lived: whether its life had not ended before."""
         event = verdict(node)
         if node.limits is not None:
             node.limits.remove()
@@ -283,7 +301,7 @@ class LocalSession:
         if self._attempts.leave(node.attempt, node.ref.rank):
             self._attempts.retire()
         for told in self._following.sort(node, event):
-            if self._crew.busy or not self._synced.hold_end(told):
+            if self._crew.busy or self._lost or not self._synced.hold_end(told):
                 self._events.append(told)
 
     def close(self) -> None:

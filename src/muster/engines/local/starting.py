@@ -98,6 +98,7 @@ class Starter:
             limits = self._limits(node)
             launch = self._launch(ref, attempt, outputs, gpus)
             ours, theirs = socket.socketpair()
+            ours.setblocking(False)  # no agent, however it fares, keeps us waiting
             pid = fork_node(self._setup(node, limits, launch), theirs)
         except BaseException:
             self._gpus.release(gpus)

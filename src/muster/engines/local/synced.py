@@ -1,6 +1,8 @@
-"""Mounts by URL: nodes wait for their contents, the run's end for their being written back.
+"""Mounts that take their time: nodes wait for the contents of URLs, and for NFS exports to be
+mounted; the run's end waits for URLs to be written back.
 
-The copying is done by processes of their own: the library for it is too heavy for a supervisor.
+That is done by processes of their own: the library for it is too heavy for a supervisor, which must
+not wait for a server either.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.engines.local.mounting import mount_commands
 from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
+from muster.node.files import make_way
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.notify import Watcher
 
@@ -32,7 +36,7 @@ class Released(Struct, frozen=True):
 
 
 class SyncedMounts:
-    """The URLs of one run. placed: source -> the folder that holds its copy.
+    """The URLs and NFS exports of one run. placed: source -> the folder that shows it.
 
     They are copied in once; whatever attempt comes next goes on with what is there.
     """
@@ -46,7 +50,8 @@ class SyncedMounts:
         }
         self._copying: dict[int, str] = {}  # pid -> source
         self._direction: Direction = "in"
-        self._here = not self._sources["in"]  # they have been copied in
+        self._exports = mount_commands(plan, placed)  # that are not mounted yet, by source
+        self._here = not (self._sources["in"] or self._exports)  # all has been copied or mounted
         self._again = False  # a checkpoint came while copying
         self._aborted = False
         self._errors: list[str] = []
@@ -87,9 +92,13 @@ class SyncedMounts:
 
     # --- checkpoints
 
-    def watch(self, checkpoint: Path) -> None:
-        """Write the mounts back whenever this file grows."""
+    def watch(self, folder: Path) -> None:
+        """Write the mounts back whenever the checkpoint file of a node grows. folder: the node's.
+        Raises OSError."""
         if self._checkpoints is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            checkpoint = folder / "checkpoint"
+            make_way(checkpoint)
             checkpoint.touch()
             self._checkpoints.add(checkpoint)
 
@@ -118,7 +127,9 @@ class SyncedMounts:
         if source is None:
             return None
         if status != 0:
-            self._errors.append(f"cannot synchronise {source}: see the run's supervisor.log")
+            self._errors.append(self._trouble(source))
+        else:
+            self._exports.pop(source, None)
         if self._copying:
             return Released()
         if self._direction == "in":
@@ -146,6 +157,9 @@ class SyncedMounts:
             return
         self._direction, self._aborted = direction, False
         self._errors = []  # only the last word counts: an earlier copy may have been made good
+        for source, command in self._exports.items() if direction == "in" else ():
+            self._placed[source].mkdir(parents=True, exist_ok=True)
+            self._copying[os.posix_spawnp(command[0], command, os.environ)] = source
         for source in self._sources[direction]:
             where = self._placed[source]
             where.mkdir(parents=True, exist_ok=True)
@@ -154,6 +168,14 @@ class SyncedMounts:
             argv = [sys.executable, "-m", "muster.storage.sync", verb, source, str(where)]
             environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
+
+    def _trouble(self, source: str) -> str:
+        if source not in self._exports:
+            return f"cannot synchronise {source}: see the run's supervisor.log"
+        return (
+            f"cannot mount {source} (its error is in the run's supervisor.log); "
+            "mount it yourself and give the directory as the source"
+        )
 
     def _release(self) -> Released:
         nodes, ends = tuple(self._waiting), tuple(self._held)
