@@ -83,6 +83,10 @@ class RunFailed(MusterError):  # noqa: N818
     exit_code = EXIT_RUN_FAILED
 
 
+class NotAnswering(UserWarning):
+    """The supervisor of a run that somebody waits for is stopped, or hangs."""
+
+
 class EngineError(MusterError):
     """The engine could not do what was asked of it."""
 

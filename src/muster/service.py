@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ from msgspec.structs import replace
 
 from muster import versions
 from muster.control import bell, lease
+from muster.control.answering import Answering
 from muster.control.expire import expire, forget
 from muster.control.launcher import Launcher
 from muster.control.persist import node_record
@@ -21,7 +25,14 @@ from muster.control.recover import keep_environ, record_broken, recover
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
 from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
-from muster.errors import EngineError, InvalidInput, MusterError, Problem
+from muster.errors import (
+    EngineError,
+    InvalidInput,
+    MusterError,
+    NotAnswering,
+    Problem,
+    StoreBusy,
+)
 from muster.lifecycle.states import RunState
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
@@ -200,9 +211,17 @@ class Service:
         """The run's event log after entry number `after`."""
         return events.since(self.db, run_id, after)
 
-    def cancel(self, run_id: str, why: str = "canceled by its owner") -> RunRecord:
+    def cancel(
+        self, run_id: str, why: str = "canceled by its owner", *, force: bool = False
+    ) -> RunRecord:
         """Ask for the run's end; it is CANCELED when no process of it is left. Final, and
-        without effect on a run that has ended."""
+        without effect on a run that has ended.
+
+        force: end its supervisor, too, with every process of the run, at once; `wait` then records
+        the end. Raises EngineError if that cannot be done.
+        """
+        if force:
+            self._end_by_force(run_id, why)
         if runs.request(self.db, run_id, "cancel", why):
             bell.ring(self.home.run_dir(run_id).bell)
         record = runs.get(self.db, run_id)
@@ -215,10 +234,21 @@ class Service:
             record = runs.get(self.db, run_id)
         return record
 
+    def _end_by_force(self, run_id: str, why: str) -> None:
+        from muster.control.force import end_supervisor
+
+        record = runs.get(self.db, run_id)
+        # before the supervisor ends, so that whoever takes the run up next hears of it
+        with contextlib.suppress(StoreBusy):  # by a supervisor that was stopped while it wrote
+            runs.request(self.db, run_id, "cancel", why)
+        end_supervisor(self.home.run_dir(run_id), record.name)
+
     def suspend(self, run_id: str, why: str = "suspended by its owner") -> RunRecord:
         """Ask for the run's pause; it is SUSPENDED when no process of it is left. Without effect
-        on a run that is, or has ended."""
+        on a run that is. Raises InvalidInput if it has ended, or is about to."""
         record = runs.get(self.db, run_id)
+        if (problem := not_to_suspend(record)) is not None:
+            raise InvalidInput(problem)
         if record.state != RunState.SUSPENDED and runs.request(self.db, run_id, "suspend", why):
             bell.ring(self.home.run_dir(run_id).bell)
         return runs.get(self.db, run_id)
@@ -285,13 +315,17 @@ class Service:
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
         """The run, once it has ended or is suspended. Raises TimeoutError after `timeout`
-        seconds."""
+        seconds. Warns (NotAnswering) if its supervisor does not answer."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        answering = self.answering(run_id)
         while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            left = inf if deadline is None else max(deadline - time.monotonic(), 0)
             try:
-                wait_for_end(self.home, run_id, left)
+                wait_for_end(self.home, run_id, min(left, answering.patience()))
             except TimeoutError:
+                if deadline is None or time.monotonic() < deadline:
+                    self.warn(answering)
+                    continue
                 name = runs.get(self.db, run_id).name
                 raise TimeoutError(f"run {name} has not ended within {timeout:g} s") from None
             record = runs.get(self.db, run_id)
@@ -303,12 +337,30 @@ class Service:
                 # run, for whom we wait next
                 wait_for_process(pid, 1.0)
 
+    def answering(self, run_id: str) -> Answering:
+        """For those who wait for a run in ways of their own."""
+        return Answering(self.home.run_dir(run_id), runs.get(self.db, run_id).name)
+
+    def warn(self, answering: Answering) -> None:
+        """Look whether the run's supervisor answers; if not, say so."""
+        if text := answering.look():
+            warnings.warn(text, NotAnswering, stacklevel=4)
+
     def close(self) -> None:
         """Let go of the store and the launcher; runs go on."""
         if self._launcher is not None:
             self._launcher.close()
         if self._database is not None:
             self._database.close()
+
+
+def not_to_suspend(run: RunRecord) -> Problem | None:
+    """Why a run cannot be suspended any more; None if it can, or is."""
+    if RunState(run.state).terminal:
+        return Problem("", f"{run.name} has ended: it is {run.state}, and cannot be suspended")
+    if run.cancel_requested_at is not None:
+        return Problem("", f"{run.name} is being canceled, and cannot be suspended")
+    return None
 
 
 def examine_machine() -> list[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import lease
+from muster.control import bell, lease
+from muster.control.force import end_supervisor
+from muster.errors import EngineError, NotAnswering
+from muster.node.processes import children
 from muster.store import runs
 
 
@@ -214,3 +218,165 @@ def test_a_url_that_is_only_read_has_to_be_there(client: Client, tmp_path: Path)
     assert "could not be started" in run.details
     log = client.service.home.run_dir(run.id).supervisor_log
     assert "there is nothing" in log.read_text()
+
+
+# --- a supervisor that does not answer
+
+
+def until_ready(run: JobRun) -> None:
+    """Its supervisor has nothing left to record, so it is not stopped while it writes."""
+    while not all(node.state == "READY" for node in run.nodes):
+        assert not run.refresh().done
+
+
+@pytest.fixture(params=["namespaces", "plain"])
+def stopped(
+    request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[JobRun, int]]:
+    """A run whose supervisor was stopped, and the supervisor."""
+    if request.param == "plain":
+        monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    run = start(client, "sh", "-c", f"sleep 1000 & MARK={os.urandom(8).hex()} exec sleep 1000")
+    until_ready(run)
+    pid = supervisor_of(client, run)
+    os.kill(pid, signal.SIGSTOP)
+    yield run, pid
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_cancel_that_is_not_heard_says_so(stopped: tuple[JobRun, int]) -> None:
+    run, pid = stopped
+    text = rf"supervisor of {run.name} \(process {pid}\) is stopped; `kill -CONT {pid}`"
+    with pytest.warns(NotAnswering, match=text), pytest.raises(TimeoutError):
+        run.cancel().wait(6)
+    os.kill(pid, signal.SIGCONT)
+    assert run.wait(60).state == "CANCELED", "it was only late"
+
+
+@pytest.mark.parametrize(
+    "words", ["runs suspend", "runs wait", "logs -f", "events -f", "runs cancel"]
+)
+def test_whoever_waits_for_it_says_so(stopped: tuple[JobRun, int], words: str) -> None:
+    run, pid = stopped
+    argv = [sys.executable, "-m", "muster", *words.split(), run.name]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        told = waiting.stderr.readline()
+        assert told.startswith(f"warning: the supervisor of {run.name} (process {pid}) is stopped")
+        assert told.endswith(f"`muster runs cancel --force {run.name}` ends the run without it\n")
+        forced = [sys.executable, "-m", "muster", *told.split("`muster ")[1].split("`")[0].split()]
+        done = subprocess.run(forced, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, f"{run.name} is CANCELED\n"), done.stderr
+        waiting.wait(60)
+
+
+def test_a_cancel_by_force_leaves_nothing(
+    stopped: tuple[JobRun, int], client: Client, alive: Callable[[str], list[str]]
+) -> None:
+    run, pid = stopped
+    for agent in children(pid):  # a whole process group was stopped, say
+        os.kill(agent, signal.SIGSTOP)
+    assert run.cancel(force=True).wait(60).state == "CANCELED"
+    assert run.details == "canceled by its owner"
+    assert alive(run.id) == []
+    assert run.cancel(force=True).wait(60).state == "CANCELED", "again, without effect"
+
+
+def test_force_only_kills_who_drives_the_run(client: Client) -> None:
+    """The number was given to another process since."""
+    run = start(client, "true").wait(60)
+    folder = client.service.home.run_dir(run.id)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
+        held = lease.take(folder, run.name)
+        os.pwrite(held, b"%-9d\n" % other.pid, 0)
+        assert lease.supervisor(folder.lease) is None
+        with pytest.raises(EngineError, match="cannot find the process that drives"):
+            end_supervisor(folder, run.name)
+        os.close(held)
+        end_supervisor(folder, run.name)
+        assert other.poll() is None
+
+
+def test_a_busy_supervisor_answers(client: Client) -> None:
+    run = start(client, "sleep", "1000")
+    until_ready(run)
+    path = client.service.home.run_dir(run.id).bell
+    for _ in range(100):
+        bell.ring(path)
+    while bell.unheard(path):
+        assert not run.refresh().done
+    assert not bell.unheard(path.with_name("nothing"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_cancel_while_an_export_is_being_mounted(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a server that is away."""
+    waiting = tmp_path / "waiting"
+    mount = tmp_path / "bin" / "mount"
+    mount.parent.mkdir()
+    mount.write_text(f"#!/bin/sh\ntouch {waiting}\nexec sleep 1000\n")
+    mount.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{mount.parent}:{os.environ['PATH']}")
+    run = start(client, "true", mounts=[{"source": "away:/export"}])
+    while not waiting.exists():
+        assert not run.refresh().done, run.details
+    run.cancel("enough").wait(60)
+    assert (run.state, run.details) == ("CANCELED", "enough")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_an_export_that_cannot_be_mounted(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = tmp_path / "mount"
+    mount.write_text("#!/bin/sh\necho no such host >&2\nexit 32\n")
+    mount.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = start(client, "true", mounts=[{"source": "away:/export"}]).wait(60)
+    assert run.state == "FAILED"
+    assert "cannot mount away:/export (its error is in the run's supervisor.log)" in run.details
+    assert "no such host" in client.service.home.run_dir(run.id).supervisor_log.read_text()
+
+
+# --- suspending what cannot be
+
+
+def test_suspending_a_run_that_has_ended_is_refused(client: Client) -> None:
+    ended = start(client, "true").wait(60)
+    with pytest.raises(muster.InvalidInput, match="has ended: it is SUCCEEDED, and cannot be"):
+        ended.suspend()
+    canceled = start(client, "sleep", "1000")
+    canceled.cancel()
+    with pytest.raises(muster.InvalidInput, match="cannot be suspended"):
+        canceled.suspend()
+    canceled.wait(60)
+    going = start(client, "sleep", "1000")
+    argv = [
+        sys.executable,
+        "-m",
+        "muster",
+        "runs",
+        "suspend",
+        going.name,
+        ended.name,
+        canceled.name,
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert [line.split()[1] for line in done.stderr.splitlines()] == [ended.name, canceled.name]
+    assert not [e for e in going.events() if e.kind == "suspend_requested"], "all or none"
+
+
+def test_asking_twice_is_asking_once(client: Client) -> None:
+    run = start(client, "sleep", "1000")
+    until_ready(run)
+    for _ in range(2):
+        assert run.suspend().wait(60).state == "SUSPENDED"
+    for _ in range(2):
+        assert run.cancel().wait(60).state == "CANCELED"
+    for refused in (run.suspend, run.resume, lambda: run.scale("workers", 0)):
+        with pytest.raises(muster.InvalidInput, match="is CANCELED"):
+            refused()

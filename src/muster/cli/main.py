@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from muster.cli.streams import ReaderGone, guard
-from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, lack_of
+from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, NotAnswering, lack_of
 
 #: Subcommand -> (module, one line for the overview).
 _COMMANDS = {
@@ -95,7 +96,28 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What people are to know is for people; any other warning says where it comes from."""
+    if issubclass(category, NotAnswering):
+        from muster.cli.terminal import echo, style
+
+        echo(f"{style('warning:', 'yellow')} {message}", err=True)
+    else:
+        _show_any_warning(message, category, filename, lineno, file, line)
+
+
+_show_any_warning = warnings.showwarning
+
+
 def _run() -> int:
+    warnings.showwarning = _show_warning
     try:
         code = _invoke()
         sys.stdout.flush()

@@ -12,6 +12,7 @@ from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
+from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
     from muster.client.run import JobRun, Setting
@@ -188,13 +189,18 @@ def _found(names: tuple[str, ...]) -> list[JobRun]:
 @runs.command()
 @run_argument(nargs=-1, required=True)
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
+@click.option("--force", is_flag=True, help="Kill all their processes at once.")
 @json_option()
-def cancel(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
-    """End runs: SIGTERM, their grace period, SIGKILL. Final."""
+def cancel(run_name: tuple[str, ...], no_wait: bool, force: bool, as_json: bool) -> None:
+    """End runs: SIGTERM, their grace period, SIGKILL. Final.
+
+    With --force their processes have no time to save anything, and their supervisors are killed
+    as well: for a run whose supervisor is stopped, or hangs, and is not going to hear of a cancel.
+    """
     found = _found(run_name)
     ended = {run.id for run in found if run.done}
     for run in found:
-        run.cancel()
+        run.cancel(force=force and run.id not in ended)
     for run in found:
         if not no_wait:
             run.wait()
@@ -240,6 +246,9 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
 def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Pause runs: nodes save what they have (`checkpoint`), then end; resume goes on."""
     found = _found(run_name)
+    refused = [problem for run in found if (problem := run.not_to_suspend()) is not None]
+    if refused:
+        raise InvalidInput(*refused)
     for run in found:
         run.suspend()
     for run in found:
@@ -247,9 +256,13 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
             run.wait()
     if as_json:
         print_json([run.to_dict() for run in found])
-        return
-    for run in found:
-        echo(f"{run.name} is {state(run.refresh().state)}")
+    else:
+        for run in found:
+            echo(f"{run.name} is {state(run.refresh().state)}")
+    # asked in time, but it was over first
+    refused = [problem for run in found if (problem := run.not_to_suspend()) is not None]
+    if refused:
+        raise InvalidInput(*refused)
 
 
 @runs.command()

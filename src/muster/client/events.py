@@ -31,6 +31,7 @@ def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:
     pulse = service.home.run_dir(run_id).pulse
     watched = False
     life = end_of_life(service.home, run_id)
+    answering = service.answering(run_id)
     try:
         while True:
             if not watched and pulse.exists():
@@ -47,10 +48,11 @@ def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:
                 with suppress(TimeoutError):
                     service.wait(run_id, 0)  # somebody must take it up
                 life = end_of_life(service.home, run_id)
-            elif wait_for(watcher, life):
+            elif wait_for(watcher, life, timeout=answering.patience()):
                 os.close(life)
                 life = None
             watcher.drain()
+            service.warn(answering)
     finally:
         watcher.close()
         if life is not None:

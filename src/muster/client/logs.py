@@ -105,7 +105,7 @@ def _kept(folder: Path, after: int = -1) -> list[int]:
 def _begun(folder: Path, after: int) -> list[int]:
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:  # nothing has started, or its output is not wanted
+    except OSError:  # nothing has started, or its output is not wanted
         return []
     return sorted(int(name) for name in names if name.isdecimal() and int(name) > after)
 
@@ -195,6 +195,7 @@ class _Source:
         self._run_id = run_id
         self._watcher = Watcher()
         self._watched: set[Path] = set()
+        self._answering = service.answering(run_id)
         self._life = end_of_life(service.home, run_id)
 
     @property
@@ -212,8 +213,9 @@ class _Source:
         if new:
             return False  # it may have changed before we watched
         assert self._life is not None, "it has not ended"
-        gone = bool(wait_for(self._watcher, self._life))
+        gone = bool(wait_for(self._watcher, self._life, timeout=self._answering.patience()))
         self._watcher.drain()
+        self._service.warn(self._answering)
         if gone:
             self._find_successor()
         return gone

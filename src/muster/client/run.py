@@ -15,7 +15,8 @@ from muster.client.node import Node, node_from
 from muster.client.times import time_text
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
-from muster.service import Service
+from muster.node.files import read_regular
+from muster.service import Service, not_to_suspend
 from muster.storage.log_reader import LogRecord, records
 from muster.store.records import EventRecord, RunRecord
 
@@ -112,10 +113,10 @@ class JobRun:
         """Where its cluster is reached, by name (`address`, `dashboard`); empty if it has none, or
         has not begun."""
         try:
-            text = self._service.home.run_dir(self.id).endpoints.read_text()
-        except FileNotFoundError:
+            text = read_regular(self._service.home.run_dir(self.id).endpoints)
+            found: dict[str, str] = json.loads(text)
+        except (OSError, ValueError):  # not there yet, or not what we have written
             return {}
-        found: dict[str, str] = json.loads(text)
         return found
 
     @property
@@ -163,21 +164,31 @@ class JobRun:
     def wait(self, timeout: float | None = None) -> JobRun:
         """Wait until the run has ended, or is suspended. Returns itself.
 
-        Raises TimeoutError after `timeout` seconds (default: never).
+        Raises TimeoutError after `timeout` seconds (default: never). Warns
+        (`muster.errors.NotAnswering`) if the run's supervisor is stopped, or hangs.
         """
         self._record = self._service.wait(self.id, timeout)
         return self
 
-    def cancel(self, why: str = "canceled by its owner") -> JobRun:
-        """End the run; `wait` tells when nothing of it is left. Nothing if it has ended."""
-        self._record = self._service.cancel(self.id, why)
+    def cancel(self, why: str = "canceled by its owner", *, force: bool = False) -> JobRun:
+        """End the run; `wait` tells when nothing of it is left. Nothing if it has ended.
+
+        force: end all its processes at once, its supervisor included, which may not answer any
+        more. Raises EngineError if that cannot be done.
+        """
+        self._record = self._service.cancel(self.id, why, force=force)
         return self
 
     def suspend(self, why: str = "suspended by its owner") -> JobRun:
         """Pause the run; `wait` tells when nothing of it is left. Its nodes are told to save what
-        they have first, if the spec says how. Nothing if it has ended or is suspended."""
+        they have first, if the spec says how. Nothing if it is suspended. Raises InvalidInput if
+        it has ended, or is being canceled."""
         self._record = self._service.suspend(self.id, why)
         return self
+
+    def not_to_suspend(self) -> Problem | None:
+        """Why it cannot be suspended any more; None if it can, or is."""
+        return not_to_suspend(self._record)
 
     def resume(self, **overrides: Any) -> JobRun:
         """Have a suspended run go on. overrides: resources, shape, mounts, args, env, or

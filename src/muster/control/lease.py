@@ -6,12 +6,14 @@ supervisor it forks without ever being free, and the kernel drops it when the ho
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
 
 from muster.control.watch import wait_for_process
 from muster.errors import InvalidInput, Problem
+from muster.node.files import read_regular
 from muster.storage.home import RunDir
 
 _LAST_MOMENT = 5.0  # seconds
@@ -37,14 +39,15 @@ def take(folder: RunDir, name: str) -> int:
         wait_for_process(holder(folder.lease) or 0, _LAST_MOMENT)
         descriptor = acquire(folder.lease)
     if descriptor is None:
-        raise InvalidInput(Problem("", f"{name} is being resumed or canceled already"))
+        by = f" (by process {pid})" if (pid := holder(folder.lease)) else ""
+        raise InvalidInput(Problem("", f"{name} is being resumed or canceled already{by}"))
     return descriptor
 
 
 def held(path: Path) -> bool:
     """Whether somebody drives the run."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -57,10 +60,45 @@ def held(path: Path) -> bool:
     return False
 
 
+def supervisor(path: Path) -> int | None:
+    """The pid, as we see it, of the process that was given the lease and has it; None if there is
+    none, or it cannot be told. Where there is no /proc, whoever was given the lease last."""
+    given = holder(path)
+    if given is None or not held(path):
+        return None
+    if not os.path.isdir("/proc/self/fd"):
+        return given
+    # what its starter calls it is what we call it, unless one of us is in a container
+    others = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return next((pid for pid in (given, *others) if _has(pid, given, path)), None)
+
+
+def _has(pid: int, given: int, path: Path) -> bool:
+    """Whether this process has the lease open, and somebody calls it `given`."""
+    try:
+        if pid != given and str(given) not in _numbers(pid):
+            return False
+        lease, links = path.stat(), os.listdir(f"/proc/{pid}/fd")
+    except OSError:  # it has gone, or is somebody else's
+        return False
+    for link in links:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if os.path.samestat(lease, os.stat(f"/proc/{pid}/fd/{link}")):
+                return True
+    return False
+
+
+def _numbers(pid: int) -> list[str]:
+    """What a process is called in each PID namespace that it is in."""
+    with open(f"/proc/{pid}/status") as file:
+        lines = [line.split() for line in file]
+    return next((words[1:] for words in lines if words and words[0] == "NSpid:"), [])
+
+
 def holder(path: Path) -> int | None:
     """The pid that was last given the lease; None if none was yet. It may have ended since."""
     try:
-        text = path.read_text().strip()
-    except FileNotFoundError:
+        text = read_regular(path, 32).strip()
+    except OSError:
         return None
     return int(text) or None if text.isdigit() else None
