@@ -13,9 +13,10 @@ Everything public is listed in `__all__`; each name is imported when first used,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing takes longer to import than all of this takes to run
 if TYPE_CHECKING:
+    from typing import Any
+
     from muster.client.api import cluster, get_job, get_run, jobs, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster

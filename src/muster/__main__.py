@@ -1,5 +1,15 @@
-"""`python -m muster`: the same as the `muster` command."""
+"""The `muster` command, which is `python -m muster`, from its first instruction on."""
 
-from muster.cli.main import main
+from muster.interrupt import leave_at_once
 
-main()
+
+def main() -> None:
+    """Ctrl-C is seen to before anything else is imported."""
+    leave_at_once()
+    from muster.cli.main import main
+
+    main()
+
+
+if __name__ == "__main__":
+    main()

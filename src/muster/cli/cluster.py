@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.arguments import json_option
 from muster.cli.terminal import echo, echo_notes
+from muster.interrupt import Held
 
 if TYPE_CHECKING:
     from muster.client.cluster import Cluster
@@ -67,22 +69,30 @@ def up(
     from muster.client.client import Client
     from muster.spec.options import options_from_flags
 
-    started, draft = clusters.up(
-        Client(),
-        framework,
-        workers,
-        name=name,
-        max_workers=max_workers,
-        ttl=ttl,
-        idle=idle_timeout,
-        options=options_from_flags(options),
-        fields={"env": _env(env)},
-    )
-    echo_notes(draft.notes)
-    if not no_wait:
-        echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
-        started.wait()
-    _print(started, as_json=as_json)
+    started: Cluster | None = None
+    try:
+        with Held(signal.SIGINT):  # from being accepted to being named, it must not be lost
+            started, draft = clusters.up(
+                Client(),
+                framework,
+                workers,
+                name=name,
+                max_workers=max_workers,
+                ttl=ttl,
+                idle=idle_timeout,
+                options=options_from_flags(options),
+                fields={"env": _env(env)},
+            )
+        echo_notes(draft.notes)
+        if not no_wait:
+            echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
+            started.wait()
+        _print(started, as_json=as_json)
+    except KeyboardInterrupt:
+        if started is not None:
+            text = f"{started.name} is still starting; `muster cluster down {started.name}` ends it"
+            echo(text, err=True)
+        raise
 
 
 def _env(pairs: tuple[str, ...]) -> dict[str, str]:

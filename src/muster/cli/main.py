@@ -13,6 +13,7 @@ import click
 
 from muster.cli.streams import ReaderGone, guard
 from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, NotAnswering, lack_of
+from muster.interrupt import Raised, leave_at_once
 
 #: Subcommand -> (module, one line for the overview).
 _COMMANDS = {
@@ -73,12 +74,14 @@ def cli() -> None:
 
     \b
     Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled,
-    suspended or timed out, 4 trouble of the platform or engine, 130 interrupted.
+    suspended or timed out, 4 trouble of the platform or engine, 130 interrupted
+    (143, 129: by SIGTERM, SIGHUP).
     """
 
 
 def main() -> None:
     """The entry point: errors become one clear message and a documented exit code."""
+    leave_at_once()
     _open_what_is_closed()
     guard()
     gc.disable()  # a tenth of the time to the first node goes into collecting fresh imports
@@ -135,7 +138,8 @@ def _run() -> int:
 
 def _invoke() -> int:
     try:
-        code: Any = cli.main(prog_name="muster", standalone_mode=False)
+        with Raised():
+            code: Any = cli.main(prog_name="muster", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:

@@ -12,7 +12,7 @@ import click
 
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
-from muster.errors import EXIT_INTERRUPTED, MusterError
+from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, MusterError
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -85,7 +85,10 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run --nodes 2 -- hostname
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
-    Ctrl-C leaves the run going; twice cancels it.
+    Ctrl-C detaches from the run, which continues; twice cancels it. SIGTERM detaches, too, and so
+    does SIGHUP when the terminal is closed; the exit code is 143 or 129. Where the end of this
+    command is to be the end of the run, as in a batch job or under `timeout`, cancel it as well:
+    `muster runs cancel RUN`.
     """
     # forked before anything else is imported: small, and warm by the time the spec is checked
     launcher = Launcher.fork()
@@ -94,16 +97,49 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     client = Client(launcher=launcher)
     drafts = _drafts(client, ctx.meta["after"], options)
     # from being accepted to being named, a run must not be lost to a Ctrl-C
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     runs = [(client.start(draft), draft) for draft in drafts]
     code = 0
-    for started, draft in runs:
-        if options["detach"] or started.state == "SUSPENDED":
-            _print_notes(draft)
-            _print_detached(started, as_json=options["as_json"])
-        else:
-            code = _follow(started, draft, as_json=options["as_json"]) or code
+    try:
+        _detach_on_signals()
+        for started, draft in runs:
+            if options["detach"] or started.state == "SUSPENDED":
+                _print_notes(draft)
+                _print_detached(started, as_json=options["as_json"])
+            else:
+                code = _follow(started, draft, as_json=options["as_json"]) or code
+    except _Detached as detached:
+        code = _detached([run for run, _ in runs], detached.number)
     ctx.exit(code)
+
+
+#: Those that end this command, and not the run.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Detached(BaseException):
+    """SIGTERM or SIGHUP: whoever has sent it wants us to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _detach_on_signals() -> None:
+    def detach(number: int, _frame: object) -> None:
+        raise _Detached(number)
+
+    for number in _SIGNALS[1:]:
+        if signal.getsignal(number) == signal.SIG_DFL:  # else it is ignored, as by nohup
+            signal.signal(number, detach)
+
+
+def _detached(runs: list[JobRun], number: int) -> int:
+    """Say what continues."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    for run in runs:
+        if run.refresh().state in ("ACCEPTED", "IN_PROGRESS"):
+            _say_it_continues(run)
+    return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_HUNG_UP
 
 
 def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) -> list[Draft]:
@@ -177,7 +213,7 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     _print_notes(draft)
     gc.enable()  # from here on we may live for days
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         to = 2 if as_json else 1  # JSON has stdout to itself
         printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
         printer.print(run.log_chunks(Selection(), follow=True))

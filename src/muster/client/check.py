@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from msgspec import Struct, to_builtins
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.drafting import Draft
+from muster.interrupt import Held
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
 
@@ -50,12 +52,15 @@ def check(client: Client, draft: Draft) -> Report:
     Raises InvalidInput or EngineError.
     """
     job, new = client.service.draft_job(_survey(draft.spec))
-    run = client.start(client.draft(job, new_job=new))
+    run: JobRun | None = None
     try:
+        with Held(signal.SIGINT):  # no run is started that nobody ends
+            run = client.start(client.draft(job, new_job=new))
         told = _told(run, len(run.nodes))
     finally:
-        ended = run.refresh().details
-        run.cancel("its nodes have been looked at").wait()
+        if run is not None:
+            ended = run.refresh().details
+            run.cancel("its nodes have been looked at").wait()
     lines = _lines(told)
     silent = [node for node in run.nodes if node.rank not in told]
     if silent:

@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Any
 
 from muster.errors import EngineError
+from muster.interrupt import Held
 
 _HEADER = struct.Struct("=I")
 
@@ -37,10 +38,12 @@ class Launcher:
     def fork(cls) -> Launcher:
         """A launcher forked from this process, which should be small and have one thread."""
         ours, theirs = socket.socketpair()
-        pid = os.fork()
+        with Held(signal.SIGINT):  # Ctrl-C is the submitter's affair, from the first moment
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
         if pid == 0:
             ours.close()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the submitter's affair
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 serve(theirs)
             os._exit(0)
@@ -57,7 +60,8 @@ class Launcher:
             f"from muster.control.launcher import serve_on; serve_on({theirs.fileno()})"
         )
         argv = [sys.executable, "-S", "-c", code]
-        os.posix_spawn(sys.executable, argv, os.environ, setsigmask=())
+        # Ctrl-C is the submitter's affair, also while the interpreter starts
+        os.posix_spawn(sys.executable, argv, os.environ, setsigmask=(signal.SIGINT,))
         theirs.close()
         return cls(ours)
 
@@ -94,6 +98,7 @@ class Launcher:
 def serve_on(descriptor: int) -> None:
     """A spawned launcher's whole life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()
     _keep_only([descriptor])
     serve(socket.socket(fileno=descriptor))
