@@ -89,6 +89,10 @@ class NotAnswering(UserWarning):
     """The supervisor of a run that somebody waits for is stopped, or hangs."""
 
 
+class HomeGone(MusterError):  # noqa: N818
+    """MUSTER_HOME, or the folder of a run, was deleted or moved away while the run was running."""
+
+
 class EngineError(MusterError):
     """The engine could not do what was asked of it."""
 

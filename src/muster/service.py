@@ -27,6 +27,7 @@ from muster.drafting import Draft, Redraft, draft_run, redraft_run
 from muster.engines.local.engine import LocalEngine
 from muster.errors import (
     EngineError,
+    HomeGone,
     InvalidInput,
     MusterError,
     NotAnswering,
@@ -331,6 +332,11 @@ class Service:
             record = runs.get(self.db, run_id)
             if RunState(record.state).at_rest:
                 return record
+            if self.db.gone:
+                raise HomeGone(
+                    f"{self.home.root} was deleted or moved away while {record.name} was running: "
+                    "its processes are ended, and nothing more of it is recorded"
+                )
             pid = lease.holder(self.home.run_dir(run_id).lease)
             if not recover(self.db, self.home, self._hand_over) and pid is not None:
                 # it lets go of its life a moment before its lease; or somebody else settles the

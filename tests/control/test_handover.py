@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,8 +125,6 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
 
 
 def test_a_run_whose_folder_was_deleted(client: Client) -> None:
-    import shutil
-
     run_id = start(client, "sleep", "1000")
     folder = client.service.home.run_dir(run_id)
     pid = lease.holder(folder.lease)
@@ -212,3 +212,52 @@ def test_a_run_of_another_version_is_in_nobody_s_way(client: Client) -> None:
     found = runs.get(service.db, run_id)
     assert found.state == "FAILED"
     assert found.details.startswith("this version of Muster cannot read what the run was to do: ")
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+@pytest.mark.parametrize("what", ["home deleted", "home moved", "database deleted"])
+def test_a_home_that_goes_away(
+    own_home: Path,
+    alive: Callable[[str], list[str]],
+    isolation: str,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever follows the run hears of it; nothing of the run is left."""
+    monkeypatch.setenv("MUSTER_ISOLATION", isolation) if isolation == "plain" else None
+    mark = f"of-a-lost-home-{os.urandom(8).hex()}"
+    argv = [sys.executable, "-m", "muster", "run", "--nodes", "2", "-e", f"MARK={mark}", "--"]
+    program = "echo up; trap '' TERM; setsid sleep 1000 & exec sleep 1000"
+    with subprocess.Popen([*argv, "sh", "-c", program], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline()[-5:] for _ in range(2)] == ["| up\n"] * 2
+        assert alive(mark)
+        moved = own_home.with_name(f"{own_home.name}-moved")
+        if what == "home deleted":
+            while own_home.exists():  # what is made meanwhile is in the way
+                shutil.rmtree(own_home, ignore_errors=True)
+        elif what == "home moved":
+            own_home.rename(moved)
+        else:
+            (own_home / "muster.db").unlink()
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 4
+    assert told == (
+        f"error: {own_home} was deleted or moved away while sh-1 was running: its processes are "
+        "ended, and nothing more of it is recorded\n"
+    )
+    assert alive(mark) == []
+
+
+def test_the_folder_of_a_run_that_is_deleted_meanwhile(client: Client) -> None:
+    run_id = start(client, "sleep", "1000")
+    run = client.run(run_id)
+    while run.refresh().nodes[0].state != "READY":
+        assert not run.done
+    folder = client.service.home.run_dir(run_id).path
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    while not run.refresh().done:
+        assert client.run(run_id).id == run_id
+    assert run.state == "FAILED"
+    assert "was deleted or moved away while the run was running" in run.details

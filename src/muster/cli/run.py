@@ -12,7 +12,7 @@ import click
 
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
-from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, MusterError
+from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, HomeGone, MusterError
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -220,6 +220,8 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         run.wait()
     except KeyboardInterrupt:
         return _interrupted(run)
+    except HomeGone:
+        raise
     except (ReaderGone, MusterError, OSError) as error:
         if not run.refresh().done:
             _say_it_continues(run)

@@ -7,7 +7,9 @@ killing it is the kernel's order to end every process of the run.
 from __future__ import annotations
 
 import os
+import select
 import signal
+import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,14 +24,14 @@ from muster.control.recover import forget_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.isolation import Isolation
-from muster.errors import MusterError, lack_of
+from muster.errors import HomeGone, MusterError, lack_of
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
 from muster.node.files import open_own
 from muster.plan.model import RunPlan
-from muster.storage.home import Home
-from muster.storage.notify import Watcher
+from muster.storage.home import Home, RunDir
+from muster.storage.notify import Presence, Watcher
 from muster.store import events, runs
 from muster.store.database import Database
 
@@ -66,17 +68,21 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
     folder = assignment.home.run_dir(assignment.run_id)
     try:
         _drive(database, assignment, isolation)
+    except HomeGone as error:
+        if database.gone:
+            print(error, file=sys.stderr)  # noqa: T201  into a log that is gone, most likely
+            return  # who waits for the run finds that there is nothing to wait for
+        record_broken(database, assignment.run_id, str(error))
     except MusterError as error:
         record_broken(database, assignment.run_id, str(error))
     except OSError as error:  # a folder that a program has put in the place of a file, say
         traceback.print_exc()
-        text = f"its supervisor cannot go on: {error} (see {folder.supervisor_log})"
-        record_broken(database, assignment.run_id, text)
+        text = f"its supervisor cannot continue: {error} (see {folder.supervisor_log})"
+        record_broken(database, assignment.run_id, str(lack_of(error) or text))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         traceback.print_exc()
-        lack = lack_of(error) if isinstance(error, OSError) else None
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
-        record_broken(database, assignment.run_id, text if lack is None else str(lack))
+        record_broken(database, assignment.run_id, text)
     state = RunState(runs.get(database, assignment.run_id).state)
     if state.terminal:
         forget_environ(folder.environ)
@@ -87,43 +93,53 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
     run_id, home = assignment.run_id, assignment.home
     plan = RunPlan.from_json(runs.get(database, run_id).plan)
-    attention = bell.attend(home.run_dir(run_id).bell)
-    told = _hear_signals(attention)
+    attention = _Attention(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     context = RunContext(plan, home, assignment.environ, assignment.python, keep)
     session = LocalEngine(isolation).open(context)
     try:
         ledger = StoreLedger(database, plan, home.run_dir(run_id).pulse)
         clock = SteadyClock(events.last_time(database, run_id))
-        Controller(plan.policy, ledger, session, clock, attention, told).run()
+        Controller(
+            plan.policy, ledger, session, clock, attention.descriptor, attention.requests
+        ).run()
     finally:
         session.close()
         session.seal()
 
 
-def _hear_signals(attention: int) -> _Told:
-    """SIGTERM (somebody, or a machine going down) cancels the run instead of cutting it off."""
-    told = _Told(attention)
+class _Attention:
+    """What a supervisor looks at besides its nodes: its bell, SIGTERM, and whether what it keeps
+    for the run is still there.
 
-    def on_signal(number: int, _frame: object) -> None:
-        told.why = f"the run's supervisor was told to end (signal {number})"
-        os.write(attention, b"!")
+    descriptor: readable when it is time to call `requests`.
+    """
 
-    signal.signal(signal.SIGTERM, on_signal)
-    return told
+    def __init__(self, home: Home, folder: RunDir) -> None:
+        self._bell = self.descriptor = bell.attend(folder.bell)
+        self._why = ""
+        paths = (home.database, folder.lease, folder.path, home.runs, home.root)
+        self._presence = Presence(paths)
+        changes = self._presence.fileno()
+        if changes is not None:
+            self._both = select.epoll()
+            for descriptor in (self._bell, changes):
+                self._both.register(descriptor, select.EPOLLIN)
+            self.descriptor = self._both.fileno()
+        signal.signal(signal.SIGTERM, self._terminate)
 
+    def requests(self) -> list[Request]:
+        """What was asked by a signal. Raises HomeGone."""
+        bell.silence(self._bell)
+        gone = self._presence.missing()
+        if gone is not None:
+            raise HomeGone(f"{gone} was deleted or moved away while the run was running")
+        return [CancelRequested(self._why)] if self._why else []
 
-class _Told:
-    """What we were told by a signal."""
-
-    why = ""
-
-    def __init__(self, attention: int) -> None:
-        self._attention = attention
-
-    def __call__(self) -> list[Request]:
-        bell.silence(self._attention)
-        return [CancelRequested(self.why)] if self.why else []
+    def _terminate(self, number: int, _frame: object) -> None:
+        """Somebody, or a machine going down: the run is canceled instead of being cut off."""
+        self._why = f"the run's supervisor was told to end (signal {number})"
+        os.write(self._bell, b"!")
 
 
 def detach(log: Path) -> None:

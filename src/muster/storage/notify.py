@@ -12,10 +12,11 @@ import select
 import struct
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE = 0x2, 0x80, 0x100
+_IN_ATTRIB, _IN_DELETE_SELF, _IN_MOVE_SELF = 0x4, 0x400, 0x800
 #: Told once, then watched anew by `drain`: a watch that tells of every write slows a program that
 #: writes line by line by a third, this one does not.
 _IN_ONESHOT = 0x80000000
@@ -164,6 +165,47 @@ class _Polling(Watcher):
         except OSError:
             return (-1, -1)
         return (status.st_size, status.st_mtime_ns)
+
+
+class Presence:
+    """Notices that one of some files or folders was deleted, moved away, or replaced.
+
+    Wait for `fileno()`, where there is one, then ask for what is `missing`. That a folder above
+    them was moved is not noticed.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._known = {path: path.stat() for path in paths}
+        self._descriptor = -1
+        self._looked = False
+        if sys.platform.startswith("linux"):
+            self._descriptor = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        # a file that somebody has open is told of when its last name goes: as a change of its links
+        mask = _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
+        for path in self._known if self._descriptor >= 0 else ():
+            _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable when it is time to look; None where there is none."""
+        return self._descriptor if self._descriptor >= 0 else None
+
+    def missing(self) -> Path | None:
+        """One that is not there any more."""
+        try:
+            if self._descriptor >= 0:
+                os.read(self._descriptor, _QUEUE)
+        except BlockingIOError:
+            if self._looked:
+                return None  # the kernel has nothing to tell since
+        self._looked = True
+        return next((path for path, known in self._known.items() if not _same(path, known)), None)
+
+
+def _same(path: Path, known: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), known)
+    except OSError:
+        return False
 
 
 _library: ctypes.CDLL | None = None

@@ -129,14 +129,21 @@ class Database:
 
     def _check_in_place(self) -> None:
         """SQLite would go on writing into a deleted file, and nobody would ever know."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            found = None
-        if found is None or (found.st_dev, found.st_ino) != self._file:
+        if self.gone:
             raise StoreError(
                 f"{self.path} was deleted or replaced while it was in use; start this program again"
             )
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file that is open was deleted, moved away, or replaced."""
+        if self._connection is None:
+            return False
+        try:
+            found = self.path.stat()
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != self._file
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.row_factory = sqlite3.Row
