@@ -4,6 +4,7 @@ for a pipe that nobody writes to, reads a device without an end, or shows a trac
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,3 +142,18 @@ def test_logs_say_what_is_wrong_with_them(client: Client, name: str) -> None:
     os.mkfifo(path)
     with pytest.raises(StoreError, match=f"{name} was replaced or damaged .not a regular file"):
         list(run.logs())
+
+
+def test_deleting_a_run_deletes_nothing_that_its_program_has_put_in_the_way(
+    client: Client, tmp_path: Path
+) -> None:
+    job, new = client.job(None, command=["true"])
+    run = client.start(client.draft(job, new_job=new)).wait(60)
+    logs = run.log_folder().parent
+    shutil.rmtree(logs)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    logs.symlink_to(mine)
+    run.delete()
+    assert mine.is_dir()
+    assert not logs.is_symlink()

@@ -5,8 +5,10 @@ There is no daemon: the next command that opens the store forgets them.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from pathlib import Path
 
 from muster.storage.home import Home
 from muster.store import runs
@@ -24,7 +26,8 @@ def forget(db: Database, home: Home, run_id: str) -> None:
     killed in between."""
     folder = home.run_dir(run_id).path
     logs = folder / "logs"
-    if logs.is_symlink():  # `logging.directory`
-        shutil.rmtree(logs.resolve(), ignore_errors=True)
+    # `logging.directory` has a folder for each run; a link to any other was made by a program
+    if logs.is_symlink() and (target := Path(os.path.realpath(logs))).name == run_id:
+        shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
     runs.delete(db, run_id)
