@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,12 +52,37 @@ def draft_run(
     from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
 
-    resolved = resolve(spec_from_json(job.spec), overrides)
-    arranged = arrange(resolved.spec)
+    written = spec_from_json(job.spec)
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
-    plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name)
+    with _in_own_terms(written):
+        resolved = resolve(written, overrides)
+        arranged = arrange(resolved.spec)
+        plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name)
     plan = replace(plan, notes=(*notes, *plan.notes))
     return Draft(job, new_job, arranged.spec, overrides, resolved.origins, plan, plan.notes)
+
+
+@contextmanager
+def _in_own_terms(written: JobSpec) -> Iterator[None]:
+    """Problems with groups that the spec's author never wrote are told of what was written:
+    `nodes: 4` is a group of workers to us, and its first node may be one of its own."""
+    try:
+        yield
+    except InvalidInput as error:
+        told = (in_own_terms(problem, written) for problem in error.problems)
+        raise type(error)(*dict.fromkeys(told)) from None
+
+
+def in_own_terms(problem: Problem, written: JobSpec) -> Problem:
+    """The problem, with the path that it has in the spec as it was written."""
+    from muster.plan.arrange import MAIN
+    from muster.spec.models import DEFAULT_GROUP
+
+    names = [group.name for group in written.node_groups]
+    group, _, rest = problem.path.removeprefix("node_groups[").partition("].")
+    if not rest or group in names or group not in (MAIN, DEFAULT_GROUP):
+        return problem
+    return problem._replace(path=f"node_groups[{names[0]}].{rest}" if names else rest)
 
 
 class Redraft(Struct, frozen=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import muster
+from muster.client.client import Client
 from muster.client.target import spec_for, takes_command
 from muster.errors import InvalidInput
 
@@ -77,3 +78,46 @@ def test_processes_of_a_spec_file_s_nodes(folder: Path) -> None:
     run = muster.run(folder / "job.yaml", processes_per_node=2).wait(60)
     assert run.state == "SUCCEEDED"
     assert len(list(run.logs())) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("git+/srv/project", "write git+file:///srv/project"),
+        ("git+sub", "write git+file://HERE/sub"),
+    ],
+)
+def test_a_folder_as_a_repository(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, hint: str
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(InvalidInput) as caught:
+        spec_for(target, None, {})
+    (problem,) = caught.value.problems
+    assert problem.hint == hint.replace("HERE", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("nodes: 2\nresources: {memory: 9000TiB}", "resources.memory"),
+        ("nodes: 2\nframework: dask\nresources: {memory: 9000TiB}", "resources.memory"),
+        (
+            "framework: dask\nnode_groups:\n"
+            "- {name: train, nodes: 2, resources: {memory: 9000TiB}}",
+            "node_groups[train].resources.memory",
+        ),
+        (
+            "node_groups:\n- {name: workers, nodes: 2, resources: {memory: 9000TiB}}",
+            "node_groups[workers].resources.memory",
+        ),
+    ],
+)
+def test_problems_are_told_of_what_was_written(folder: Path, text: str, path: str) -> None:
+    """Once, and of no group that only Muster knows."""
+    (folder / "job.yaml").write_text(f"command: hostname\n{text}\n")
+    client = Client(folder / "home")
+    job, new = client.job(folder / "job.yaml")
+    with pytest.raises(InvalidInput) as caught:
+        client.draft(job, new_job=new)
+    assert [problem.path for problem in caught.value.problems] == [path]

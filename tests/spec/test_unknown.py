@@ -15,6 +15,7 @@ from muster.spec.models import (
     NodeGroup,
     Resources,
     RunOverrides,
+    StartupProbe,
 )
 from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.sources import Git, Notebook
@@ -30,6 +31,8 @@ from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
         (JobSpec, "nproc_per_node", 'did you mean "processes_per_node"?'),
         (Mount, "readOnly", 'did you mean "read_only"?'),
         (Resources, "ram", 'did you mean "memory"?'),
+        (StartupProbe, "command", 'did you mean "exec"?'),
+        (StartupProbe, "cmd", 'did you mean "exec"?'),
         (
             JobSpec,
             "replicas",

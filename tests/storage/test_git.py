@@ -10,6 +10,7 @@ import pytest
 from muster.errors import InvalidInput
 from muster.spec.sources import Git
 from muster.storage.git import Checkout, check_out
+from muster.storage.git_program import GitFailed, Remote, explained
 from support.repositories import ENV, Repository, serve
 
 
@@ -385,3 +386,34 @@ def test_the_variable_is_not_set(repository: Repository, into: Path) -> None:
     assert text == (
         "git.token_env: THE_TOKEN is not set in your environment (export THE_TOKEN=...)"
     )
+
+
+NOT_READ = "fatal: Could not read from remote repository."
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (
+            f"ssh: connect to host h port 22: Connection refused\n{NOT_READ}\n\nPlease make sure "
+            "you have the correct access rights\nand the repository exists.",
+            "cannot reach ssh://git@h/a: connect to host h port 22: Connection refused",
+        ),
+        (
+            f"ssh: Could not resolve hostname h: Name or service not known\n{NOT_READ}",
+            "cannot reach ssh://git@h/a: Could not resolve hostname h: Name or service not known",
+        ),
+        (
+            "Warning: Permanently added 'h' (ED25519) to the list of known hosts.\n"
+            f"git@h: Permission denied (publickey).\n{NOT_READ}",
+            "ssh://git@h/a is not there, or not for you: Permission denied (publickey).",
+        ),
+        (
+            NOT_READ,
+            "ssh://git@h/a cannot be cloned: Could not read from remote repository.",
+        ),
+    ],
+)
+def test_the_reason_that_ssh_gives_is_shown(said: str, shown: str) -> None:
+    (problem,) = explained(GitFailed(said), Remote("ssh://git@h/a")).problems
+    assert problem.message == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def git_fields(target: str) -> dict[str, Any]:
     url, _, path = target.removeprefix("git+").partition("#")
     if "://" not in url:
         hint = "write git+ssh://git@host/owner/repo, or git+file:///folder"
+        if "@" not in url.partition("/")[0] and ":" not in url.partition("/")[0]:
+            hint = f"write git+file://{os.path.abspath(os.path.expanduser(url))}"
         raise InvalidInput(Problem("", f"{shown} has no scheme", hint))
     url, ref = _split_ref(url)
     git: dict[str, Any] = {"url": url}

@@ -80,7 +80,8 @@ def takes_command(target: str | None, entrypoint: str | None) -> bool:
 def is_address(target: str | Path) -> bool:
     """Whether it says where a repository is. A file that is called so is one all the same."""
     text = str(target)
-    return isinstance(target, str) and ("://" in text or "@" in text) and _is_git(text)
+    marked = "://" in text or "@" in text or text.startswith("git+")
+    return isinstance(target, str) and marked and _is_git(text)
 
 
 def _is_git(text: str) -> bool:

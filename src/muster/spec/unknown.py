@@ -107,6 +107,11 @@ _NEIGHBOURS = {
     "operator": "when",
 }
 
+#: The same, of one model alone.
+_NEIGHBOURS_IN: dict[type[msgspec.Struct], dict[str, str]] = {
+    models.StartupProbe: {"command": "exec", "cmd": "exec", "script": "exec", "url": "http"},
+}
+
 #: Where else a field may belong, and how that is said.
 _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (models.JobSpec, "to the whole job: at the top of the spec"),
@@ -133,7 +138,7 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
 def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> str:
     plain = name.replace("-", "_")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
-    meant = [snake, _NEIGHBOURS.get(snake, "")]
+    meant = [snake, _NEIGHBOURS_IN.get(model, {}).get(snake, ""), _NEIGHBOURS.get(snake, "")]
     close = [text for text in meant if text in known] or close_to(snake, known, 1, 0.7)
     if close:
         return f'did you mean "{close[0]}"?'

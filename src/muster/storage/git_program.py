@@ -145,6 +145,8 @@ _DENIED = (
     "error: 403",
     "error: 401",
 )
+#: What git says whatever ssh has failed of.
+_BY_SSH = "could not read from remote repository"
 _MISSING = ("not found", "does not exist", "does not appear to be a git repository", "no such file")
 _UNREACHABLE = (
     "could not resolve host",
@@ -186,9 +188,13 @@ def explained(failed: GitFailed, remote: Remote) -> InvalidInput:
 
 
 def _last(said: str) -> str:
-    """The line that says most: git's first `fatal:`, else its last."""
+    """The line that says most: git's first `fatal:`, unless that only says that ssh has failed;
+    then ssh's own."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "remote:", "ERROR:"))]
+    if fatal and _BY_SSH in fatal[0].lower():
+        own = [line for line in lines if ": " in line and line not in fatal]
+        fatal = [line for line in own if not line.startswith("Warning:")] or fatal
     return (fatal or lines or ["git says nothing"])[0].partition(": ")[2] or "git says nothing"
 
 
