@@ -28,4 +28,4 @@ def _read(path: Path, name: str | None, *, theirs: bool) -> tuple[JobSpec, list[
     if not theirs:
         return read_spec(path), []
     manifest = read_manifest(path, name)
-    return manifest.spec, list(manifest.notes)
+    return manifest.spec, [*manifest.notes, *manifest.unsaid]

@@ -20,6 +20,7 @@ from muster.spec.formats.jobset_names import rj_path
 from muster.spec.formats.jobset_rules import check_jobset
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.pods import node_group
+from muster.spec.formats.unsaid import unsaid
 from muster.spec.formats.volumes import claims
 from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.places import in_order, placed
@@ -65,11 +66,13 @@ _WHOLE = {
 
 
 class Manifest(Struct, frozen=True):
-    """A JobSet as Muster runs it, what should be known about that, and where it stands."""
+    """A JobSet as Muster runs it, what should be known about that, and where it stands. unsaid:
+    what the job does not say because it makes no difference to a run."""
 
     spec: JobSpec
     notes: tuple[str, ...]
     place: str
+    unsaid: tuple[str, ...] = ()
 
 
 def read_jobset(document: Document) -> Manifest:
@@ -98,7 +101,7 @@ def read_jobset(document: Document) -> Manifest:
         wrong = [placed(p, document.source, lines) for p in in_order(problems, lines)]
         raise InvalidInput(*dict.fromkeys(wrong))
     names = [rj.name for rj in jobset.spec.replicated_jobs]
-    return Manifest(spec, notes.lines(names), document.place)
+    return Manifest(spec, notes.lines(names), document.place, unsaid(jobset))
 
 
 def _follows(path: str, told: Collection[str]) -> bool:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from muster.spec.formats.failures_write import Written
 from muster.spec.formats.jobset_model import API_VERSION
+from muster.spec.formats.jobset_names import LONGEST
 from muster.spec.formats.jobset_read import DESCRIPTION
 from muster.spec.formats.losses import Loss
 from muster.spec.formats.pods import hostname_template
@@ -50,7 +51,7 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     spec = replace(resolve(job, RunOverrides()).spec, failure=job.failure)
     groups = _ordered(spec.node_groups)
     spec = replace(spec, node_groups=groups)
-    name = as_label(spec.name or "job")
+    name = as_label(spec.name or "job", _room(groups))
     losses = [*_unsaid(job, spec, name), *_moved(spec, resolve(job, RunOverrides()).spec)]
     failure = Written(spec)
     volumes = Volumes(name, groups)
@@ -77,6 +78,13 @@ def write_jobset(job: JobSpec) -> JobSetFile:
         "spec": body | {"replicatedJobs": jobs},
     }
     return JobSetFile(data, (*losses, *failure.losses, *volumes.losses))
+
+
+def _room(groups: Sequence[NodeGroup]) -> int:
+    """Characters that the JobSet's name may have: those of its pods are longer, and five random
+    ones follow."""
+    ends = (f"-{g.name}-{g.replicas - 1}-{g.nodes - 1}-xxxxx" for g in groups)
+    return max(LONGEST - max(map(len, ends)), 1)
 
 
 def _body(
@@ -151,7 +159,7 @@ def _unsaid(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
         if getattr(spec, field) != (True if field == "clean_env" else getattr(_DEFAULT, field)):
             yield Loss(field, why)
     if name != spec.name:
-        yield Loss("name", f"is {name} there")
+        yield Loss("name", f"is {name} there: names of pods, which begin with it, are labels")
     if job.artifact is not None:
         yield Loss("artifact", "has to be in the image")
     for field in ("git", "notebook", "requirements", "conda"):

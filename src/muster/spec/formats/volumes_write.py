@@ -108,14 +108,15 @@ def _called(mount: Mount) -> str:
 
 def _free(wanted: str, taken: Collection[str]) -> str:
     """A label like that, which is not taken."""
-    base = name = as_label(wanted)
+    name = as_label(wanted)
     number = 2
     while name in taken:
-        name, number = f"{base}-{number}", number + 1
+        name, number = f"{as_label(wanted, 58)}-{number}", number + 1
     return name
 
 
-def as_label(text: str) -> str:
+def as_label(text: str, longest: int = 63) -> str:
     """A name for Kubernetes that is as like `text` as can be."""
-    cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")[-40:].strip("-")
-    return cleaned if cleaned[:1].isalpha() else f"v-{cleaned}".rstrip("-")
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
+    named = cleaned if cleaned[:1].isalpha() else f"v-{cleaned}"
+    return named[:longest].rstrip("-")
