@@ -222,6 +222,21 @@ def test_E05_resumed_with_other_means(client: Client, tmp_path: Path) -> None:
     assert said(run, 1) == [(0, "large 1"), (1, "large 1")]
 
 
+def test_a_resume_is_no_restart(client: Client, tmp_path: Path) -> None:
+    """JobSet: the label stays when it is suspended and resumed; a restart counts."""
+    asked = {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
+    look = (
+        "echo $RESTARTS $MUSTER_ATTEMPT; case $MUSTER_ATTEMPT in 0) sleep 1000;; 1) exit 1;; esac"
+    )
+    env = [{"name": "RESTARTS", "valueFrom": {"fieldRef": asked}}]
+    job = replicated("a", command=sh(look), container={"env": env})
+    run = start(client, jobset([job], **rules(most=1)), tmp_path)
+    assert next(run.logs(follow=True)).message == "0 0"
+    assert run.suspend().wait(60).state == "SUSPENDED"
+    assert run.resume().wait(60).state == "SUCCEEDED"
+    assert said(run) == [(0, "0 0"), (0, "0 1"), (0, "1 2")]
+
+
 # --- order
 
 

@@ -31,6 +31,7 @@ class Shown:
         self._texts: dict[str, str] = {}
         ports = {name: self._mark(text) for name, text in _ports(plan)}
         places = {name: self._mark(text) for name, text in _PLACES.items()}
+        places["run.restarts"] = "0"
         places["memory"] = str(share_of_memory(plan, group))
         self._facts = Facts(plan, plan.nodes[group.first_rank], 0, 0, ports, places)
 

@@ -24,6 +24,7 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename={"cause": "failu
     """What has no column of its own of a `RunStatus`: the run's `lifecycle`, as JSON."""
 
     restarts: int = 0
+    resumes: int = 0
     attempt_at: float | None = None
     going_since: float | None = None
     ran: float = 0.0

@@ -20,6 +20,7 @@ from muster.control import bell
 from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
+from muster.control.persist import lifecycle_of
 from muster.control.recover import forget_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
@@ -92,10 +93,12 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
     run_id, home = assignment.run_id, assignment.home
-    plan = RunPlan.from_json(runs.get(database, run_id).plan)
+    record = runs.get(database, run_id)
+    plan = RunPlan.from_json(record.plan)
     attention = _Attention(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
-    context = RunContext(plan, home, assignment.environ, assignment.python, keep)
+    resumes = lifecycle_of(record).resumes
+    context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes)
     session = LocalEngine(isolation).open(context)
     try:
         ledger = StoreLedger(database, plan, home.run_dir(run_id).pulse)

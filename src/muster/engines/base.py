@@ -26,6 +26,7 @@ class RunContext(Struct, frozen=True):
     environ: the environment of whoever submitted the run; nodes on this machine start from it.
     python: the interpreter that runs `python` jobs. keep: nodes may be started again in place:
     what has ended is kept, without its processes, until it is or the session is closed.
+    resumes: how many of the run's attempts before and with this one began with a resume.
     """
 
     plan: RunPlan
@@ -33,6 +34,7 @@ class RunContext(Struct, frozen=True):
     environ: Mapping[str, str]
     python: str
     keep: bool = False
+    resumes: int = 0
 
 
 class Session(Protocol):

@@ -122,6 +122,7 @@ class RunStatus(Struct, frozen=True):
     """Everything the heart remembers of one run.
 
     attempt: how often it was started again as a whole, by a restart or a resume.
+    resumes: how many of these were resumes.
     restarts: how often anything of it was started again, suspended or scaled away; the newest
     incarnation of any node.
     attempt_at: when the first node of the attempt ran.
@@ -138,6 +139,7 @@ class RunStatus(Struct, frozen=True):
     state: RunState = RunState.ACCEPTED
     details: str = ""
     attempt: int = 0
+    resumes: int = 0
     restarts: int = 0
     exit_code: int | None = None
     started_at: float | None = None

@@ -43,5 +43,9 @@ def resume(turn: Turn, why: str) -> None:
     if turn.run.state is not RunState.SUSPENDED:
         return
     again = turn.run.started_at is not None
-    turn.become(RunState.ACCEPTED, attempt=turn.run.attempt + again)
+    turn.become(
+        RunState.ACCEPTED,
+        attempt=turn.run.attempt + again,
+        resumes=turn.run.resumes + again,
+    )
     turn.note("resumed", why=why, attempt=turn.run.attempt)

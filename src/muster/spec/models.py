@@ -147,8 +147,9 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index},
         ${run.replica} and ${run.name}. Default: node-${rank}.
     node_env: Environment variables with a value of their own on each node: ${rank}, ${group},
-        ${replica}, ${index}, ${attempt}, ${run.replica} (its replica's number over all groups),
-        ${run.name}, ${run.id}, ${address}, ${hostname}. $${rank} is the text ${rank}.
+        ${replica}, ${index}, ${attempt}, ${run.restarts} (the same less the times the run was
+        resumed), ${run.replica} (its replica's number over all groups), ${run.name}, ${run.id},
+        ${address}, ${hostname}. $${rank} is the text ${rank}.
     """
 
     name: GroupName

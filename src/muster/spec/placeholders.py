@@ -17,7 +17,7 @@ _MISTAKEN = re.compile(r"\$\$+(?=\{)|\$(?=\{[a-z0-9_.-]+\})")
 #: What a host name may hold: known before there is a node, and the same in every attempt.
 IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name", "run.replica")
 #: What a variable of `node_env`, or a word of `node_args`, may hold.
-IN_ENV = (*IN_HOSTNAME, "attempt", "run.id", "address", "hostname")
+IN_ENV = (*IN_HOSTNAME, "attempt", "run.restarts", "run.id", "address", "hostname")
 
 DEFAULT_HOSTNAME = "node-${rank}"
 

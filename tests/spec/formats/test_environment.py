@@ -72,7 +72,7 @@ EACH: dict[str, tuple[dict[str, Any], str]] = {
     "jobset-uid": (label("jobset-uid"), "${run.id}"),
     "replicatedjob-name": (label("replicatedjob-name"), "${group}"),
     "job-index": (label("job-index"), "${replica}"),
-    "restart-attempt": (label("restart-attempt"), "${attempt}"),
+    "restart-attempt": (label("restart-attempt"), "${run.restarts}"),
     "index": (
         ask("metadata.annotations['batch.kubernetes.io/job-completion-index']"),
         "${index}",

@@ -49,7 +49,7 @@ templates = st.sampled_from(
         "${index}",
         "${replica}",
         "${group}",
-        "${attempt}",
+        "${run.restarts}",
         "${address}",
         "${hostname}",
         "${run.id}",
@@ -59,7 +59,7 @@ templates = st.sampled_from(
     )
 )
 #: What no pod of a group has alike, alone or behind others, comes back as it was.
-differing = st.sampled_from(("--at=${address}", "${attempt}", "$(A)$$${address}$${rank}$"))
+differing = st.sampled_from(("--at=${address}", "${run.restarts}", "$(A)$$${address}$${rank}$"))
 node_args = st.none() | st.tuples(differing, st.lists(texts | differing, max_size=2)).map(
     lambda drawn: (drawn[0], *drawn[1])
 )

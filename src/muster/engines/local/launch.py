@@ -80,6 +80,7 @@ def launch_message(
         "run.tls": str(paths.tls),
         "run.token": token,
         "cpus": str(cpus or count_cpus()),
+        "run.restarts": str(attempt - context.resumes),
         "memory": str(memory or count_memory()),
     }
     facts = Facts(plan, node, 0, attempt, ports, places)
@@ -94,6 +95,7 @@ def launch_message(
         **_interfaces(plan, interface),
         "MUSTER_ATTEMPT": str(attempt),
         "MUSTER_RESTART": str(restart),
+        "MUSTER_RUN_RESTARTS": str(attempt - context.resumes),
         "MUSTER_TOKEN": token,
         "MUSTER_OUTPUTS": str(context.home.run_dir(plan.run_id).outputs),
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),

@@ -159,7 +159,7 @@ _FACTS: Mapping[str, Callable[[Pod], Value]] = {
     "job-group-index": lambda pod: pod.number(in_group=True),
     "group-replicas": lambda pod: pod.total(in_group=True),
     "job-key": lambda pod: pod.key(),
-    "restart-attempt": lambda _: Value("${attempt}", per_node=True),
+    "restart-attempt": lambda _: Value("${run.restarts}", per_node=True),
     "job-restart-attempt": _retried,
     "coordinator": lambda pod: pod.coordinator(),
 }

@@ -21,7 +21,7 @@ _FIELDS = {
     "index": _INDEX,
     "replica": f"metadata.labels['{JOBSET}job-index']",
     "group": f"metadata.labels['{JOBSET}replicatedjob-name']",
-    "attempt": f"metadata.labels['{JOBSET}restart-attempt']",
+    "run.restarts": f"metadata.labels['{JOBSET}restart-attempt']",
     "address": "status.podIP",
     "hostname": "metadata.name",
     "run.id": f"metadata.labels['{JOBSET}jobset-uid']",
@@ -94,6 +94,9 @@ def _there(template: str, jobset: str, *, only_one: bool) -> tuple[str | None, l
         if name == "run.name":
             lost.append("is the JobSet's name there, the same for every run")
             parts.append((jobset, None))
+        elif name == "attempt":
+            lost.append("counts restarts there, not that it was resumed")
+            parts.append(("${run.restarts}", "run.restarts"))
         elif name == "rank" and only_one:
             parts.append(("${index}", "index"))
         elif name is not None and name not in _FIELDS:

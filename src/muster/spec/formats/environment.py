@@ -22,7 +22,7 @@ GIVEN = {
     "index": "MUSTER_INDEX",
     "replica": "MUSTER_REPLICA",
     "group": "MUSTER_GROUP",
-    "attempt": "MUSTER_ATTEMPT",
+    "run.restarts": "MUSTER_RUN_RESTARTS",
     "address": "MUSTER_NODE_ADDRESS",
     "hostname": "MUSTER_HOSTNAME",
     "run.id": "MUSTER_RUN_ID",
