@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: What may stand in a text of several lines.
-_LAYOUT = "\n\t"
+_LAYOUT = "\t"
 
 
 def visible(text: str) -> str:
@@ -13,12 +13,16 @@ def visible(text: str) -> str:
     That is everything Unicode calls a control, a format character (directions, zero width), a
     separator of lines, a surrogate, private or unassigned.
     """
-    return text if text.isprintable() else "".join(map(_visible, text))
+    if text.isprintable():
+        return text
+    # whole lines are quick to look at
+    lines = text.split("\n")
+    return "\n".join([s if s.isprintable() else "".join(map(_visible, s)) for s in lines])
 
 
 def visible_line(text: str) -> str:
     """The same on one line: line breaks and tabs are written as escapes, too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    return text if text.isprintable() else visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _visible(char: str) -> str:

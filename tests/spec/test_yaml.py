@@ -26,7 +26,7 @@ def test_keys_are_text() -> None:
         "NO": 1,
         "1": 2,
         "2024-01-01": 3,
-        None: 4,
+        "~": 4,
     }
 
 
@@ -92,7 +92,44 @@ def test_json_is_called_json() -> None:
 
 @pytest.mark.parametrize("tag", ["!!python/object:os.system", "!env", "!!python/name:os.system"])
 def test_no_tag_runs_or_reads_anything(tag: str) -> None:
-    assert "(a text that starts with ! needs quotes)" in refused(f"env: {{A: {tag} x}}\n")
+    hint = "(leave it out; a text that starts with ! needs quotes)"
+    assert refused(f"env: {{A: {tag} x}}\n").endswith(hint)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("!!set {a, b}", "!!omap [a: 1]", "!!pairs [a: 1]", "!!binary aGk=", "!!python/tuple [1]"),
+        *("!!bool maybe", "!!int x", "!!float x", "!!null x", "!!map [a]", "!!seq {a: 1}"),
+        *("!!int []", "!!int 1.5", "!!str [a]"),
+    ],
+)
+def test_a_value_is_what_its_tag_says_or_refused(value: str) -> None:
+    tag = value.partition(" ")[0]
+    assert refused(f"a:\n- {value}\n").startswith(f"f.yaml:2: a[0]: the tag {tag} means nothing")
+
+
+def test_a_tag_that_says_what_is_so_changes_nothing() -> None:
+    text = (
+        "a: [!!int 1, !!float 1.5, !!float 1, !!str 1, "
+        "!!null ~, !!bool yes, !!map {b: 1}, !!seq [1]]"
+    )
+    assert load(text, "f")[0] == {"a": [1, 1.5, 1.0, "1", None, True, {"b": 1}, [1]]}
+
+
+def test_a_date_is_text() -> None:
+    text = "a: 2024-01-02\nb: !!timestamp 2024-13-45\nc: =\n"
+    assert load(text, "f")[0] == {"a": "2024-01-02", "b": "2024-13-45", "c": "="}
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 9000, "1:" * 3000 + "0", "1." * 999])
+def test_numbers_are_bounded(number: str) -> None:
+    try:
+        data, _ = load(f"a: {number}", "f.yaml")
+    except InvalidInput as error:
+        assert "is too long for a number (put it in quotes, if it is text)" in str(error)
+    else:
+        assert data == {"a": number}, "no number"
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
@@ -100,6 +137,12 @@ def test_depth_is_bounded(opening: str) -> None:
     assert "nested more than 50 levels deep" in refused(opening * 200_000)
     nested = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert load(nested, "f")[0]
+
+
+def test_depth_by_way_of_aliases_is_bounded() -> None:
+    nest, close = "[" * 40, "]" * 40
+    lines = ["a0: &a0 x", *(f"a{n}: &a{n} {nest}*a{n - 1}{close}" for n in range(1, 60))]
+    assert "nested more than 50 levels deep" in refused("\n".join(lines))
 
 
 def test_aliases_of_aliases_are_bounded() -> None:

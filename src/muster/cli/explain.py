@@ -47,6 +47,11 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(hidden(plan.to_json()))
         return
+    describe(plan, sent)
+
+
+def describe(plan: RunPlan, sent: Iterable[str] = ()) -> None:
+    """Print what would run. sent: what goes along with a script, in sentences."""
     _describe(plan, sent)
     for group in plan.groups:
         _describe_group(plan, group)

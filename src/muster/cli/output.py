@@ -58,18 +58,25 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they need; the last one is cut to the terminal. A cell is one line."""
     if not rows:
         return
-    cells = [[visible_line(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(plain(row[i])) for row in cells) for i in range(len(header))]
+    columns = [_padded(column) for column in zip(header, *rows, strict=True)]
     limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    for number, row in enumerate(cells):
-        padded = [
-            cell + " " * (width - len(plain(cell))) for cell, width in zip(row, widths, strict=True)
-        ]
-        line = "  ".join(padded).rstrip()
-        if limit and len(plain(line)) > limit:
-            room = limit - sum(widths[:-1]) - 2 * (len(widths) - 1)
-            line = "  ".join([*padded[:-1], _cut(plain(row[-1]), max(room, 8))])
-        echo(style(line, "bold") if number == 0 else line)
+    first, *others = [_fitted(row, limit) for row in zip(*columns, strict=True)]
+    echo("\n".join([style(first, "bold"), *others]))
+
+
+def _padded(column: Sequence[str]) -> list[str]:
+    cells = [visible_line(cell) for cell in column]
+    lengths = [len(plain(cell)) for cell in cells]
+    width = max(lengths)
+    return [cell + " " * (width - length) for cell, length in zip(cells, lengths, strict=True)]
+
+
+def _fitted(row: Sequence[str], limit: int) -> str:
+    line = "  ".join(row).rstrip()
+    if not limit or len(plain(line)) <= limit:
+        return line
+    before = "  ".join([*row[:-1], ""])
+    return before + _cut(plain(row[-1]).rstrip(), max(limit - len(plain(before)), 8))
 
 
 def _cut(text: str, width: int) -> str:

@@ -97,7 +97,7 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     from muster.spec.overrides import overrides_from_flags
     from muster.spec.resolve import resolve, spec_from_json
 
-    if Path(target).exists() or Path(target).suffix in (".yaml", ".yml", ".json"):
+    if os.path.exists(target) or Path(target).suffix in (".yaml", ".yml", ".json"):
         spec = spec_for(target, None, {})
     else:
         spec = spec_from_json(Client().service.job(target).spec)

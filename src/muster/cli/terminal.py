@@ -34,7 +34,7 @@ def style(text: str, how: str | None) -> str:
 
 def plain(text: str) -> str:
     """A styled text without its style."""
-    return _MARK.sub("", text)
+    return _MARK.sub("", text) if _KEY in text else text
 
 
 def echo(text: str = "", *, err: bool = False, end: str = "\n") -> None:

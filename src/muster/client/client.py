@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ class Client:
         from muster.client.target import is_address, spec_for
 
         named = isinstance(target, str) and not is_address(target)
-        if isinstance(target, str) and named and not Path(target).exists():
+        if isinstance(target, str) and named and not os.path.exists(target):
             with contextlib.suppress(InvalidInput):
                 return self.service.job(target), False
         return self.service.draft_job(spec_for(target, command, fields))

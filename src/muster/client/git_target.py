@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,7 +61,7 @@ def _split_ref(url: str) -> tuple[str, str]:
     """The address, and the branch, tag or commit behind its last @, if it has one."""
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
-    if scheme == "file" and Path(urlsplit(url).path).exists():
+    if scheme == "file" and os.path.exists(urlsplit(url).path):
         return url, ""
     if "@" not in path:
         return url, ""

@@ -6,14 +6,16 @@ a bare command.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
-from muster.spec.reader import STDIN, is_manifest, read_spec, read_text, spec_from_mapping
+from muster.spec.reader import is_manifest, read_spec, spec_from_mapping
 from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
@@ -87,14 +89,14 @@ def is_address(target: str | Path) -> bool:
 def _is_git(text: str) -> bool:
     from muster.client.git_target import is_git
 
-    return is_git(text) and not Path(text).exists()
+    return is_git(text) and not os.path.exists(text)
 
 
 def split_target(target: str | Path) -> tuple[Path, str | None]:
     """The file or folder, and the name of the JobSet in it that is meant, if one is named."""
     path = Path(target)
     file, mark, name = str(target).rpartition("#")
-    return (Path(file), name) if mark and name and not path.exists() else (path, None)
+    return (Path(file), name) if mark and name and not os.path.exists(path) else (path, None)
 
 
 def single_targets(target: str | None, entrypoint: str | None = None) -> list[str | None]:
@@ -120,17 +122,17 @@ def notes_for(target: str | Path | None, entrypoint: str | None = None) -> tuple
 def _may_be_manifests(target: str | Path, entrypoint: str | None) -> bool:
     path, _ = split_target(target)
     if _is_spec(path):
-        return (path == STDIN or path.exists()) and is_manifest(read_text(path))
+        return (path == STDIN or os.path.exists(path)) and is_manifest(read_text(path))
     return entrypoint is None and _has_jobsets(path)
 
 
 def _is_spec(path: Path) -> bool:
-    return path == STDIN or (path.suffix in _SPEC_SUFFIXES and not path.is_dir())
+    return path == STDIN or (path.suffix in _SPEC_SUFFIXES and not os.path.isdir(path))
 
 
 def _has_jobsets(path: Path) -> bool:
     """Whether it is a folder with manifests of JobSets in it, not below it."""
-    return path.is_dir() and any(
+    return os.path.isdir(path) and any(
         file.suffix in _SPEC_SUFFIXES and file.is_file() and _holds_jobset(file)
         for file in path.iterdir()
     )
@@ -138,9 +140,9 @@ def _has_jobsets(path: Path) -> bool:
 
 def _holds_jobset(file: Path) -> bool:
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError):
-        return False
+        text = read_text(file)
+    except InvalidInput:
+        return False  # it is only one of a folder's
     return _JOBSET in text and is_manifest(text)
 
 

@@ -150,7 +150,7 @@ class Policy(Struct, frozen=True, dict=True):
     def size(self) -> int:
         return sum(group.size for group in self.groups)
 
-    @property
+    @cached_property
     def initial_size(self) -> int:
         """Nodes that are wanted at first."""
         return sum(group.initial * group.nodes for group in self.groups)

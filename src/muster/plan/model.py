@@ -205,7 +205,7 @@ class RunPlan(Struct, frozen=True):
         return sum(group.replicas for group in before) + node.replica
 
     def group_of(self, rank: int) -> GroupPlan:
-        return self.group(self.nodes[rank].group)
+        return self.groups[self.policy.group_index(rank)]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data; `from_json` is its inverse."""

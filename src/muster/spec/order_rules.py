@@ -9,6 +9,9 @@ from muster.errors import Problem
 from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.wording import suggestion
 
+#: Of a circle that are written out.
+_MOST_NAMES = 8
+
 
 def order_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """What cannot be in the order of groups."""
@@ -22,7 +25,8 @@ def order_conflicts(spec: JobSpec) -> Iterator[Problem]:
     needs = {g.name: dict.fromkeys(d.group for d in g.depends_on) for g in spec.node_groups}
     for cycle in cycles(needs):
         path = f"node_groups[{known.index(cycle[0])}].depends_on"
-        way = " -> ".join([*cycle, cycle[0]])
+        shown = [*cycle[:_MOST_NAMES], *(["..."] if len(cycle) > _MOST_NAMES else [])]
+        way = " -> ".join([*shown, cycle[0]])
         yield Problem(path, f"goes round in a circle: {way}", "one of them has to start first")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -207,7 +208,7 @@ def _mount(text: str) -> dict[str, Any]:
         text = text[:-3]
     # a colon may also belong to a URL (s3://) or an export (host:/path): what is there decides
     source, colon, path = text.rpartition(":")
-    if colon and not path.startswith("//") and ("/" in source or Path(source).is_dir()):
+    if colon and not path.startswith("//") and ("/" in source or os.path.isdir(source)):
         mount["path"] = path
         text = source
     return {"source": text, **mount}

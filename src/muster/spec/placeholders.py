@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 #: `${HOME}` and the like are no placeholders: they are left to whoever reads the text.
 _TOKEN = re.compile(r"\$\$(?=\$*\{)|\$\{([a-z0-9_.-]+)\}")
@@ -24,7 +25,13 @@ DEFAULT_HOSTNAME = "node-${rank}"
 
 def fill(template: str, value: Callable[[str], object]) -> str:
     """`template` with each placeholder replaced by the value of its name."""
-    return "".join(text if name is None else str(value(name)) for text, name in pieces(template))
+    return "".join([text if name is None else str(value(name)) for text, name in _parts(template)])
+
+
+@lru_cache(maxsize=64)
+def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
+    """One template is filled in for every node."""
+    return tuple(pieces(template))
 
 
 def pieces(template: str) -> Iterator[tuple[str, str | None]]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
+from muster.spec.files import STDIN, called, read_text
 from muster.spec.models import JobSpec
 from muster.spec.places import Lines, in_order, placed
 from muster.spec.rules import check, conflicts
 from muster.spec.source_paths import absolute_sources
 
-#: As with kubectl: what is piped in.
-STDIN = Path("-")
 #: ADS: what its YAML says at the top; apiVersion may be missing.
 ADS_KINDS = ("distributed", "job")
 _MANIFEST = re.compile(
@@ -36,8 +33,8 @@ def read_spec(path: Path, name: str | None = None) -> JobSpec:
     """
     from muster.spec.yaml import load
 
-    text = "" if path.is_dir() else read_text(path)
-    if name is not None or path.is_dir() or is_manifest(text):
+    text = "" if os.path.isdir(path) else read_text(path)
+    if name is not None or os.path.isdir(path) or is_manifest(text):
         from muster.spec.formats.manifests import read_manifest
 
         return read_manifest(path, name).spec
@@ -45,31 +42,6 @@ def read_spec(path: Path, name: str | None = None) -> JobSpec:
     if isinstance(data, Mapping) and data.get("name") is None:
         data = {**data, "name": _default_name(path)}
     return spec_from_mapping(data, source=called(path), lines=lines, folder=path.absolute().parent)
-
-
-def read_text(path: Path) -> str:
-    """What is in a file. Raises InvalidInput."""
-    try:
-        if path == STDIN:
-            return _standard_input()
-        # some editors put a mark in front that says it is UTF-8
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise NotFound(Problem(str(path), "no such file", "check the path")) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
-
-
-@cache
-def _standard_input() -> str:
-    """Asked for more than once, it is read once."""
-    return sys.stdin.buffer.read().decode("utf-8-sig")
-
-
-def called(path: Path) -> str:
-    """A file, in messages."""
-    return "standard input" if path == STDIN else str(path)
 
 
 def is_manifest(text: str) -> bool:

@@ -9,6 +9,7 @@ from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, Sta
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
+from muster.spec.size_rules import too_long_commands, too_many_groups
 from muster.spec.source_rules import lost_programs, source_conflicts, source_gaps
 from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
 
@@ -17,7 +18,7 @@ _TAKEN = ("/", "/proc", "/sys", "/dev")
 
 def check(spec: JobSpec) -> list[Problem]:
     """What is wrong with a spec as it was written."""
-    return [
+    return too_many_groups(spec) or [
         *source_gaps(spec),
         *lost_programs(spec),
         *_missing(spec),
@@ -30,7 +31,7 @@ def check(spec: JobSpec) -> list[Problem]:
 
 def conflicts(spec: JobSpec) -> list[Problem]:
     """Things that are there and exclude each other: true even of a spec that was read in part."""
-    return [
+    return too_many_groups(spec) or [
         *_job(spec),
         *_duplicates(spec),
         *source_conflicts(spec),
@@ -38,6 +39,7 @@ def conflicts(spec: JobSpec) -> list[Problem]:
         *order_conflicts(spec),
         *policy_conflicts(spec),
         *name_conflicts(spec),
+        *too_long_commands(spec),
     ]
 
 

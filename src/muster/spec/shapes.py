@@ -6,6 +6,7 @@ OCI: listJobShapes. A flexible shape may be given its size: `VM.Standard.E5.Flex
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
+from muster.spec.files import read_text
 from muster.spec.places import placed
 from muster.spec.quantities import parse_size
 from muster.spec.values import Positive, Size
@@ -67,7 +69,7 @@ def find_shape(text: str, own: Path | None = None) -> Shape:
 def catalogue(own: Path | None = None) -> dict[str, Shape]:
     """Every shape by name."""
     shapes = dict(_read(CATALOGUE))
-    if own is not None and own.exists():
+    if own is not None and os.path.exists(own):
         shapes |= dict(_read(own))
     return shapes
 
@@ -99,12 +101,7 @@ def _sized(shape: Shape, size: str) -> Shape:
 
 
 def _read(path: Path) -> Iterator[tuple[str, Shape]]:
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidInput(Problem(str(path), f"cannot be read: {reason}")) from None
-    data, lines = load(text, str(path))
+    data, lines = load(read_text(path), str(path))
     if not isinstance(data, Mapping):
         text = f"must be a mapping of names to shapes, not {say(data)}"
         raise InvalidInput(Problem("", text, "write NAME: {ocpus: 4, memory: 64GiB}", str(path)))

@@ -16,24 +16,31 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.wording import short
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TEXT_TAG = "tag:yaml.org,2002:str"
-_GUESSED_TAGS = {
-    f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp", "value")
+_YAML = "tag:yaml.org,2002:"
+_TEXT_TAG = f"{_YAML}str"
+_GUESSED_TAGS = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "timestamp", "value")}
+#: What JSON does not know either; as it was written, it is text.
+_TEXTS = {f"{_YAML}{kind}" for kind in ("timestamp", "value")}
+#: What a value may be said to be. `merge` is the key <<.
+_SCALARS = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "null", "merge")}
+_WHOLE = f"{_YAML}int"
+_NUMBERS = {_WHOLE, f"{_YAML}float"}
+_NOTHING = f"{_YAML}null"
+_COLLECTIONS: dict[type[yaml.Node], str] = {
+    yaml.MappingNode: f"{_YAML}map",
+    yaml.SequenceNode: f"{_YAML}seq",
 }
-_DATES = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
 _VERBATIM = re.compile(r"(.*\.)?((env|tags)\.[^.]+|(args|command|exec)(\[\d+\])?)")
-
-#: What there is in JSON: other tags make things that no field holds.
-_TAGS = frozenset(
-    {f"tag:yaml.org,2002:{kind}" for kind in ("str", "null", "seq", "map", "merge")} | _GUESSED_TAGS
-)
 #: YAML 1.1 takes 1:30 for the number 90; Kubernetes' reader, like everybody else, for text.
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
 #: A spec needs six levels; libyaml runs out of stack somewhere beyond 10,000.
 MAX_DEPTH = 50
+#: Characters of a number: no field takes one of more, and counting takes time.
+MAX_DIGITS = 40
 #: With every alias written out. A large spec has some thousands.
 MAX_VALUES = 100_000
+_TOO_MANY = f"more than {MAX_VALUES:,} values"
 
 #: What PyYAML says -> what to do about it.
 _WAYS_OUT = {
@@ -44,9 +51,11 @@ _WAYS_OUT = {
     "found another document": "one file holds one job; remove the --- between",
     "undefined alias": "a text that starts with * needs quotes",
     "cannot start any token": "text that starts with @, ` or % needs quotes",
-    "constructor for the tag": "a text that starts with ! needs quotes",
     "unhashable key": "a name cannot be a list or a mapping",
 }
+
+
+_TAG_HINT = "leave it out; a text that starts with ! needs quotes"
 
 
 def load(
@@ -55,11 +64,11 @@ def load(
     """The data of one document, and the line of every path in it (`node_groups[0].env.A`).
 
     root: the path the document itself stands at. typed: a number is a number wherever it stands,
-    and a date is text, as Kubernetes reads it. Raises InvalidInput.
+    as Kubernetes reads it. Raises InvalidInput.
     """
     loader = None
     try:
-        _check_depth(text, source)
+        _check_bounds(text, source)
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
@@ -76,17 +85,23 @@ def load(
             loader.dispose()
 
 
-def _check_depth(text: str, source: str) -> None:
-    depth = 0
+def _check_bounds(text: str, source: str) -> None:
+    depth = seen = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        seen += isinstance(event, yaml.NodeEvent)
+        if seen > 2 * MAX_VALUES:  # at most half of them are keys
+            raise InvalidInput(Problem("", _TOO_MANY, "", f"{source}:{_line(event)}"))
         if depth > MAX_DEPTH:
-            place = f"{source}:{_line(event)}"
-            message = f"nested more than {MAX_DEPTH} levels deep"
-            raise InvalidInput(Problem("", message, "is a bracket left open?", place))
+            raise InvalidInput(_too_deep(f"{source}:{_line(event)}"))
+
+
+def _too_deep(place: str) -> Problem:
+    message = f"nested more than {MAX_DEPTH} levels deep"
+    return Problem("", message, "is a bracket left open?", place)
 
 
 class _Walk:
@@ -105,11 +120,14 @@ class _Walk:
         self._seen += 1
         if id(node) in self._open or self._seen > MAX_VALUES:
             endless = id(node) in self._open
-            what = "an alias that holds itself" if endless else f"more than {MAX_VALUES:,} values"
+            what = "an alias that holds itself" if endless else _TOO_MANY
             hint = "write it without & and *" if endless else "do aliases hold aliases?"
             raise InvalidInput(Problem(path, what, hint, self._place(node)))
+        if len(self._open) > MAX_DEPTH:  # by way of aliases
+            raise InvalidInput(_too_deep(self._place(node)))
         self.lines.setdefault(path, _line(node))
         self._open.add(id(node))
+        self._check_tag(node, path)
         if isinstance(node, yaml.MappingNode):
             self._mapping(node, path)
         elif isinstance(node, yaml.SequenceNode):
@@ -117,30 +135,14 @@ class _Walk:
                 self.visit(value, f"{path}[{number}]")
         elif self._as_text(node, path):
             _as_written(node)
-        self._check_tag(node, path)
         self._open.remove(id(node))
-
-    def _as_text(self, node: yaml.Node, path: str) -> bool:
-        if not self._typed:
-            return _VERBATIM.fullmatch(path) is not None
-        return node.tag in _DATES or _SEXAGESIMAL.fullmatch(str(node.value)) is not None
-
-    def _check_tag(self, node: yaml.Node, path: str) -> None:
-        """Note a value whose tag (`!!set`, `!!int x`) makes it something else than it looks."""
-        tag, value = node.tag, node.value
-        right = tag in _TAGS
-        if isinstance(node, yaml.ScalarNode) and tag in _GUESSED_TAGS:
-            right = self._loader.resolve(yaml.ScalarNode, value, (True, False)) == tag
-        if not right:
-            name = tag.replace("tag:yaml.org,2002:", "!!")
-            text = f"the tag {name} cannot stand here"
-            hint = "a text that starts with ! needs quotes"
-            self.problems.append(Problem(path, text, hint, self._place(node)))
 
     def _mapping(self, node: yaml.MappingNode, path: str) -> None:
         first: dict[str, int] = {}
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
+                self._check_tag(key, path)
+                key.tag = _TEXT_TAG if key.tag == _NOTHING else key.tag
                 _as_written(key)
             name, line = str(key.value), _line(key)
             inner = f"{path}.{name}" if path else name
@@ -150,6 +152,37 @@ class _Walk:
             first.setdefault(name, line)
             self.lines[inner] = line
             self.visit(value, inner)
+
+    def _as_text(self, node: yaml.Node, path: str) -> bool:
+        if node.tag in _TEXTS:
+            return True
+        known = (
+            _SEXAGESIMAL.fullmatch(str(node.value)) if self._typed else _VERBATIM.fullmatch(path)
+        )
+        return known is not None
+
+    def _check_tag(self, node: yaml.Node, path: str) -> None:
+        """A tag that is written out may say anything of a value: be sure that it is so."""
+        if node.tag in (_TEXT_TAG, *_TEXTS) and isinstance(node, yaml.ScalarNode):
+            return
+        if isinstance(node, yaml.ScalarNode):
+            # what it is if nobody says so; !!int x is refused, !!str 1 is not
+            plain = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
+            number = node.tag in _NUMBERS
+            if number and plain in _NUMBERS and len(node.value) > MAX_DIGITS:
+                text = f"{short(node.value)} is too long for a number"
+                self._problem(node, path, text, "put it in quotes, if it is text")
+                return
+            same = plain in (node.tag, _WHOLE if number else node.tag)
+            known = node.tag in _SCALARS and same
+        else:
+            known = node.tag == _COLLECTIONS[type(node)]
+        if not known:
+            tag = node.tag.replace(_YAML, "!!")
+            self._problem(node, path, f"the tag {tag} means nothing here", _TAG_HINT)
+
+    def _problem(self, node: yaml.Node, path: str, text: str, hint: str) -> None:
+        self.problems.append(Problem(path, text, hint, self._place(node)))
 
     def _place(self, node: yaml.Node) -> str:
         return f"{self._source}:{_line(node)}"
@@ -177,9 +210,9 @@ def _broken(error: Exception, text: str, source: str) -> Problem:
     place = source
     if mark is not None:
         lines = text.splitlines()
-        number = min(mark.line, len(lines) - 1)
+        number = max(min(mark.line, len(lines) - 1), 0)
         place = f"{source}:{number + 1}"
-        if lines[number][mark.column : mark.column + 1] == "\t":
+        if "".join(lines[number : number + 1])[mark.column : mark.column + 1] == "\t":
             what = "a tab where spaces are needed"
     usual = "commas, brackets" if kind == "JSON" else "indentation, colons"
     hints = (hint for sign, hint in _WAYS_OUT.items() if sign in what)

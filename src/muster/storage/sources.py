@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound, Problem
+from muster.spec.files import read_text
 from muster.spec.models import JobSpec
 from muster.spec.source_paths import CONDA, absolute_line, is_file, is_requirements_file
 from muster.spec.source_rules import needs_entrypoint
@@ -82,9 +83,9 @@ def _logical(text: str) -> Iterator[str]:
 
 def _read(path: Path, field: str) -> str:
     try:
-        return path.read_text()
-    except FileNotFoundError:
+        return read_text(path)
+    except NotFound:
         raise NotFound(Problem(field, f"there is no {path}", "check the path")) from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidInput(Problem(field, f"{path} cannot be read: {why}")) from None
+    except InvalidInput as error:
+        (found,) = error.problems
+        raise InvalidInput(Problem(field, f"{path} {found.message}", found.hint)) from None

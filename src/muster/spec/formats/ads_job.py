@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -179,7 +180,7 @@ class _Reader:
         if "://" in path:
             text = f"{uri} is not at hand"
             self._refuse(field, text, "fetch it first, or use git; or a mount and a command")
-        elif not (self._folder / path).exists():
+        elif not os.path.exists(self._folder / path):
             self._refuse(field, f"there is no {self._folder / path}", "check the path")
         return path
 
@@ -212,8 +213,8 @@ class _Reader:
         if self._runtime.git is not None or not source or "://" in source:
             return name  # of the repository; or the code is not at hand, which is told
         code = self._folder / source
-        file = (code if code.is_dir() else code.parent) / name
-        if not file.is_file():
+        file = (code if os.path.isdir(code) else code.parent) / name
+        if not os.path.isfile(file):
             hint = "it is looked for in the folder of the code"
             self._refuse(field, f"there is no {file}", hint)
         return str(file)

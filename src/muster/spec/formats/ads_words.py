@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ def local_code(
     if inside != entry:
         notes.add("", f"{entry} is taken from beside the YAML, as {inside}: no image is used here")
     file = folder / inside
-    if not file.is_file():
+    if not os.path.isfile(file):
         problems.append(Problem(path, f"there is no {file}", "put the program beside the YAML"))
         return {}
     return {"artifact": str(folder), "entrypoint": inside}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from muster.spec.files import read_text
 from muster.spec.formats.jobset_write import write_jobset
 from muster.spec.formats.manifests import read_manifest
 from muster.spec.formats.muster_write import write_spec
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import JobSpec
-from muster.spec.reader import is_manifest, read_spec, read_text
+from muster.spec.reader import is_manifest, read_spec
 
 
 def convert_file(path: Path, name: str | None, to: str | None) -> tuple[str, list[str]]:
     """The YAML, and what is to be known about it. to: `jobset` or `muster`; default: what it is
     not. Raises InvalidInput.
     """
-    theirs = path.is_dir() or is_manifest(read_text(path))
+    theirs = os.path.isdir(path) or is_manifest(read_text(path))
     spec, notes = _read(path, name, theirs=theirs)
     if to == "muster" or (to is None and theirs):
         return dump(write_spec(spec)), notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.files import called, read_text
 from muster.spec.formats.documents import Document, documents, objects
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_read import Manifest, read_jobset
-from muster.spec.reader import ADS_KINDS, called, is_manifest, read_text
+from muster.spec.reader import ADS_KINDS, is_manifest
 from muster.spec.wording import close_to, suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -30,7 +32,7 @@ def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
     name: only the one of that name. Raises InvalidInput with every problem, also if there is none.
     """
     found = _Found()
-    if path.is_dir():
+    if os.path.isdir(path):
         for file in sorted(path.iterdir()):
             if file.suffix in SUFFIXES and file.is_file():
                 found.file(file, alone=False)

@@ -1,0 +1,89 @@
+"""Reading a file that a user names: never a device or a pipe, never without bound."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from muster.errors import InvalidInput, NotFound, Problem
+
+#: As with kubectl: what is piped in.
+STDIN = Path("-")
+#: Bytes. The largest spec there can be has some hundred thousand lines.
+MAX_TEXT = 4 * 2**20
+#: How a file begins -> its encoding (YAML 1.2, 5.2). Without any: UTF-8.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, which begins as it does
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_KINDS = (
+    (stat.S_ISFIFO, "it is a pipe"),
+    (stat.S_ISCHR, "it is a device"),
+    (stat.S_ISBLK, "it is a device"),
+    (stat.S_ISSOCK, "it is a socket"),
+)
+
+
+def read_text(path: Path) -> str:
+    """What is in a text file. Raises InvalidInput."""
+    try:
+        data = _standard_input() if path == STDIN else _bytes(path)
+    except FileNotFoundError:
+        raise NotFound(Problem(str(path), "no such file", "check the path")) from None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from None
+    except ValueError as error:  # a NUL in the path
+        raise _unreadable(path, str(error)) from None
+    try:
+        return decoded(data)
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it is not UTF-8 text") from None
+
+
+def called(path: Path) -> str:
+    """A file, in messages."""
+    return "standard input" if path == STDIN else str(path)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file's content, in the encoding that its first bytes name. Lines end with a
+    line feed. Raises UnicodeDecodeError."""
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+@cache
+def _standard_input() -> bytes:
+    """Asked for more than once, it is read once."""
+    return _bounded(sys.stdin.buffer, STDIN)
+
+
+def _bytes(path: Path) -> bytes:
+    # a pipe that nobody writes to would keep us waiting as early as here
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        for is_kind, what in _KINDS:
+            if is_kind(found.st_mode):
+                raise _unreadable(path, what, "copy it into a file")
+        return _bounded(file, path)
+
+
+def _bounded(file: IO[bytes], path: Path) -> bytes:
+    data = file.read(MAX_TEXT + 1)
+    if len(data) > MAX_TEXT:
+        text = f"it is larger than {MAX_TEXT // 2**20} MiB"
+        raise _unreadable(path, text, "put large values into files")
+    return data
+
+
+def _unreadable(path: Path, reason: str, hint: str = "") -> InvalidInput:
+    return InvalidInput(Problem(called(path), f"cannot be read: {reason}", hint))
