@@ -11,7 +11,6 @@ import signal
 from collections.abc import Sequence
 
 from muster.lifecycle.status import Failure, Reason
-from muster.node.failure_text import TRACEBACK, explain
 
 #: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
 #: and when they were told to end.
@@ -55,9 +54,11 @@ def echo(failure: Failure) -> bool:
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
         return True  # who waits for a peer that has gone looks just like this
+    from muster.node.failure_text import explain  # its patterns take milliseconds to compile
+
     return any(_ECHO.search(reason) for reason in explain(failure.message).reasons)
 
 
 def raised(message: str) -> bool:
     """Whether its program ended of an exception."""
-    return TRACEBACK in message
+    return "Traceback (most recent call last)" in message

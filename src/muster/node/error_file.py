@@ -13,7 +13,6 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from muster.node.failure_text import explain
 from muster.node.files import read_regular
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
@@ -67,4 +66,8 @@ def _seconds(said: Any) -> float | None:
 def _last_lines(text: str) -> str:
     """All of it, or what says why it failed where there is not room for all."""
     text = text.strip()
-    return text if len(text) <= _LONGEST else "\n".join(explain(text).lines)
+    if len(text) <= _LONGEST:
+        return text
+    from muster.node.failure_text import explain
+
+    return "\n".join(explain(text).lines)

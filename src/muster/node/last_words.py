@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from muster.node.failure_text import explain
 from muster.node.files import open_regular
 
 _TAIL = 64 << 10  # bytes looked at
@@ -30,4 +29,8 @@ def last_words(path: str, since: int) -> str:
             text = file.read(_TAIL).decode(errors="replace")
     except OSError:
         return ""  # a program may remove its own output
+    if not text.strip():
+        return ""
+    from muster.node.failure_text import explain  # its patterns take milliseconds to compile
+
     return "\n".join(explain(text).lines)
