@@ -136,6 +136,14 @@ def test_demands_that_cannot_be_met(asked: ResourcePlan, message: str) -> None:
     assert message in str(problem)
 
 
+def test_no_gpus_at_all_is_a_sentence() -> None:
+    """Of groups that are alike there is one problem: perhaps nobody has written them."""
+    (problem,) = check_fit(plan(ResourcePlan(gpus=1)), Machine(2, 8 * GIB, 0))
+    assert problem.path == "resources.gpus"
+    assert problem.message == "a node needs 1 GPU, this machine has none"
+    assert problem.hint.startswith("leave gpus out to run on CPUs")
+
+
 def test_gpus_add_up_and_cpus_do_not() -> None:
     machine = Machine(2, 8 * GIB, 4)
     assert check_fit(plan(ResourcePlan(cpus=2, gpus=1), nodes=4), machine) == []

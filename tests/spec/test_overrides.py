@@ -68,6 +68,11 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
             '--set resorces.cpus=1: unknown field (did you mean "resources"?)',
         ),
         (
+            {"sets": ["failre.max_restarts=1"]},
+            "--set failre.max_restarts=1: unknown field "
+            '(did you mean "failure"? it belongs to the Job: change the spec)',
+        ),
+        (
             {"sets": ["node_groups.a=1"]},
             "--set: node_groups.a names no setting (as in node_groups.NAME.nodes=2)",
         ),

@@ -211,7 +211,7 @@ BAD = {
         "command: x\nentrypoint: y\nbogus: 1\nnode_groups: [{name: a, nodes: 0}, {name: a}]\n",
         [
             "job.yaml:1: command: stands beside entrypoint (keep the one you mean)",
-            f"job.yaml:3: bogus: unknown field (there are: {', '.join(names(JobSpec))})",
+            "job.yaml:3: bogus: unknown field (`muster schema` prints all that there are)",
             "job.yaml:4: node_groups[0].nodes: must be at least 1, not 0",
             "job.yaml:4: node_groups[1].name: 'a' is the name of node_groups[0] already "
             "(group names are unique)",

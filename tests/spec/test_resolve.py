@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from muster.errors import InvalidInput
-from muster.spec.overrides import overrides_from_mapping
+from muster.spec.overrides import overrides_from_flags, overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import Resolved, resolve, setting_value, spec_from_json
 
@@ -265,3 +265,12 @@ def test_env_is_merged_key_by_key(
     for name in result.spec.node_groups[0].env:
         said = "override" if name in {**run, **own} else "job"
         assert result.origins[f"node_groups[g].env.{name}"] == said
+
+
+def test_a_group_may_be_given_by_its_number() -> None:
+    job = spec_from_mapping(JOB)
+    overrides = overrides_from_flags(sets=["node_groups[1].nodes=3"])
+    assert [group.nodes for group in resolve(job, overrides).spec.node_groups] == [1, 3]
+    twice = overrides_from_flags(sets=["node_groups[1].nodes=3", "node_groups.own.nodes=2"])
+    with pytest.raises(InvalidInput, match=r"node_groups\[own\]: given as own, too"):
+        resolve(job, twice)

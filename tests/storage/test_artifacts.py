@@ -148,6 +148,8 @@ def bad(home: Home, path: Path, entry: str | None = None) -> str:
 
 def test_refusals(home: Home, tmp_path: Path, code: Path) -> None:
     assert "artifact: there is no DIR/nope.py" in bad(home, tmp_path / "nope.py")
+    (tmp_path / "train.py").write_text("")
+    assert '(did you mean "train.py"?)' in bad(home, tmp_path / "trian.py")
     (tmp_path / "notes.txt").write_text("hello")
     assert "cannot tell how to run notes.txt" in bad(home, tmp_path / "notes.txt")
     shutil.copy("/bin/true", tmp_path / "prog")

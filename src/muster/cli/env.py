@@ -13,7 +13,7 @@ from muster.cli.terminal import echo
 
 @click.group()
 def env() -> None:
-    """List and remove what was installed for runs."""
+    """List and prune what was installed for runs."""
 
 
 @env.command("list")

@@ -53,6 +53,7 @@ class Resolved(Struct, frozen=True):
 def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     """Merge. Raises InvalidInput if an override names no group or breaks a rule."""
     written = job.node_groups or (_shorthand(job),)
+    overrides = _by_name(written, overrides)
     problems = _unknown_groups(written, overrides)
     if problems:
         raise InvalidInput(*problems)
@@ -116,6 +117,22 @@ def _shorthand(job: JobSpec) -> NodeGroup:
         startup_probe=job.startup_probe,
         min_success=job.min_success,
     )
+
+
+def _by_name(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> RunOverrides:
+    """Groups by name that were given by number, as in `node_groups[0].nodes`."""
+    names = {str(number): group.name for number, group in enumerate(groups)}
+    known = {group.name for group in groups}
+    if not any(name in names and name not in known for name in overrides.node_groups):
+        return overrides
+    changes: dict[str, GroupOverrides] = {}
+    for said, change in overrides.node_groups.items():
+        name = said if said in known else names.get(said, said)
+        if name in changes:
+            text = f"given as {said}, too"
+            raise InvalidInput(Problem(f"node_groups[{name}]", text, "say it in one of the ways"))
+        changes[name] = change
+    return replace(overrides, node_groups=changes)
 
 
 def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> list[Problem]:

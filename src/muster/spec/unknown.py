@@ -112,6 +112,9 @@ _NEIGHBOURS_IN: dict[type[msgspec.Struct], dict[str, str]] = {
     models.StartupProbe: {"command": "exec", "cmd": "exec", "script": "exec", "url": "http"},
 }
 
+#: Names that fit into a message; of more, only those that are close are named.
+_MOST = 15
+
 #: Where else a field may belong, and how that is said.
 _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (models.JobSpec, "to the whole job: at the top of the spec"),
@@ -132,6 +135,10 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
         if name in job:
             text = "belongs to the Job; a run cannot change it"
             return Problem(where, text, f"change the spec; a run can change {', '.join(known)}")
+        meant = close_to(name, [*known, *job], 1, 0.7)
+        if meant and meant[0] not in known:
+            hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
+            return Problem(where, "unknown field", hint)
     return Problem(where, "unknown field", _hint(model, name, known))
 
 
@@ -148,4 +155,6 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> str:
         if found and other is not model:
             verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
             return f"{verb} {place.format(name=found[0])}"
+    if len(known) > _MOST:
+        return "`muster schema` prints all that there are"
     return f"there are: {', '.join(known)}" if known else "there are none here; remove it"

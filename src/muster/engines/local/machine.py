@@ -58,7 +58,15 @@ def share_of_memory(plan: RunPlan, group: GroupPlan) -> int:
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
     """Demands no node here can meet. CPUs are shared out; GPUs never are, so those add up."""
-    problems = [p for group in plan.groups for p in _check_group(group, machine)]
+    found = [(group.name, _check_group(group, machine)) for group in plan.groups]
+    if all(problems == found[0][1] for _, problems in found):
+        problems = found[0][1]  # of all alike: of groups that nobody may have written
+    else:
+        problems = [
+            p._replace(path=f"node_groups[{name}].{p.path}")
+            for name, theirs in found
+            for p in theirs
+        ]
     wanted = sum(
         group.resources.gpus * policy.initial * policy.nodes
         for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
@@ -69,7 +77,7 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
             Problem(
                 "resources.gpus",
                 f"all nodes together need {wanted} GPUs, this machine has {machine.gpus}",
-                "ask for fewer nodes or fewer GPUs a node",
+                "ask for fewer nodes, or fewer GPUs on each",
             )
         )
     return problems
@@ -93,7 +101,7 @@ def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
     asked = group.resources
     if asked.shape is not None:
         return []
-    path = f"node_groups[{group.name}].resources"
+    path = "resources"
     problems = []
     if asked.cpus is not None and asked.cpus > machine.cpus:
         text = f"a node needs {asked.cpus:g} CPUs, this machine has {machine.cpus}"
@@ -107,8 +115,11 @@ def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
         hint = f"did you mean {asked.memory}GiB?" if asked.memory < 4096 else "at least 16MiB"
         problems.append(Problem(f"{path}.memory", text, hint))
     if asked.gpus > machine.gpus:
-        text = f"a node needs {asked.gpus} GPUs, this machine has {machine.gpus}"
-        problems.append(Problem(f"{path}.gpus", text, f"ask for at most {machine.gpus}"))
+        text = f"a node needs {_gpus(asked.gpus)}, this machine has {machine.gpus or 'none'}"
+        hint = f"ask for at most {machine.gpus}"
+        if not machine.gpus:
+            hint = "leave gpus out to run on CPUs; see `muster doctor` for what this machine has"
+        problems.append(Problem(f"{path}.gpus", text, hint))
     return problems
 
 
@@ -119,6 +130,10 @@ def _larger(group: GroupPlan, machine: Machine) -> bool:
         or (asked.memory or 0) > machine.memory
         or asked.gpus > machine.gpus
     )
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _gib(size: int) -> str:
