@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # pip must not run twice in one environment, whatever -j says
 .NOTPARALLEL:
-.PHONY: demo demos test test-all lint bench docs mutation clean
+.PHONY: demo demos test test-all lint bench seeds docs mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
@@ -37,6 +37,12 @@ lint: $(VENV)/.dev $(VENV)/.frameworks
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
+
+# simulated runs that nobody has seen, or those of a range: make seeds SEEDS=1000:2000; what is left
+# when it is interrupted, it says
+SEEDS ?= 1000000
+seeds: $(VENV)/.dev
+	nice -n 10 $(BIN)/python -m muster.simulation --seeds $(SEEDS)
 
 # what of the heart could be changed without a test noticing; see docs/mutation.md
 mutation: $(VENV)/.mutation

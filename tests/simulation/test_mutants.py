@@ -16,6 +16,7 @@ from muster.errors import StoreBusy
 from muster.lifecycle import (
     backoff,
     budget,
+    cause,
     census,
     deadline,
     failure,
@@ -30,7 +31,7 @@ from muster.lifecycle import (
     suspension,
 )
 from muster.lifecycle.decide import decide
-from muster.lifecycle.effects import StopNodes
+from muster.lifecycle.effects import SignalNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
     Event,
@@ -40,7 +41,7 @@ from muster.lifecycle.events import (
     SupervisorLost,
     SuspendRequested,
 )
-from muster.lifecycle.policy import Rule
+from muster.lifecycle.policy import Action, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeStatus, RunStatus
 from muster.lifecycle.turn import Turn, failure_of
@@ -439,6 +440,135 @@ def parked_waited_for(patch: Patch) -> None:
     patch.setattr(census, "up", up)
 
 
+def order_of_failures_first(patch: Patch) -> None:
+    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+        for found in failures:
+            for rule in sorted(policy.rules, key=lambda rule: not rule.before_retries):
+                if failure.fits(rule, found):
+                    return rule, found
+        return None, failures[0]
+
+    patch.setattr(failure, "choose", choose)
+
+
+def save_signal_lost(patch: Patch) -> None:
+    real = outstanding.effects
+
+    def effects(policy: Any, status: RunStatus) -> Any:
+        return tuple(e for e in real(policy, status) if not isinstance(e, SignalNodes))
+
+    patch.setattr(outstanding, "effects", effects)
+
+
+def time_anew_after_resume(patch: Patch) -> None:
+    real = suspension.take
+
+    def suspend(turn: Turn, details: str) -> None:
+        real(turn, details)
+        turn.update(ran=0.0)
+
+    patch.setattr(suspension, "take", suspend)
+
+
+def time_while_suspended_counts(patch: Patch) -> None:
+    real = suspension.take
+
+    def suspend(turn: Turn, details: str) -> None:
+        since, ran = turn.run.going_since, turn.run.ran
+        real(turn, details)
+        turn.update(going_since=since, ran=ran)
+
+    patch.setattr(suspension, "take", suspend)
+
+
+def retries_not_renewed_for(action: Action) -> Callable[[Patch], None]:
+    def break_it(patch: Patch) -> None:
+        real = restart.begin
+
+        def begin(turn: Turn, what: Action, *arguments: Any) -> None:
+            kept = turn.run.spent.retries
+            real(turn, what, *arguments)
+            if what is action:
+                turn.update(spent=replace(turn.run.spent, retries=kept))
+
+        patch.setattr(restart, "begin", begin)
+
+    break_it.__name__ = f"retries_not_renewed_for_{action}"
+    return break_it
+
+
+def tolerable(by: int) -> Callable[[Patch], None]:
+    def break_it(patch: Patch) -> None:
+        def tolerated(turn: Turn, found: Failure) -> bool:
+            index = turn.policy.group_index(found.rank)
+            dispensable = census.wanted(turn.policy, turn.census, index)
+            dispensable -= census.least(turn.policy, turn.census, index)
+            return bool(turn.census.groups[index].failed <= dispensable + by)
+
+        patch.setattr(failure, "_tolerable", tolerated)
+
+    break_it.__name__ = f"tolerable_off_by_{by}"
+    return break_it
+
+
+def grace_extended(patch: Patch) -> None:
+    def tell(turn: Turn, leaving: Any) -> None:
+        kill_at = turn.now + turn.policy.grace_period
+        told = [rank for rank, node in leaving.items() if node.kill_at is None]
+        for rank, node in leaving.items():
+            turn.set(rank, replace(node, kill_at=kill_at))
+        if leaving:
+            turn.wake(kill_at)
+        if told:
+            turn.act(StopNodes(turn.refs(told)))
+
+    patch.setattr(stopping, "tell_to_end", tell)
+
+
+def succeeded_taken_first(patch: Patch) -> None:
+    real = scaling._place
+
+    def place(turn: Turn, index: int, replica: int) -> tuple[int, int]:
+        kind, number = real(turn, index, replica)
+        return {0: 1, 1: 0}.get(kind, kind), number
+
+    patch.setattr(scaling, "_place", place)
+
+
+def lowest_taken_first(patch: Patch) -> None:
+    real = scaling._place
+
+    def place(turn: Turn, index: int, replica: int) -> tuple[int, int]:
+        kind, number = real(turn, index, replica)
+        return kind, -number
+
+    patch.setattr(scaling, "_place", place)
+
+
+def time_of_errors_ignored(patch: Patch) -> None:
+    patch.setattr(cause, "order", lambda found: (cause.echo(found), found.at))
+
+
+def jitter_beyond_the_longest(patch: Patch) -> None:
+    real = backoff.delay
+
+    def delay(rules: Any, streak: int, number: int) -> float:
+        plain = real(replace(rules, jitter=0.0), streak, number)
+        wait = real(replace(rules, longest=1e9), streak, number)
+        base = real(replace(rules, longest=1e9, jitter=0.0), streak, number)
+        return plain * wait / base if base else plain
+
+    patch.setattr(backoff, "delay", delay)
+
+
+def servers_dismissed_early(patch: Patch) -> None:
+    def dismiss(turn: Turn) -> None:
+        served = [rank for group in turn.policy.groups if group.serves for rank in group.ranks]
+        stopping.stop_nodes(turn, [r for r in served if turn.nodes[r].term_at is not None])
+
+    patch.setattr(stopping, "_dismiss", dismiss)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (barrier_ignored, "old ones go first"),
     (order_ignored, "order is kept"),
@@ -487,6 +617,21 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (parked_alive, "the parked have nothing"),
     (scaled_away_fails, "the parked do not fail"),
     (parked_waited_for, "what is wanted starts"),
+    (order_of_failures_first, "the policy decides"),
+    (save_signal_lost, "what is decided is done"),
+    (time_anew_after_resume, "the run has its time"),
+    (time_while_suspended_counts, "the run has its time"),
+    (retries_not_renewed_for(Action.RESTART_REPLICA), "the policy decides"),
+    (retries_not_renewed_for(Action.RESTART_GROUP), "the policy decides"),
+    (retries_not_renewed_for(Action.RESTART_RUN), "the policy decides"),
+    (tolerable(by=1), "the policy decides"),
+    (tolerable(by=-1), "the policy decides"),
+    (grace_extended, "grace is not extended"),
+    (succeeded_taken_first, "as many as asked"),
+    (lowest_taken_first, "as many as asked"),
+    (time_of_errors_ignored, "the first cause is named"),
+    (jitter_beyond_the_longest, "waits grow"),
+    (servers_dismissed_early, "saving has its time"),
 ]
 
 

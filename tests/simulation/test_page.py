@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from muster.simulation.__main__ import fault_lines, invariant_lines, main
+from muster.simulation.batch import Finding, Tally
+from muster.simulation.invariants import Breach
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 
@@ -43,6 +47,47 @@ def test_many_are_reported() -> None:
     assert "seeds 0 to 19: 0 of them break an invariant" in result.output
 
 
+def test_many_are_tried_and_the_progress_is_told() -> None:
+    result = CliRunner().invoke(main, ["--seeds", "100:120"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "seeds 100:120\n"
+    assert result.stderr.startswith("20 of 20; ")
+
+
+def test_new_ones_are_drawn() -> None:
+    first, second = (CliRunner().invoke(main, ["--seeds", "1"]).stdout for _ in range(2))
+    assert first.startswith("seeds ") and first != second
+
+
+def test_what_breaks_an_invariant_is_told_and_the_command_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finding = Finding(7, (Breach("waits grow", "restart 1"),))
+    tally = Tally(Counter(runs=3), [finding] * 7)
+    monkeypatch.setattr("muster.simulation.__main__.run_seeds", lambda seeds: iter([tally]))
+    monkeypatch.setattr(
+        "muster.simulation.__main__.explain", lambda finding: iter([f"seed {finding.seed}"])
+    )
+    result = CliRunner().invoke(main, ["--seeds", "5:8"])
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "seeds 5:8",
+        *["seed 7"] * 5,
+        "7 of 3 seeds break an invariant",
+    ]
+
+
+def test_who_is_interrupted_is_told_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seeds: range) -> Iterator[Tally]:
+        yield Tally(Counter(runs=250), [])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("muster.simulation.__main__.run_seeds", interrupted)
+    result = CliRunner().invoke(main, ["--seeds", "1000:2000"])
+    assert result.exit_code == 130
+    assert result.stdout.splitlines()[-1] == "left: make seeds SEEDS=1250:2000"
+
+
 def test_faults_and_invariants_are_listed() -> None:
     result = CliRunner().invoke(main, ["--list"])
     assert result.output.splitlines() == [*fault_lines(), "", *invariant_lines()]
@@ -50,7 +95,14 @@ def test_faults_and_invariants_are_listed() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--seeds", "many"], ["--seed", "1", "--plan", "[1]"], ["--seed", "1", "--plan", "{"]],
+    [
+        [],
+        ["--seeds", "many"],
+        ["--seeds", "0"],
+        ["--seeds", "9:3"],
+        ["--seed", "1", "--plan", "[1]"],
+        ["--seed", "1", "--plan", "{"],
+    ],
 )
 def test_what_makes_no_sense_is_refused(words: list[str]) -> None:
     assert CliRunner().invoke(main, words).exit_code == 2

@@ -1,7 +1,8 @@
-"""Ten thousand simulated runs, each of which keeps every promise.
+"""Ten thousand simulated runs, the same each time, and a thousand new ones: each keeps every
+promise.
 
-MUSTER_SEEDS=start:stop tries others. What fails is told with a command that replays it, and with
-the fewest faults that it takes.
+MUSTER_SEEDS=start:stop tries others than both. What fails is told with a command that replays it,
+and with the fewest faults that it takes.
 """
 
 from __future__ import annotations
@@ -10,28 +11,47 @@ import os
 
 import pytest
 
-from muster.simulation.batch import Tally, explain, run_seeds, total
+from muster.simulation.batch import Tally, explain, fresh, run_seeds, total
 from muster.simulation.coverage import EXPECTED
 from muster.simulation.faults import from_json, to_json
 from muster.simulation.seeds import case_of, play
 from muster.simulation.trace import trace
 
-DEFAULT = "0:10000"
+DEFAULT = range(10_000)
+NEW = 1000
 TOLD = 3  # findings
+elsewhere = pytest.mark.skipif("MUSTER_SEEDS" in os.environ, reason="other seeds were asked for")
 
 
 @pytest.fixture(scope="module")
 def tally() -> Tally:
-    first, _, last = os.environ.get("MUSTER_SEEDS", DEFAULT).partition(":")
-    return total(run_seeds(range(int(first), int(last))))
+    first, _, last = os.environ.get("MUSTER_SEEDS", "").partition(":")
+    return total(run_seeds(range(int(first), int(last)) if last else DEFAULT))
+
+
+def told(tally: Tally) -> str:
+    lines = (line for finding in tally.findings[:TOLD] for line in explain(finding))
+    return "\n".join([f"{len(tally.findings)} seeds", *lines])
 
 
 def test_every_run_keeps_every_promise(tally: Tally) -> None:
-    told = (line for finding in tally.findings[:TOLD] for line in explain(finding))
-    assert not tally.findings, "\n".join([f"{len(tally.findings)} seeds", *told])
+    assert not tally.findings, told(tally)
 
 
-@pytest.mark.skipif("MUSTER_SEEDS" in os.environ, reason="other seeds may be too few")
+@elsewhere
+def test_runs_that_nobody_has_seen_keep_every_promise(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds = fresh(NEW)
+    with capsys.disabled():
+        command = f"make seeds SEEDS={seeds.start}:{seeds.stop}"
+        request.config.get_terminal_writer().line(f"\nnew simulated runs; again: {command}")
+    tally = total(run_seeds(seeds))
+    assert tally.seen["runs"] == NEW
+    assert not tally.findings, told(tally)
+
+
+@elsewhere
 def test_everything_that_can_happen_has_happened(tally: Tally) -> None:
     assert not [what for what in EXPECTED if not tally.seen[what]]
 

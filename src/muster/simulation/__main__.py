@@ -13,18 +13,24 @@ import click
 from msgspec import DecodeError
 
 from muster.simulation import faults as fault_plans
-from muster.simulation.batch import Finding, explain, run_seeds, total
+from muster.simulation.batch import Finding, explain, fresh, run_seeds, total
 from muster.simulation.coverage import EXPECTED
 from muster.simulation.invariants import INVARIANTS, check, name, sentence
 from muster.simulation.seeds import case_of, play
 from muster.simulation.trace import trace
+from muster.spec.quantities import format_duration
+
+#: Seconds between two lines of progress.
+_SILENCE = 10.0
+#: Findings that are explained, which takes many runs each.
+_EXPLAINED = 5
 
 
 @click.command()
 @click.option("--seed", type=int, help="Replay this one.")
 @click.option("--trace", "traced", is_flag=True, help="Show everything that happens in it.")
 @click.option("--plan", help="Faults instead of its own, as JSON, as a trace shows them.")
-@click.option("--seeds", help="Try these: 0:10000.")
+@click.option("--seeds", help="Try these: 0:10000; or so many that nobody has tried: 1000000.")
 @click.option("--report", type=int, help="Try so many, and say what they went through.")
 @click.option("--list", "listed", is_flag=True, help="List faults and invariants.")
 def main(
@@ -40,11 +46,10 @@ def main(
         _say([*fault_lines(), "", *invariant_lines()])
     elif seed is not None:
         _replay(seed, plan, traced=traced)
-    elif seeds is not None or report is not None:
-        first, _, last = (seeds or f"0:{report}").partition(":")
-        if not (first.isdigit() and last.isdigit()):
-            raise click.BadParameter(f"{seeds!r} is no range; write 0:10000", param_hint="--seeds")
-        _try(range(int(first), int(last)), told=report is not None)
+    elif report is not None:
+        _report(range(report))
+    elif seeds is not None:
+        _try(_range(seeds))
     else:
         raise click.UsageError("say --seed, --seeds, --report or --list")
 
@@ -66,17 +71,62 @@ def _replay(seed: int, plan: str | None, *, traced: bool) -> None:
     sys.exit(1 if breaches else 0)
 
 
-def _try(seeds: range, *, told: bool) -> None:
+def _range(seeds: str) -> range:
+    first, colon, last = seeds.partition(":")
+    if first.isdigit() and last.isdigit() and int(first) < int(last):
+        return range(int(first), int(last))
+    if first.isdigit() and int(first) and not colon:
+        return fresh(int(first))
+    text = f"{seeds!r} is no range; write 0:10000, or a number of new ones"
+    raise click.BadParameter(text, param_hint="--seeds")
+
+
+def _report(seeds: range) -> None:
     began = time.perf_counter()
     tally = total(run_seeds(seeds))
     took = time.perf_counter() - began
-    if told:
-        _say(report_lines(seeds, dict(tally.seen), took, len(tally.findings)))
-    for finding in tally.findings[:5]:
+    _say(report_lines(seeds, dict(tally.seen), took, len(tally.findings)))
+    for finding in tally.findings[:_EXPLAINED]:
         _say(explain(finding))
-    if len(tally.findings) > 5:
-        _say([f"and {len(tally.findings) - 5} more seeds"])
     sys.exit(1 if tally.findings else 0)
+
+
+def _try(seeds: range) -> None:
+    """Tell of progress, of findings as they come, and, when interrupted, of what is left."""
+    done = found = 0
+    began = told = time.perf_counter()
+    click.echo(f"seeds {_text(seeds)}")
+    try:
+        for part in run_seeds(seeds):
+            done += part.seen["runs"]
+            for finding in part.findings:
+                found += 1
+                if found <= _EXPLAINED:
+                    _say(explain(finding))
+            now = time.perf_counter()
+            if now - told > _SILENCE or done == len(seeds):
+                told = now
+                click.echo(progress(seeds, done, found, now - began), err=True)
+    except KeyboardInterrupt:
+        click.echo(f"left: make seeds SEEDS={_text(seeds[done:])}")
+        sys.exit(130)
+    if found:
+        click.echo(f"{found:,} of {len(seeds):,} seeds break an invariant")
+    sys.exit(1 if found else 0)
+
+
+def progress(seeds: range, done: int, found: int, took: float) -> str:
+    """One line on how far it is. took: seconds."""
+    left = took / done * (len(seeds) - done)
+    broken = f", {found:,} of them broken" if found else ""
+    return (
+        f"{done:,} of {len(seeds):,}{broken}; {took / done * 1000:.1f} ms a seed; "
+        f"{format_duration(round(left))} left"
+    )
+
+
+def _text(seeds: range) -> str:
+    return f"{seeds.start}:{seeds.stop}"
 
 
 def report_lines(seeds: range, seen: dict[str, int], took: float, found: int) -> Iterator[str]:

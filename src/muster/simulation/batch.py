@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from random import SystemRandom
 
 from msgspec import Struct
 
@@ -38,6 +39,12 @@ class Tally(Struct):
 
     seen: Counter[str]
     findings: list[Finding]
+
+
+def fresh(count: int) -> range:
+    """So many seeds that nobody is likely to have tried: beyond those that are tried each time."""
+    start = SystemRandom().randrange(100_000, 10**9)
+    return range(start, start + count)
 
 
 def run_seeds(seeds: range, workers: int | None = None) -> Iterator[Tally]:

@@ -47,6 +47,7 @@ EXPECTED: tuple[str, ...] = (
     "output lost after all",
     "node crashes",
     "node lost",
+    "several fail",
     "slow start",
     "late event",
     "repeated event",

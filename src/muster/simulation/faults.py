@@ -31,6 +31,13 @@ class NodeFails(Fault, frozen=True):
     told_after: float = 0.0
 
 
+class SeveralFail(Fault, frozen=True):
+    """Of what runs at a time, the lowest ranks end in one moment, each of something else."""
+
+    at: float
+    ends: tuple[End, ...]
+
+
 class SlowStart(Fault, frozen=True):
     """The nth time a node starts takes so many seconds longer."""
 
@@ -79,6 +86,7 @@ class Moment(StrEnum):
     BETWEEN_EFFECTS = "between_effects"
     AFTER_EFFECTS = "after_effects"
     WAITING = "waiting"
+    SAVING = "saving"  # and has yet to tell nodes to save
 
 
 #: What becomes of the nodes: they live on; they die, and it is known which had begun; they die,
@@ -135,6 +143,7 @@ class Scaled(Fault, frozen=True):
 
 AnyFault = (
     NodeFails
+    | SeveralFail
     | SlowStart
     | LateEvent
     | RepeatedEvent

@@ -30,7 +30,15 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.simulation.book import Book
-from muster.simulation.faults import Asked, ControllerDies, NodeFails, Plan, Scaled, SlowStart
+from muster.simulation.faults import (
+    Asked,
+    ControllerDies,
+    NodeFails,
+    Plan,
+    Scaled,
+    SeveralFail,
+    SlowStart,
+)
 from muster.simulation.plans import plan_of
 from muster.simulation.stage import Crash, StagedLedger, StagedSession
 from muster.simulation.story import Fact, Loaded, Note, Step, Story
@@ -88,10 +96,12 @@ class Simulation:
         self._starts: dict[int, int] = {}
         self.wire = Wire(self.agenda, case.plan, self.note)
         keep = case.policy.strategy is Strategy.IN_PLACE and case.policy.restarts
-        self.world = World(self.agenda, self._script, keep=keep, witness=self._saw)
+        self.world = World(self.agenda, self._script, keep=keep, witness=self._saw, epoch=EPOCH)
         for fault in case.plan:
             if isinstance(fault, NodeFails):
                 self.agenda.at(fault.at, self._node_fails, fault)
+            elif isinstance(fault, SeveralFail):
+                self.agenda.at(fault.at, self._several_fail, fault)
             elif isinstance(fault, Asked):
                 self.agenda.at(fault.at, self.ask, fault.what)
             elif isinstance(fault, Scaled) and fault.step is None:
@@ -160,6 +170,7 @@ class Simulation:
             self.agenda.advance(until)
         if fault.jump:
             self._jump += fault.jump
+            self.world.epoch += fault.jump
             self.note("clock jumps", f"{fault.jump:g} s")
         state = self.book.state()
         suspended = state is RunState.SUSPENDED
@@ -275,6 +286,14 @@ class Simulation:
         self.note("node lost" if fault.end.exit_code is None else "node crashes", str(fault))
         process.life = replace(process.life, tell=fault.told_after)
         self.world.fail([fault.rank], fault.end)
+
+    def _several_fail(self, fault: SeveralFail) -> None:
+        alive = [p for p in self.world.alive() if p.begun]
+        alive.sort(key=lambda process: process.rank)
+        self.note("several fail", str(fault))
+        for process, end in zip(alive, fault.ends, strict=False):
+            process.life = replace(process.life, tell=0.0)
+            self.world.fail([process.rank], end)
 
     def _saw(self, what: str, process: Process) -> None:
         self.story.lines.append(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from muster.simulation import lived, owed, recorded, scaled
+from muster.simulation import decided, lived, owed, recorded, scaled
 from muster.simulation.story import Story
 from muster.simulation.view import View
 
@@ -36,8 +36,12 @@ INVARIANTS: tuple[Invariant, ...] = (
     lived.a_failed_replica_stays_down,
     lived.orders_name_the_present,
     lived.each_is_told_once,
+    lived.what_is_decided_is_done,
     lived.grace_is_given,
+    lived.grace_is_not_extended,
     lived.saving_has_its_time,
+    decided.the_policy_decides,
+    decided.the_first_cause_is_named,
     owed.restarts_follow_the_rules,
     owed.nothing_else_starts_again,
     owed.budgets_hold,
@@ -45,6 +49,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     owed.waits_are_kept,
     owed.waits_grow,
     owed.no_deadline_is_missed,
+    owed.the_run_has_its_time,
     owed.deadlines_are_not_early,
     scaled.as_many_as_asked,
     scaled.the_parked_have_nothing,

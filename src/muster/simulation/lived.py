@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from muster.lifecycle.effects import KillNodes, ReleaseNodes, SignalNodes, StartNodes, StopNodes
-from muster.lifecycle.policy import GroupPolicy, Strategy
+from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeRef, RunStatus
 from muster.simulation.scaled import wanted
-from muster.simulation.story import Fact, Step
+from muster.simulation.story import Act, Fact, Loaded, Note, Step
 from muster.simulation.view import View
 
 _SOON = 0.002  # seconds; clocks wake a little late
@@ -182,9 +182,67 @@ def grace_is_given(view: View) -> Iterator[str]:
                     yield f"after step {act.step}: {ref}, told at {told.get(ref)}"
 
 
+def grace_is_not_extended(view: View) -> Iterator[str]:
+    """What was told to end is killed when grace_period is over, and what was told to save is told
+    to end when `checkpoint.grace` is, however often and whatever else it is told meanwhile."""
+    policy = view.policy
+    saving: dict[NodeRef, float] = {}
+    ending: dict[NodeRef, float] = {}
+    for step in view.steps:
+        for rank, node in enumerate(step.after.nodes):
+            if not node.leaving:
+                continue
+            ref = NodeRef(rank, node.incarnation)
+            if node.kill_at is None:
+                told = saving.setdefault(ref, step.now)
+                if policy.checkpoint and step.now > told + policy.checkpoint.grace + _SOON:
+                    yield f"step {step.number}: {ref} still saves, told at {told}"
+                continue
+            told = ending.setdefault(ref, step.now)
+            if not node.killed and step.now > told + policy.grace_period + _SOON:
+                yield f"step {step.number}: {ref} is not killed, told at {told}"
+
+
+def what_is_decided_is_done(view: View) -> Iterator[str]:
+    """Whoever drives a run has each node start, save, end and be killed as was recorded, after each
+    step, and first of all what a predecessor may have left to do."""
+    owed: set[tuple[type, NodeRef]] = set()
+    before: RunStatus | None = None
+    driving = False
+    for line in view.story.lines:
+        if isinstance(line, Note) and line.kind == "controller begins":
+            owed, driving, before = set(), True, None
+        elif isinstance(line, Loaded) and driving and before is None:
+            before = line.status
+            owed = set(_intents(view.policy, before))
+        elif isinstance(line, Act):
+            owed -= {(type(line.effect), ref) for ref in line.effect.nodes}
+        elif isinstance(line, Step):
+            driving = driving and line.by.startswith("controller")
+            if driving and owed:
+                yield f"step {line.number}: never done: {sorted(map(str, owed))}"
+            old = set(_intents(view.policy, line.before))
+            owed = set(_intents(view.policy, line.after)) - old if driving else set()
+
+
+def _intents(policy: Policy, status: RunStatus) -> Iterator[tuple[type, NodeRef]]:
+    for rank, node in enumerate(status.nodes):
+        ref = NodeRef(rank, node.incarnation)
+        if not node.alive:
+            continue
+        if node.killed:
+            yield KillNodes, ref
+        elif node.kill_at is not None:
+            yield StopNodes, ref
+        elif node.term_at is not None:
+            yield SignalNodes, ref
+        elif node.state is NodeState.STARTING:
+            yield StartNodes, ref
+
+
 def saving_has_its_time(view: View) -> Iterator[str]:
     """What was told to save gets no SIGTERM before `checkpoint.grace` is over, unless the run is
-    canceled meanwhile."""
+    canceled meanwhile, or it serves others, of which none is left."""
     checkpoint = view.policy.checkpoint
     told: dict[NodeRef, float] = {}
     for act in view.acts:
@@ -198,5 +256,13 @@ def saving_has_its_time(view: View) -> Iterator[str]:
                 ending = view.step(act.step).after.stopping
                 canceled = ending is not None and ending.outcome is RunState.CANCELED
                 early = act.now < told[ref] + checkpoint.grace - _SOON
+                if early and _serves_nobody(view.policy, view.step(act.step).after, ref.rank):
+                    continue
                 if early and not (canceled and view.story.asked.cancel):
                     yield f"after step {act.step}: {ref}, told to save at {told[ref]}"
+
+
+def _serves_nobody(policy: Policy, status: RunStatus, rank: int) -> bool:
+    others = (group for group in policy.groups if not group.serves)
+    left = any(status.nodes[other].alive for group in others for other in group.ranks)
+    return policy.group_of(rank).serves and not left

@@ -24,6 +24,7 @@ from muster.simulation.faults import (
     RepeatedCommand,
     RepeatedEvent,
     Scaled,
+    SeveralFail,
     SlowStart,
     StoreIsBusy,
 )
@@ -32,8 +33,10 @@ from muster.simulation.faults import (
 SPAN = 90.0
 _STEPS = 25
 _AFTERMATHS: tuple[Aftermath, ...] = (*("live",) * 3, *("die",) * 3, "die_unknown", "broken")
+_MOMENTS = tuple(moment for moment in Moment if moment is not Moment.SAVING)
 _LOST = End(None, 0, Reason.NODE_LOST, "its agent was not heard of any more")
-_ENDS = (_LOST, _LOST, KILLED, End(139, int(signal.SIGSEGV)), End(21, message="ValueError: boom"))
+_KINDS_OF_END = (_LOST, KILLED, End(139, int(signal.SIGSEGV)), End(21, message="ValueError: boom"))
+_ENDS = (_LOST, *_KINDS_OF_END)
 _OUT_OF_MEMORY = End(137, int(signal.SIGKILL), Reason.OUT_OF_MEMORY)
 
 
@@ -63,6 +66,22 @@ def draw_scaling(dice: Random, policy: Policy) -> Plan:
         else:
             plan.append(Scaled(group.name, replicas, _when(dice)))
     return tuple(plan)
+
+
+def draw_incident(dice: Random) -> Plan:
+    """Several nodes that fail in one moment, twice perhaps."""
+    kinds = (*_KINDS_OF_END, _OUT_OF_MEMORY)
+    whens = (_when(dice) / 3 for _ in range(dice.randint(1, 2)))
+    return tuple(
+        SeveralFail(at, tuple(dice.sample(kinds, dice.randint(2, 4)))) for at in sorted(whens)
+    )
+
+
+def draw_saving(dice: Random) -> Plan:
+    """The run is suspended, its controller dies before it has told nodes to save."""
+    at, aftermath = _when(dice), dice.choice(_AFTERMATHS)
+    died = ControllerDies(0, Moment.SAVING, aftermath, dice.choice((0.0, 1.0, 15.0)))
+    return (Asked(at, "suspend"), died, Asked(at + 60.0, "resume"))
 
 
 def _when(dice: Random) -> float:
@@ -101,7 +120,7 @@ def _controller_dies(dice: Random, nodes: int) -> AnyFault:
     aftermath = dice.choice(_AFTERMATHS)
     jump = dice.choice((0.0, 0.0, 0.0, 3600.0, 20.0, -20.0, -3600.0))
     down = dice.choice((0.0, 1.0, 15.0))
-    moment = dice.choice(list(Moment))
+    moment = dice.choice(_MOMENTS)
     return ControllerDies(dice.randrange(_STEPS), moment, aftermath, down, jump)
 
 

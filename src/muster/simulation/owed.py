@@ -27,7 +27,7 @@ def restarts_follow_the_rules(view: View) -> Iterator[str]:
         failure = _failure_of(restart)
         if failure is None:
             continue
-        first = next((rule for rule in rules if _fits(rule, failure)), None)
+        first = next((rule for rule in rules if fits(rule, failure)), None)
         if restart.retry:
             if first is not None and first.before_retries:
                 yield f"restart {restart.number} is a retry, not by {first}"
@@ -44,7 +44,8 @@ def _failure_of(restart: Restart) -> Mapping[str, Any] | None:
     return next((data for data in told if data["rank"] == restart.rank), None)
 
 
-def _fits(rule: Rule, data: Mapping[str, Any]) -> bool:
+def fits(rule: Rule, data: Mapping[str, Any]) -> bool:
+    """Whether a rule fits a failure, as the event log tells it."""
     pairs: tuple[tuple[Sequence[Any], Any], ...] = (
         (rule.groups, data["group"]),
         (rule.exit_codes, data["exit_code"]),
@@ -168,7 +169,7 @@ def waits_grow(view: View) -> Iterator[str]:
         least = 0.0
         if streak and rules.initial:
             least = min(rules.longest, rules.initial * rules.factor ** min(streak - 1, 64))
-        most = least * (1 + rules.jitter)
+        most = min(rules.longest, least * (1 + rules.jitter)) if least else 0.0
         if not least - _SOON <= restart.wait <= most + _SOON:
             yield f"restart {restart.number} waits {restart.wait} s, not {least} to {most}"
         streak, back = streak + 1, restart.step.now + restart.wait
@@ -176,27 +177,57 @@ def waits_grow(view: View) -> Iterator[str]:
 
 def no_deadline_is_missed(view: View) -> Iterator[str]:
     """After each step there is an alarm for whatever is due next."""
-    for step in view.steps:
+    for step, over in zip(view.steps, _times_up(view), strict=True):
         after = step.after
         if after.state.terminal or after.state is RunState.SUSPENDED:
             continue
-        due = min(_due(view.policy, after), default=None)
+        due = min(_due(view.policy, after, over), default=None)
         if due is None:
             continue
         if after.alarm is None or after.alarm > due:
             yield f"step {step.number}: due at {due}, alarm at {after.alarm}"
 
 
-def _due(policy: Policy, status: RunStatus) -> Iterator[float]:
-    """When something is due."""
+def _times_up(view: View) -> Iterator[float | None]:
+    """When the run has had its `max_runtime`, by the log, after each step. The time in which it was
+    suspended, or had yet to begin, does not count."""
+    ran, since = 0.0, None
+    for step in view.steps:
+        for entry in step.entries:
+            state = entry.data["state"] if entry.kind == "run" else None
+            if state == RunState.IN_PROGRESS and since is None:
+                since = step.now
+            elif state in (RunState.SUSPENDED, RunState.ACCEPTED) and since is not None:
+                ran, since = ran + step.now - since, None
+        yield None if since is None else since + view.policy.max_runtime - ran
+
+
+def the_run_has_its_time(view: View) -> Iterator[str]:
+    """A run is canceled for its `max_runtime` when it has gone on for so long since it began, the
+    time in which it was suspended left out: then, and no earlier."""
+    over: float | None = None
+    for step, after in zip(view.steps, _times_up(view), strict=True):
+        why = [str(entry.data["why"]) for entry in step.entries if entry.kind == "stopping"]
+        canceled = any(text.startswith("maximum runtime") for text in why)
+        over = after if over is None else over
+        if canceled and (over is None or step.now < over - _SOON):
+            yield f"step {step.number}: canceled at {step.now}, not at {over}"
+        going = step.after.state is RunState.IN_PROGRESS and step.after.stopping is None
+        if going and over is not None and step.now > over + _SOON:
+            yield f"step {step.number}: goes on at {step.now}, over since {over}"
+        over = after
+
+
+def _due(policy: Policy, status: RunStatus, over: float | None) -> Iterator[float]:
+    """When something is due. over: when the run has had its time."""
     for node in status.nodes:
         told = node.term_at if node.kill_at is None else node.kill_at
         if told is not None and node.alive and not node.killed:
             yield told
     if status.stopping is not None:
         return
-    if status.going_since is not None and status.state is RunState.IN_PROGRESS:
-        yield status.going_since + policy.max_runtime - status.ran
+    if over is not None:
+        yield over
     limit, began = policy.attempt_timeout, status.attempt_at
     timed = limit is not None and began is not None
     if timed and any(node.alive and not node.leaving for node in status.nodes):

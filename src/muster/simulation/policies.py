@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -65,6 +66,41 @@ def stretched(dice: Random, policy: Policy) -> Policy:
         groups.append(made)
         rank += made.size
     return replace(policy, groups=tuple(groups))
+
+
+def serving(dice: Random, policy: Policy) -> Policy:
+    """The same, where some group that nobody waits for runs no program of the owner's."""
+    awaited = {d.group for group in policy.groups for d in group.depends_on if d.complete}
+    free = [index for index in range(len(policy.groups)) if index not in awaited]
+    counted = policy.success.groups
+    if not free or dice.random() > 0.3 or set(counted) <= {(chosen := dice.choice(free))}:
+        return policy
+    groups = list(policy.groups)
+    groups[chosen] = replace(groups[chosen], serves=True, min_success=0)
+    success = replace(policy.success, groups=tuple(i for i in counted if i != chosen))
+    return replace(policy, groups=tuple(groups), success=success)
+
+
+def with_rules(dice: Random, policy: Policy) -> Policy:
+    """The same with rules each of which fits one kind of end, in any order."""
+    kinds: list[dict[str, Any]] = [
+        {"exit_codes": (21,)},
+        {"signals": (int(signal.SIGSEGV),)},
+        {"signals": (int(signal.SIGKILL),)},
+        {"reasons": (Reason.NODE_LOST,)},
+        {"reasons": (Reason.OUT_OF_MEMORY,)},
+    ]
+    chosen = dice.sample(kinds, dice.randint(2, len(kinds)))
+    rules = (
+        Rule(
+            name=f"rule-{number}",
+            action=dice.choice((Action.FAIL, *_RESTARTS)),
+            before_retries=dice.random() < 0.5,
+            **kind,
+        )
+        for number, kind in enumerate(chosen)
+    )
+    return replace(policy, rules=tuple(rules))
 
 
 _RESTARTS = tuple(action for action in Action if action is not Action.FAIL)

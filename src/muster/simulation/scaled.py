@@ -32,7 +32,8 @@ def _of(nodes: Nodes, group: GroupPolicy) -> Nodes:
 
 def as_many_as_asked(view: View) -> Iterator[str]:
     """A group has as many replicas as were asked for last, as far as it may, unless the run was
-    ending by then; what is added are the lowest that were parked."""
+    ending by then; what is added are the lowest that were parked, what is taken away are those
+    that have failed, then the highest that run, and those that have succeeded last."""
     asked: dict[str, list[int]] = {}  # (replicas, steps since)
     nodes: Nodes = ()
     there: list[list[int]] = []  # of each group, with these nodes
@@ -67,6 +68,8 @@ def _as_many(
     lowest = sorted(before + parked[: max(0, len(after) - len(before))])
     if set(before) <= set(after) and after != lowest:
         yield f"step {step.number}: {group.name} had {before}, and has {after}"
+    if set(after) < set(before):
+        yield from _taken(group, step, before, after)
     if wish is None:
         if before != after:
             yield f"step {step.number}: nobody asked for {after} of {group.name}"
@@ -79,6 +82,24 @@ def _as_many(
     least = index in policy.success.groups and group.min_success > 0
     if len(after) != min(max(wish[0], least), group.replicas):
         yield f"step {step.number}: {wish[0]} of {group.name} are wanted, there are {after}"
+
+
+def _taken(group: GroupPolicy, step: Step, before: list[int], after: list[int]) -> Iterator[str]:
+    """Told by what is certain: a replica may end in the step in which it is taken away."""
+    taken = [replica for replica in before if replica not in after]
+    for gone in taken:
+        was = _of(step.before.nodes, group)[gone * group.nodes : (gone + 1) * group.nodes]
+        left = _of(step.after.nodes, group)[gone * group.nodes : (gone + 1) * group.nodes]
+        succeeded = all(node.state is NodeState.SUCCEEDED for node in was)
+        going = all(node.alive and node.fault is None for node in (*was, *left))
+        for kept in after:
+            old = _of(step.before.nodes, group)[kept * group.nodes : (kept + 1) * group.nodes]
+            new = _of(step.after.nodes, group)[kept * group.nodes : (kept + 1) * group.nodes]
+            failed = any(node.state is NodeState.FAILED for node in old)
+            worse = failed or (gone < kept and all(node.alive for node in (*old, *new)))
+            unlike = all(node.state is not NodeState.SUCCEEDED for node in new)
+            if (succeeded and unlike) or (going and worse):
+                yield f"step {step.number}: {group.name} loses {gone}, and keeps {kept}"
 
 
 def the_parked_have_nothing(view: View) -> Iterator[str]:
@@ -138,7 +159,7 @@ def _its_turn(policy: Policy, status: RunStatus, index: int) -> bool:
     if policy.in_order:
         return all(_up(status, group) for group in policy.groups[:index])
     return all(
-        (_complete if wish.complete else _up)(status, policy.groups[wish.group])
+        (complete if wish.complete else _up)(status, policy.groups[wish.group])
         for wish in policy.groups[index].depends_on
     )
 
@@ -151,7 +172,8 @@ def _up(status: RunStatus, group: GroupPolicy) -> bool:
     )
 
 
-def _complete(status: RunStatus, group: GroupPolicy) -> bool:
+def complete(status: RunStatus, group: GroupPolicy) -> bool:
+    """By the record, every node of the group has ended, and enough have succeeded."""
     replicas = wanted(status, group)
     states = [{status.nodes[rank].state for rank in group.replica_ranks(r)} for r in replicas]
     succeeded = sum(state == {NodeState.SUCCEEDED} for state in states)

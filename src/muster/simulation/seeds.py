@@ -9,8 +9,8 @@ from muster.plan.model import RunPlan
 from muster.simulation.book import Book, MemoryBook, StoreBook
 from muster.simulation.faults import Plan
 from muster.simulation.harness import Case, Simulation
-from muster.simulation.mishaps import SPAN, draw_plan, draw_scaling
-from muster.simulation.policies import draw_policy, stretched
+from muster.simulation.mishaps import SPAN, draw_incident, draw_plan, draw_saving, draw_scaling
+from muster.simulation.policies import draw_policy, serving, stretched, with_rules
 from muster.simulation.programs import Programs
 from muster.simulation.story import Story
 from muster.store.database import Database
@@ -19,6 +19,10 @@ from muster.store.database import Database
 _SETTLED = 4 * SPAN
 #: Runs of which somebody wants more replicas or fewer while they go.
 _ELASTIC = 0.3
+#: Runs of which several nodes fail in one moment; and, of those with a checkpoint, runs whose
+#: controller dies when they are suspended.
+_AT_ONCE = 0.2
+_SAVING = 0.4
 #: Every so many seeds, what is recorded is read back each time; and it is in a real database.
 _THOROUGH = 4
 _STORED = 50
@@ -34,11 +38,20 @@ def case_of(seed: int, plan: Plan | None = None) -> Case:
     elastic = others.random() < _ELASTIC
     if elastic:
         policy = stretched(others, policy)
+    more = Random(f"more {seed}")
+    policy = serving(more, policy)
+    at_once = more.random() < _AT_ONCE
+    if at_once:
+        policy = with_rules(more, policy)
     programs = Programs(seed, policy, dice, _SETTLED)
     suspended, resumed = dice.random() < 0.05, dice.random() < 0.8
     own = draw_plan(dice, policy.size, suspended=suspended)
     if elastic:
         own += draw_scaling(others, policy)
+    if at_once:
+        own += draw_incident(more)
+    if policy.checkpoint is not None and more.random() < _SAVING:
+        own += draw_saving(more)
     return Case(
         seed=seed,
         policy=policy,

@@ -117,6 +117,8 @@ class StagedLedger:
     def note(self, effect: Effect) -> None:
         """The controller is about to do something. Raises Crash."""
         self.die(Moment.BETWEEN_EFFECTS if self.acts else Moment.AFTER_RECORD)
+        if isinstance(effect, SignalNodes):
+            self.die(Moment.SAVING)
         self.acts += 1
         simulation, at = self._simulation, self._simulation.agenda.now
         act = Act(at, self._clock.now(), simulation.steps, effect, not self.fresh)

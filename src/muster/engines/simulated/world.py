@@ -22,7 +22,7 @@ class Phase(IntEnum):
 
 class Process:
     """One incarnation of one node, as it truly is. begun: its program ran. kept: once it has
-    ended, the next may begin in its place. at: when it ended."""
+    ended, the next may begin in its place. at: when it ended, by the machine's clock."""
 
     __slots__ = ("at", "begun", "end", "incarnation", "kept", "life", "phase", "rank", "stopping")
 
@@ -48,7 +48,8 @@ class World:
 
     keep: an ended node stays, so that the next incarnation starts in place. grain: seconds to
     whole multiples of which nodes start and stop, so that there are not too many such moments.
-    tell: where events go to; they are lost where nobody hears.
+    tell: where events go to; they are lost where nobody hears. epoch: what the machine's clock
+    shows at virtual time 0.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class World:
         *,
         keep: bool = False,
         grain: float = 0.0,
+        epoch: float = 0.0,
         witness: Witness | None = None,
     ) -> None:
         self.processes: dict[int, Process] = {}  # the newest of each rank
         self.tell: Teller | None = None
+        self.epoch = epoch
         self._agenda = agenda
         self._script = script
         self._keep = keep
@@ -222,7 +225,7 @@ class World:
                 self._say(events)
 
     def _close(self, process: Process, end: End) -> None:
-        process.phase, process.end, process.at = Phase.ENDED, end, self._agenda.now
+        process.phase, process.end, process.at = Phase.ENDED, end, self.epoch + self._agenda.now
         self._saw("ended", process)
 
     # --- little things
