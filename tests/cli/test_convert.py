@@ -74,10 +74,14 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
         ],
         "grace_period": "30s",
         "subdomain": "demo",
+        "namespace": "default",
+        "clean_env": True,
     }
     assert done.stderr.splitlines() == [
         f"note: Namespace team ({manifest}:1) is not needed",
         "note: nodeSelector is not used: Muster chooses where nodes run",
+        "note: the container's name is not in a spec of Muster's own, and is lost: it is called "
+        "after its group",
     ]
 
 
@@ -87,6 +91,7 @@ def test_a_spec_becomes_a_manifest(tmp_path: Path) -> None:
     done = muster("convert", str(spec), "--output", str(output))
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
+        "note: clean_env: pods get the variables of the manifest and of their image, no others",
         "note: keep_attempts: logs of earlier pods are kept by nobody",
         "note: subdomain: is demo there: without one, names would not resolve",
         "note: node_groups[workers].hostname: nodes are called demo-workers-REPLICA-INDEX there",
@@ -173,3 +178,33 @@ def test_nobody_pays_for_formats_who_uses_none(tmp_path: Path) -> None:
         "sys.exit(any(name.startswith('muster.spec.formats') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_restarts_of_one_that_is_not_followed_yet(tmp_path: Path) -> None:
+    """Its turn comes when the first has ended, which waits for its second attempt."""
+    done = tmp_path / "done"
+    first = f"until test -e {done}; do sleep 0.01; done"
+    second = f"echo try $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1 || exit 1; touch {done}"
+    file = tmp_path / "both.yaml"
+    again = "  failurePolicy: {maxRestarts: 1}\n  replicatedJobs:"
+    texts = []
+    for name, script in (("one", first), ("two", second)):
+        data = MANIFEST.replace("NAME", name).replace(
+            "echo $JOB_COMPLETION_INDEX of $(hostname)", "X"
+        )
+        data = data.replace("parallelism: 2\n        completions: 2", "backoffLimit: 0")
+        data = data.replace(
+            "        backoffLimit: 0\n        backoffLimit: 0", "        backoffLimit: 0"
+        )
+        texts.append(data.replace("'X'", repr(script)).replace("  replicatedJobs:", again))
+    # what the programs share has to be seen by both: their /tmp is their own
+    here = f"volumes: [{{name: here, hostPath: {{path: {tmp_path}}}}}]"
+    text = "---\n".join(texts).replace("nodeSelector: {disk: fast}", here)
+    seen = f"volumeMounts: [{{name: here, mountPath: {tmp_path}}}]\n              command:"
+    file.write_text(text.replace("command:", seen))
+    result = muster("run", str(file))
+    assert [line for line in result.stdout.splitlines() if "try" in line] == [
+        "workers/0 | try 0",
+        "workers/0 | try 1",
+    ]
+    assert "-- attempt 1 --" in result.stderr

@@ -216,7 +216,8 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         to = 2 if as_json else 1  # JSON has stdout to itself
         printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
-        printer.print(run.log_chunks(Selection(), follow=True))
+        # of several runs, all but the first may have restarted before it is their turn
+        printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
         run.wait()
     except KeyboardInterrupt:
         return _interrupted(run)
