@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -11,8 +10,8 @@ from muster.spec.models import JobSpec
 from muster.spec.sources import is_notebook
 from muster.spec.urls import without_credentials
 
-_INTERPRETER = re.compile(r"python[\d.]*|bash|sh")
-_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh)")
+#: What a path begins with that says itself where it is, and a word that is none.
+_ELSEWHERE = ("/", "~", "$", "-")
 
 
 def source_gaps(spec: JobSpec) -> Iterator[Problem]:
@@ -49,11 +48,11 @@ def _relative_program(command: Sequence[str]) -> str | None:
         return None
     first, *rest = command
     if "/" in first:
-        return None if first.startswith(("/", "~", "$")) else first
-    if not _INTERPRETER.fullmatch(first) or not rest:
+        return None if first.startswith(_ELSEWHERE) else first
+    interpreter = first in ("bash", "sh") or first.rstrip("0123456789.") == "python"
+    if not interpreter or not rest or not rest[0].endswith((".py", ".sh")):
         return None
-    script = rest[0]
-    return script if _SCRIPT.fullmatch(script) and not script.startswith("/") else None
+    return None if rest[0].startswith(_ELSEWHERE) else rest[0]
 
 
 def needs_entrypoint(spec: JobSpec) -> bool:
