@@ -16,6 +16,7 @@ import pytest
 
 from muster.client import logs
 from muster.client.logs import RunChunk, Selection, check_attempt, chunks
+from muster.control.answering import Answering
 from muster.control.watch import begin_life
 from muster.errors import InvalidInput, NotFound
 from muster.storage.home import Home
@@ -85,6 +86,13 @@ class Run:
         self.successor()
         if self._life is not None:
             raise TimeoutError
+
+    def answering(self, run_id: str) -> Answering:
+        """As the service's. There is no bell, and nothing to say."""
+        return Answering(self.home.run_dir(run_id), self.name)
+
+    def warn(self, answering: Answering) -> None:
+        assert answering.look() == ""
 
     def chunks(self, *, follow: bool = False, **selection: Any) -> Iterator[RunChunk]:
         this: Any = self
