@@ -120,6 +120,23 @@ def test_a_cluster_comes_together_and_ends_with_its_program(nodes: Nodes) -> Non
     assert sorted({*left} - {*ends}) == ["MAIN_config.json", "beat.json", "cluster.json", "stop"]
 
 
+TOLD = """
+import os
+names = ("OCI__MODE", "OCI__WORKER_COUNT", "OCI__CLUSTER_TYPE", "OCI__MAIN_IP", "RANK", "tmpdir")
+print(*(os.environ.get(name) for name in names), os.path.isdir(os.environ["OCI__SYNC_DIR"]))
+"""
+
+
+def test_programs_find_adss_variables_whichever_were_used(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(TOLD)
+    entry = str(tmp_path / "told.py")
+    worker, main = (nodes.start(mode, ENTRY_POINT=entry) for mode in ("WORKER", "MAIN"))
+    for rank, (process, mode) in enumerate(((main, "MAIN"), (worker, "WORKER"))):
+        code, out, err = ended(process)
+        tmpdir = f"{nodes.work_dir}/job1"
+        assert (code, out.strip()) == (0, f"{mode} 1 GENERIC 127.0.9.2 {rank} {tmpdir} True"), err
+
+
 def test_a_late_worker_is_waited_for(nodes: Nodes) -> None:
     main = nodes.start("MAIN")
     until(main, "0 of 1 workers have come")

@@ -65,6 +65,7 @@ def test_a_head_beside_the_program_and_workers_elsewhere() -> None:
     assert worker.after == Answers(MAIN, "${port.head}")
     assert made.env["RAY_ADDRESS"] == f"{MAIN}:${{port.head}}"
     assert made.defaults == {
+        "HEAD_IP": MAIN,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "${run.token}",

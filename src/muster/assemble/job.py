@@ -15,6 +15,7 @@ from muster.plan.arrange import Arranged, arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.decode import names
+from muster.spec.formats.ads_variables import cluster_variables, role_variables
 from muster.spec.models import JobSpec
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
@@ -36,7 +37,20 @@ _START_ARGS = {
 def arranged_job(parameters: Parameters, environ: Mapping[str, str]) -> Arranged:
     """The whole cluster, as its framework wants it. Raises InvalidInput."""
     counts = {"MAIN": 1, "WORKER": parameters.worker_count, "PS": parameters.ps_count}
-    groups = [{"name": GROUPS[mode], "nodes": counts[mode]} for mode in GROUPS if counts[mode]]
+    groups = [
+        {"name": GROUPS[mode], "nodes": counts[mode], "env": role_variables(GROUPS[mode])}
+        for mode in GROUPS
+        if counts[mode]
+    ]
+    told = cluster_variables(
+        framework=parameters.framework,
+        workers=parameters.worker_count,
+        servers=parameters.ps_count,
+        ephemeral=parameters.ephemeral,
+        entry=parameters.entry_point,
+        args=parameters.args,
+        work_dir=parameters.work_dir,
+    )
     spec: JobSpec = spec_from_mapping(
         {
             "name": "cluster",
@@ -47,7 +61,7 @@ def arranged_job(parameters: Parameters, environ: Mapping[str, str]) -> Arranged
             "node_groups": groups,
             "ready_timeout": parameters.timeout,
             # what is said of ports there is for the framework to see
-            "env": {name: text for name, text in environ.items() if name.endswith("_PORT")},
+            "env": told | {name: text for name, text in environ.items() if name.endswith("_PORT")},
         }
     )
     return arrange(resolve(spec, overrides_from_mapping({})).spec)

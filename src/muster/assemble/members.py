@@ -73,6 +73,10 @@ def config(member: Member, framework: str, scratch: str, number: int = 0) -> dic
         told["OCI__MAIN_IP"] = member.address
         if framework in _MAIN_KEYS:
             told[_MAIN_KEYS[framework]] = member.address
+        if framework == "dask" and "scheduler" in member.ports:
+            told["SCHEDULER_PORT"] = str(member.ports["scheduler"])
+        if framework == "pytorch" and "master" in member.ports:
+            told["MASTER_PORT"] = str(member.ports["master"])
     else:
         told["OCI__WORKER_IP"] = member.address
     return told

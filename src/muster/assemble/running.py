@@ -25,6 +25,7 @@ from muster.node.channel import Channel
 from muster.node.processes import INHERITED
 from muster.node.roster import member, write_hostfile, write_roster
 from muster.plan.arrange import Arranged
+from muster.spec.formats.ads_variables import SYNC_DIR, SYNCED
 from muster.storage.home import Home
 
 #: What the service says of a node itself goes before what we would say.
@@ -104,13 +105,25 @@ def launch_of(
         gpus=(),
         interface=interface_of(node.address),
         mounted={},
-        extra={name: text for name, text in environ.items() if name.startswith(_THEIRS)},
+        extra=_told(parameters, folder, environ),
         contained=False,
     )
     command = plan.group(node.group).command or ()
     for process in message["processes"]:
         process["argv"] = list(command)
     return {**message, "folder": str(folder), "fresh": [], "incarnation": 0, "keep": False}
+
+
+def _told(parameters: Parameters, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """What the service says of the node, and what programs for ADS look for on it."""
+    told = {name: text for name, text in environ.items() if name.startswith(_THEIRS)}
+    told["tmpdir"] = f"{parameters.work_dir.rstrip('/')}/{parameters.job}"
+    if SYNC_DIR not in environ:
+        # where images for ADS have it; else a folder that goes with the node
+        place = Path(SYNCED) if os.access(SYNCED, os.W_OK) else folder / "sync"
+        place.mkdir(exist_ok=True)
+        told[SYNC_DIR] = str(place)
+    return told
 
 
 def _outputs(processes: int, folder: Path) -> NodeOutputs:

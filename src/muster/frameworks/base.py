@@ -98,7 +98,8 @@ class Port(Struct, frozen=True):
     a free one takes its place unless it is fixed. each: every node listens on one of its own; else
     only the node of rank 0 does. count: so many in a row, from `number` on. held: whether others
     are kept from it until the run ends; not where the framework looks itself whether it is free.
-    variable: where the owner says which, for messages.
+    own: whether it is listened on at the node's own address only, so that other runs can use the
+    same number. variable: where the owner says which, for messages.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Port(Struct, frozen=True):
     each: bool = False
     count: int = 1
     held: bool = True
+    own: bool = False
     variable: str = ""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import (
@@ -173,13 +174,16 @@ class Dask(Framework):
         return Setup(
             env={"DASK_SCHEDULER_ADDRESS": address, **(_tls() if options.tls else {})},
             defaults={
+                # where programs for ADS look
+                "SCHEDULER_IP": f"tls://{_MAIN}" if options.tls else _MAIN,
+                "SCHEDULER_PORT": "${port.scheduler}",
                 # a worker is one of many: its libraries' own threads would be too many
                 "OMP_NUM_THREADS": "1",
                 # a node that hangs, or is cut off, is noticed in 30 s instead of 5 minutes
                 "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
             },
             ports=(
-                _port(cluster, "scheduler", SCHEDULER, "port", options.port),
+                replace(_port(cluster, "scheduler", SCHEDULER, "port", options.port), own=True),
                 _port(cluster, "dashboard", DASHBOARD, "dashboard_port", options.dashboard_port),
             ),
             roles=cluster.shared_out(main, serving),

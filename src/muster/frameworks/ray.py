@@ -171,6 +171,7 @@ class Ray(Framework):
                 **({"RAY_API_SERVER_ADDRESS": _DASHBOARD} if options.dashboard else {}),
             },
             defaults={
+                "HEAD_IP": _MAIN,  # where programs for ADS look
                 "RAY_USAGE_STATS_ENABLED": "0",
                 # whoever reaches a cluster without can run programs
                 "RAY_AUTH_MODE": "token",

@@ -23,8 +23,11 @@ def main(argv: Sequence[str]) -> int:
     """Stay as long as the cluster is wanted. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="muster.node.keeper", description=__doc__)
     parser.add_argument("--until", type=float, help="epoch seconds at which its time is over")
+    parser.add_argument("--ttl", type=float, help="seconds from now after which its time is over")
     parser.add_argument("--idle", type=float, help="seconds without use after which it ends")
     asked = parser.parse_args(argv)
+    if asked.ttl is not None and asked.until is None:
+        asked.until = time.time() + asked.ttl
     told = os.environ.get(VARIABLE)
     quiet = json.loads(told) if told else None
     # its own clock for the idle time; the wall's for a time that was agreed on elsewhere

@@ -177,6 +177,7 @@ def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan
                 path=mount.destination,
                 variable=f"{variable}_{count + 1}" if count else variable,
                 read_only=mount.read_only,
+                link=mount.link,
             )
         )
     return tuple(plans)

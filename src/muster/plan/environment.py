@@ -49,6 +49,7 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
         "INITIAL_CLUSTER_SIZE": str(plan.policy.initial_size),
         "NODE_COUNT": str(plan.policy.initial_size),
         "CLUSTER_NODES_METADATA_FILE": cluster_file,
+        "OCI__MAIN_IP": plan.nodes[0].address,  # ADS
         "MUSTER_HOSTFILE": hostfile_beside(cluster_file),
         "MUSTER_RUN_ID": plan.run_id,
         "MUSTER_RUN_NAME": plan.run_name,

@@ -22,7 +22,8 @@ MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
 
 
 class MountPlan(Struct, frozen=True):
-    """A directory nodes see. path: inside the node; variable: the environment variable naming it.
+    """A directory nodes see. path: inside the node; variable: the environment variable naming it;
+    link: a path from where processes start that leads to it.
 
     kind: where `source` lies: a directory here, an NFS export, an fsspec URL, or a directory that
     the engine makes, for the run or to stay.
@@ -33,6 +34,7 @@ class MountPlan(Struct, frozen=True):
     path: str
     variable: str
     read_only: bool = False
+    link: str | None = None
 
 
 class ProbePlan(Struct, frozen=True):

@@ -68,11 +68,14 @@ class Mount(Struct, frozen=True, kw_only=True):
         MUSTER_HOME/volumes, shared by runs).
     path: Where nodes see it; a relative path is below /mnt. Default: the source's last component,
         below /mnt. Always in the environment, as MUSTER_MOUNT_<NAME>.
+    link: Where they find it, too: a path from where processes start, made as a link. Of a URL
+        that is one file, it is that file.
     read_only: Whether nodes may only read it.
     """
 
     source: Text
     path: Text | None = None
+    link: Text | None = None
     read_only: bool = False
 
     @property

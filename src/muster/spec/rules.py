@@ -155,6 +155,10 @@ def _env(path: str, env: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(path, text, "put large values into a file")
 
 
+def _leads_inside(link: str) -> bool:
+    return not link.startswith("/") and {*link.strip("/").split("/")}.isdisjoint(("", ".", ".."))
+
+
 def _mounts(
     path: str, mounts: Sequence[Mount], inherited: Sequence[Mount] = ()
 ) -> Iterator[Problem]:
@@ -169,6 +173,9 @@ def _mounts(
         elif mount.path is not None and ".." in mount.path.split("/"):
             text = f"{mount.path} leads out of where it begins"
             yield Problem(f"{place}.path", text, "write it without ..")
+        elif mount.link is not None and not _leads_inside(mount.link):
+            text = f"{mount.link} is no path below where processes start"
+            yield Problem(f"{place}.link", text, "write data, or data/input.txt")
         elif where in _TAKEN:
             text = f"{mount.source} cannot be mounted over {where}"
             yield Problem(place, text, "give it another path")

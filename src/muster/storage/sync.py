@@ -61,7 +61,7 @@ def pull(url: str, folder: Path, *, needed: bool = False) -> int:
             part.unlink(missing_ok=True)
         seen[name] = [mark, _local_mark(target)]
 
-    there = list(_remote_files(fs, root))
+    there = list(_remote_files(fs, root, file=needed))
     if needed and not there:
         raise SyncError("there is nothing")
     new = [
@@ -118,8 +118,8 @@ def _copy_all(
     return len(files)
 
 
-def _remote_files(fs: Any, root: str) -> Iterator[tuple[str, str, str]]:
-    """(path, name below the root, mark) of all files below a URL."""
+def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[tuple[str, str, str]]:
+    """(path, name below the root, mark) of all files below a URL, or of the file that it is."""
     try:
         found = fs.find(root, detail=True)
     except FileNotFoundError:
@@ -132,7 +132,9 @@ def _remote_files(fs: Any, root: str) -> Iterator[tuple[str, str, str]]:
         if not name:
             if info.get("size") == 0:
                 continue  # object stores mark folders so
-            raise NotADirectoryError("it is a file; give the folder it is in")
+            if not file:
+                raise NotADirectoryError("it is a file; give the folder it is in")
+            name = prefix.rpartition("/")[2]
         yield path, name, _mark(info)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.errors import InvalidInput
+from muster.errors import InvalidInput, Problem
+from muster.spec.formats.convert import convert_file
 from muster.spec.formats.manifests import read_manifest
 from muster.spec.models import JobSpec
+from muster.spec.reader import read_spec
 
 
 @pytest.fixture
@@ -86,8 +88,114 @@ def test_variables_of_everybody_and_of_a_role(folder: Path) -> None:
     }
     runtime = {"env": [{"name": "C", "value": "r"}, {"name": "B", "value": "later"}]}
     spec, _ = read(folder, distributed(cluster=cluster, runtime_spec=runtime))
-    assert spec.env == {"A": "1", "B": "later", "C": "r"}
-    assert [group.env for group in spec.node_groups] == [{}, {"A": "w"}]
+    said = {name: text for name, text in spec.env.items() if len(name) == 1}
+    assert said == {"A": "1", "B": "later", "C": "r"}
+    main, workers = spec.node_groups
+    assert (main.env, workers.env) == ({"OCI__MODE": "MAIN"}, {"OCI__MODE": "WORKER", "A": "w"})
+
+
+def test_programs_are_told_what_adss_own_are(folder: Path) -> None:
+    cluster = {"ps": {"replicas": 1}, "workDir": "oci://b@n/x"}
+    runtime = {"entryPoint": "/code/train.py", "args": ["a"], "kwargs": "--b 1"}
+    spec, _ = read(folder, distributed("tensorflow", cluster=cluster, runtime_spec=runtime))
+    assert {name: text for name, text in spec.env.items() if name.startswith("OCI__")} == {
+        "OCI__CLUSTER_TYPE": "TENSORFLOW",
+        "OCI__WORKER_COUNT": "2",
+        "OCI__PS_COUNT": "1",
+        "OCI__EPHEMERAL": "True",
+        "OCI__ENTRY_SCRIPT": "/code/train.py",
+        "OCI__ENTRY_SCRIPT_ARGS": "a --b 1",
+        "OCI__WORK_DIR": "oci://b@n/x",
+        "OCI__SYNC_DIR": "/opt/ml",
+    }
+    assert [group.env["OCI__MODE"] for group in spec.node_groups] == ["MAIN", "WORKER", "PS"]
+    assert [group.node_env.get("RANK") for group in spec.node_groups] == ["${rank}"] * 2 + [None]
+    assert [(m.source, m.destination) for m in spec.mounts] == [("scratch:node/sync", "/opt/ml")]
+
+
+def test_the_scheduler_is_where_programs_have_it_written_in_them(folder: Path) -> None:
+    assert read(folder, distributed())[0].env["DASK_SCHEDULER_PORT"] == "8786"
+    env = [{"name": "DASK_SCHEDULER_PORT", "value": 9000}]
+    spec, _ = read(folder, distributed(cluster={"config": {"env": env}}))
+    assert spec.env["DASK_SCHEDULER_PORT"] == "9000"
+
+
+def test_variables_that_dask_workers_are_started_by(folder: Path) -> None:
+    env = [{"name": "nprocs", "value": 4}, {"name": "death_timeout", "value": 10}]
+    own = {"replicas": 1, "config": {"env": [{"name": "nthread", "value": 2}]}}
+    spec, _ = read(folder, distributed(cluster={"config": {"env": env}, "worker": own}))
+    assert spec.processes_per_node == 4
+    assert spec.framework_options == {
+        "worker_on_main": False,
+        "threads": 2,
+        "worker_args": ["--death-timeout", "10"],
+    }
+    env = [{"name": "nprocs", "value": "many"}]
+    found = refusals(folder, distributed(cluster={"config": {"env": env}}))
+    assert "nprocs must be a whole number from 1, not 'many'" in found.popitem()[1]
+    spec, _ = read(folder, distributed("ray", cluster={"config": {"env": env}}))
+    assert spec.processes_per_node == 1, "it is Dask's"
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("/code/data/mnist.npz", "data/mnist.npz"),
+        ("--data=/code/data", "--data=data"),
+        ("/code", "."),
+        ("/code/", "."),
+        ("a:/code/b:/code", "a:b:."),
+        ("/codes/x", "/codes/x"),
+        ("/srv/code/x", "/srv/code/x"),
+        ("./code/x", "./code/x"),
+        ("oci://code/x", "oci://code/x"),
+    ],
+)
+def test_paths_in_the_code_of_an_image(folder: Path, text: str, inside: str) -> None:
+    env = [{"name": "A", "value": text}]
+    runtime = {"args": [text], "env": env}
+    spec, notes = read(folder, distributed(runtime_spec=runtime))
+    assert (spec.args, spec.env["A"]) == ((inside,), inside)
+    assert any("programs start where the code is" in note for note in notes) is (inside != text)
+
+
+def test_another_folder_of_the_code(folder: Path) -> None:
+    runtime = {"codeDir": "/srv/mine", "entryPoint": "/srv/mine/train.py", "args": ["/code/x"]}
+    spec, _ = read(folder, distributed(runtime_spec=runtime))
+    assert (spec.entrypoint, spec.args) == ("train.py", ("/code/x",))
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_cluster_that_stays(folder: Path, kind: str) -> None:
+    env = [{"name": "OCI__TTL", "value": "2h"}]
+    cluster = {"ephemeral": False, "config": {"env": env}}
+    spec, notes = read(folder, distributed(kind, cluster=cluster))
+    assert spec.command == ("python", "-m", "muster.node.keeper", "--ttl", "7200")
+    assert spec.tags == {"muster-cluster": kind}
+    assert [(g.name, g.replicas, g.most_replicas) for g in spec.node_groups] == [
+        ("main", 1, 1),
+        ("workers", 2, 16),
+    ]
+    assert any(note.startswith("entryPoint is not run") for note in notes)
+    spec, notes = read(folder, distributed(kind, cluster={"ephemeral": False}))
+    assert spec.command == ("python", "-m", "muster.node.keeper")
+    assert any("the cluster stays for 30 days" in note for note in notes)
+    env[0]["value"] = "soon"
+    assert "OCI__TTL" in refusals(folder, distributed(kind, cluster=cluster)).popitem()[1]
+
+
+def test_what_nobody_reads_need_not_be_filled_in(folder: Path) -> None:
+    data = distributed(cluster={"image": "<region>.ocir.io/<image>", "workDir": "oci://<b>@<n>/x"})
+    env = [{"name": "WORKSPACE", "value": "<bucket>"}, {"name": "SYNC_ARTIFACTS", "value": 0}]
+    data["spec"]["runtime"]["spec"]["env"] = env
+    names = {"compartmentId": "<compartment_ocid>", "logId": "{{ log_id }}", "subnetId": "<s>"}
+    data["spec"]["infrastructure"]["spec"] = names
+    _, notes = read(folder, data)
+    assert all(any(name in note for note in notes) for name in names)
+    env[1]["value"] = 1
+    assert "was not filled in" in refusals(folder, data).popitem()[1]
+    data["spec"]["runtime"]["spec"]["env"] = [{"name": "TOKEN", "value": "<token>"}]
+    assert list(refusals(folder, data)) == ["spec.runtime.spec.env[0].value"]
 
 
 def test_start_options_go_to_the_service_they_are_for(folder: Path) -> None:
@@ -104,16 +212,12 @@ def test_start_options_go_to_the_service_they_are_for(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["main", "worker", "ps", None])
-def test_start_options_that_nobody_reads_are_refused_where_they_stand(
-    folder: Path, role: str | None
-) -> None:
+def test_start_options_that_nobody_reads_are_a_note(folder: Path, role: str | None) -> None:
     said = {"config": {"startOptions": ["--verbose"]}}
     cluster = said if role is None else {role: {"replicas": 1, **said}}
     where = "config" if role is None else f"{role}.config"
-    found = refusals(folder, distributed("pytorch", cluster=cluster))
-    assert list(found) == [f"spec.cluster.spec.{where}.startOptions"]
-    if role == "ps":
-        assert list(refusals(folder, distributed("ray", cluster=cluster))) == list(found)
+    _, notes = read(folder, distributed("tensorflow", cluster=cluster))
+    assert any(note.startswith(f"startOptions of {where} are not used") for note in notes)
 
 
 @pytest.mark.parametrize("role", ["main", "worker", "ps"])
@@ -151,10 +255,12 @@ def test_code_from_git_and_from_elsewhere(folder: Path) -> None:
     assert spec.git is not None
     assert (spec.git.url, spec.git.branch, spec.git.commit) == tuple(runtime.values())
     assert spec.entrypoint == "train.py"
-    remote = distributed(runtime={"type": "remote"}, runtime_spec={"uri": "s3://bucket/code"})
-    spec, _ = read(folder, remote)
-    assert spec.command == ("python", "/mnt/code/train.py")
-    assert [(m.source, m.destination) for m in spec.mounts] == [("s3://bucket/code", "/mnt/code")]
+    for entry in ("train.py", "/code/train.py", "/code/sources/train.py", "sources/train.py"):
+        said = {"uri": "s3://bucket/sources", "entryPoint": entry}
+        spec, _ = read(folder, distributed(runtime={"type": "remote"}, runtime_spec=said))
+        assert spec.command == ("python", "/mnt/code/train.py")
+        code = spec.mounts[0]
+        assert (code.source, code.destination) == ("s3://bucket/sources", "/mnt/code")
 
 
 PROFILED = [{"name": "PROFILE", "value": 1}, {"name": "PROFILE_CMD", "value": "nsys profile -x"}]
@@ -216,7 +322,28 @@ def test_what_is_synchronised_comes_beside_code_that_is_mounted(folder: Path) ->
 def test_without_synchronisation_its_folder_is_a_variable_like_any_other(folder: Path) -> None:
     env = [{"name": "OCI__SYNC_DIR", "value": "/mnt/out"}]
     spec, _ = read(folder, distributed(cluster={"config": {"env": env}}))
-    assert (spec.env, spec.mounts) == ({"OCI__SYNC_DIR": "/mnt/out"}, ())
+    assert (spec.env["OCI__SYNC_DIR"], spec.mounts) == ("/mnt/out", ())
+
+
+@pytest.mark.parametrize(
+    ("workspace", "work_dir", "source"),
+    [
+        ("bucket", "oci://other@ns/x", "oci://bucket@ns/sync"),
+        ("oci://bucket@ns2", "oci://other@ns/x", "oci://bucket@ns2/sync"),
+        ("", "oci://other@ns/x", "oci://other@ns/x/sync"),
+    ],
+)
+def test_where_it_is_synchronised_to(
+    folder: Path, workspace: str, work_dir: str, source: str
+) -> None:
+    env = [{"name": "SYNC_ARTIFACTS", "value": 1}, {"name": "WORKSPACE", "value": workspace}]
+    cluster = {"config": {"env": env}, "workDir": work_dir}
+    spec, _ = read(folder, distributed(cluster=cluster))
+    assert spec.mounts[0].source == source
+    cluster["workDir"] = "/shared"
+    if workspace == "bucket":
+        found = refusals(folder, distributed(cluster=cluster))
+        assert "WORKSPACE is no URL: 'bucket'" in found.popitem()[1]
 
 
 def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
@@ -232,7 +359,11 @@ def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
     ("data", "path", "message"),
     [
         (distributed("mxnet"), "spec.cluster.kind", "no cluster called mxnet"),
-        (distributed(cluster={"ephemeral": False}), "spec.cluster.spec.ephemeral", "stays"),
+        (
+            distributed("pytorch", cluster={"ephemeral": False}),
+            "spec.cluster.spec.ephemeral",
+            "no client could connect",
+        ),
         (
             distributed(cluster={"wrker": {"replicas": 1}}),
             "spec.cluster.spec.wrker",
@@ -248,15 +379,14 @@ def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
             "spec.runtime.spec.entryPoint",
             "there is no",
         ),
-        (job("python", inputs={"a": "b"}), "spec.runtime.spec.inputs", "inputs"),
         (
             job("python", scriptPathURI="train.py", entryFunction="f"),
             "spec.runtime.spec.entryFunction",
             "not single functions",
         ),
         (
-            job("script", scriptPathURI="oci://bucket@ns/a.sh"),
-            "spec.runtime.spec.scriptPathURI",
+            job("notebook", notebookPathURI="oci://bucket@ns/a.ipynb"),
+            "spec.runtime.spec.notebookPathURI",
             "not at hand",
         ),
         (job("container", image="a/b:1"), "spec.runtime.spec.cmd", "only the image knows"),
@@ -268,11 +398,25 @@ def test_what_cannot_be_honoured_is_refused_by_name(
     assert message in refusals(folder, data)[path]
 
 
-def test_storage_mounts_are_refused(folder: Path) -> None:
-    data = job("script", scriptPathURI="run.sh")
-    data["spec"]["infrastructure"]["spec"]["storageMount"] = [{"src": "a", "dest": "b"}]
-    found = refusals(folder, data)
-    assert "file storage" in found["spec.infrastructure.spec.storageMount"]
+def with_storage(data: dict[str, Any], *mounts: tuple[str, str]) -> dict[str, Any]:
+    listed = [{"src": source, "dest": place} for source, place in mounts]
+    data["spec"]["infrastructure"]["spec"]["storageMount"] = listed
+    return data
+
+
+@pytest.mark.parametrize("data", [job("script", scriptPathURI="run.sh"), distributed()])
+def test_storage_mounts(folder: Path, data: dict[str, Any]) -> None:
+    listed = [("10.0.0.1@/export", "/data/a"), ("10.0.0.1:export", "b"), ("oci://b@n/p", "c")]
+    spec, _ = read(folder, with_storage(data, *listed))
+    assert [(m.source, m.destination) for m in spec.mounts if "scratch" not in m.source] == [
+        ("nfs://10.0.0.1/export", "/data/a"),
+        ("nfs://10.0.0.1/export", "/mnt/b"),
+        ("oci://b@n/p", "/mnt/c"),
+    ]
+    found = refusals(folder, with_storage(data, ("ocid1.mounttarget.x:ocid1.export.y", "a")))
+    assert "Oracle's cloud only" in found["spec.infrastructure.spec.storageMount[0].src"]
+    found = refusals(folder, with_storage(data, ("oci://<bucket>@<ns>", "a")))
+    assert "not filled in" in found["spec.infrastructure.spec.storageMount[0]"]
 
 
 # --- jobs
@@ -299,6 +443,99 @@ def test_script_and_python(folder: Path) -> None:
     assert spec.artifact == str(folder / "run.sh")
 
 
+def test_where_a_program_starts(folder: Path) -> None:
+    code = folder / "code_dir"
+    (code / "sub").mkdir(parents=True)
+    (code / "sub" / "a.py").touch()
+    said = {"scriptPathURI": "code_dir", "pythonPath": ["lib"]}
+    for entry, where, started in [
+        ("code_dir/sub/a.py", None, None),  # ADS starts it beside the folder
+        ("sub/a.py", "code_dir", None),
+        ("a.py", "code_dir/sub", "sub"),
+        ("a.py", "sub", "sub"),
+        ("sub/a.py", ".", None),
+    ]:
+        spec, _ = read(folder, job("python", entrypoint=entry, workingDir=where, **said))
+        group = spec.node_groups[0] if spec.node_groups else None
+        assert spec.entrypoint == "sub/a.py", (entry, where)
+        assert (group.working_dir if group else None) == started
+        assert spec.env["PYTHONPATH"] == ".:lib", "modules are found where it starts"
+    data = job(
+        "gitPython",
+        url="https://h/o/r.git",
+        entrypoint="models/main.py",
+        workingDir="models",
+    )
+    spec, _ = read(folder, data)
+    assert (spec.entrypoint, spec.node_groups[0].working_dir) == ("models/main.py", "models")
+    data = job(
+        "pyTorchDistributed", source=".", command="torchrun a.py", replicas=2, workingDir="m"
+    )
+    (group,) = read(folder, data)[0].node_groups
+    assert (group.name, group.nodes, group.working_dir) == ("workers", 2, "m")
+
+
+def test_inputs_and_outputs_are_where_the_program_starts(folder: Path) -> None:
+    data = job(
+        "pyTorchDistributed",
+        source=".",
+        command="torchrun a.py",
+        inputs={"https://h/input.txt": "data/input.txt", "oci://b@n/p": "/data"},
+        outputDir="data",
+        outputUri="oci://b@n/out",
+    )
+    spec, _ = read(folder, data)
+    assert [(m.source, m.destination, m.link, m.read_only) for m in spec.mounts] == [
+        ("https://h/input.txt", "/mnt/inputs", "data/input.txt", True),
+        ("oci://b@n/p", "/data", None, True),
+        ("oci://b@n/out", "/mnt/outputs", "data", False),
+    ]
+    data["spec"]["runtime"]["spec"]["outputDir"] = "."
+    assert "holds the code, too" in refusals(folder, data)["spec.runtime.spec.outputDir"]
+
+
+def test_a_script_from_elsewhere(folder: Path) -> None:
+    spec, _ = read(folder, job("python", scriptPathURI="oci://b@n/p/a.py", args=["x"]))
+    assert (spec.command, spec.args) == (("python", "/mnt/code/a.py"), ("x",))
+    assert [(m.source, m.destination) for m in spec.mounts] == [("oci://b@n/p/a.py", "/mnt/code")]
+    spec, _ = read(folder, job("script", scriptPathURI="oci://b@n/p", entrypoint="s/a.sh"))
+    assert spec.command == ("bash", "/mnt/code/s/a.sh")
+
+
+def test_what_another_type_of_runtime_has_is_a_note(folder: Path) -> None:
+    _, notes = read(folder, job("script", scriptPathURI="run.sh", url="x", excludeTags=["a"]))
+    said = "is not used: a runtime of type script has no such field"
+    assert {f"url {said}", f"excludeTags {said}"} <= {*notes}
+
+
+def test_variables_in_a_command_are_filled_in_as_by_a_shell(folder: Path) -> None:
+    command = "torchrun a.py --model $MODEL 'b c' \"d $X\""
+    spec, _ = read(folder, job("pyTorchDistributed", source=".", command=command))
+    assert spec.command == ("sh", "-c", 'exec python a.py --model "$MODEL" \'b c\' "d $X"')
+
+
+def test_conversion_keeps_what_is_refused_as_comments(folder: Path) -> None:
+    data = job("gitPython", url="https://h/o/r.git", entrypoint="a.py", gitSecretId="ocid1")
+    found = refusals(folder, data)
+    assert "`muster convert FILE --to muster`" in str(InvalidInput(*_problems(folder, data)))
+    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    assert list(found) == ["spec.runtime.spec.gitSecretId"]
+    first = text.splitlines()[0]
+    assert first.startswith("# left out: ") and "spec.runtime.spec.gitSecretId: Muster" in first
+    (folder / "job.yaml").write_text(text)
+    assert read_spec(folder / "job.yaml").entrypoint == "a.py"
+    broken = job("gitPython", entrypoint="a.py", gitSecretId="ocid1")
+    (folder / "ads.yaml").write_text(yaml.safe_dump(broken))
+    with pytest.raises(InvalidInput, match="url: is missing"):
+        convert_file(folder / "ads.yaml", None, "muster")
+
+
+def _problems(folder: Path, data: dict[str, Any]) -> list[Problem]:
+    with pytest.raises(InvalidInput) as caught:
+        read(folder, data)
+    return list(caught.value.problems)
+
+
 def test_notebook(folder: Path) -> None:
     data = job("notebook", notebookPathURI="book.ipynb", excludeTags=["skip"])
     spec, _ = read(folder, data)
@@ -315,7 +552,10 @@ def test_git(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("entrypoint", "cmd", "command"),
     [
-        ("/bin/sh,-c", "echo a", ("/bin/sh", "-c", "echo", "a")),
+        ("/bin/sh,-c", "echo a && b, c", ("/bin/sh", "-c", "echo a && b, c")),
+        (["sh", "-c"], "sleep 5 && echo $A", ("sh", "-c", "sleep 5 && echo $A")),
+        (None, '["python", "a.py", "x y"]', ("python", "a.py", "x y")),
+        ('["python"]', ["a.py"], ("python", "a.py")),
         (["/bin/sh", "-c"], ["echo a, b"], ("/bin/sh", "-c", "echo a, b")),
         (None, "sleep 5", ("sleep", "5")),
         (None, '"python","a.py"', ("python", "a.py")),
@@ -409,6 +649,14 @@ def test_requirements_are_looked_for_in_the_code(folder: Path) -> None:
         lines = (folder / "ads.yaml").read_text().splitlines()
         line = next(i for i, text in enumerate(lines, 1) if "pipRequirements" in text)
         assert problem.source.endswith(f"ads.yaml:{line}")
+
+
+@pytest.mark.parametrize("command", ["python a.py 'x y'", ["python", "a.py", "x y"]])
+def test_a_containers_command(folder: Path, command: Any) -> None:
+    spec, _ = read(folder, job("container", image="a/b:1", command=command))
+    assert spec.command == ("python", "a.py", "x y")
+    found = refusals(folder, job("container", image="a/b:1", cmd="[python, a.py"))
+    assert "no list of words" in found["spec.runtime.spec.cmd"]
 
 
 def test_several_documents_are_several_jobs(folder: Path) -> None:

@@ -80,7 +80,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
         if not port.fixed:
             continue
         for number in range(port.number, port.number + port.count):
-            held = ports.hold(number)
+            held = ports.hold(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
                 hint = "leave it out and a free one is found, or use network: isolated"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -143,6 +144,36 @@ def link_mounts(
             link.symlink_to(where)
         links[mount.path] = str(link)
     return links
+
+
+def lay_links(mounts: Iterable[MountPlan], start: Path, environ: Mapping[str, str]) -> None:
+    """Show mounts where processes start, too. environ: names where each is.
+
+    What the code has in that place already is moved into the mount, unless that has it.
+    """
+    linked = [(mount, mount.link) for mount in mounts if mount.link is not None]
+    for mount, link in sorted(linked, key=lambda one: len(Path(one[1]).parts)):
+        target, place = Path(environ[mount.variable]), start / link
+        file = target / mount.source.rstrip("/").rpartition("/")[2]
+        if mount.kind == "url" and [*target.iterdir()] == [file] and file.is_file():
+            target = file
+        if place.is_dir() and not place.is_symlink():
+            _move_all(place, target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to(target)
+
+
+def _move_all(folder: Path, target: Path) -> None:
+    """What is in a folder into another; what that has already goes."""
+    for here, _, names in os.walk(folder):
+        for name in names:
+            source = Path(here, name)
+            new = target / source.relative_to(folder)
+            if target.is_dir() and os.access(target, os.W_OK) and not new.exists():
+                new.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(source, new)
+    shutil.rmtree(folder)
 
 
 def _make_mountpoint(target: Path, folder: Path) -> None:

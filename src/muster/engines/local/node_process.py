@@ -141,6 +141,8 @@ def _settle(setup: NodeSetup) -> None:
         have_empty(setup.short)
     _prepare_code(setup)
     _have_working_dir(setup)
+    environ = setup.launch["processes"][0]["env"] | setup.launch.get("env", {})
+    mounting.lay_links(setup.mounts, Path(setup.launch["cwd"]), environ)
 
 
 def _connect(setup: NodeSetup) -> None:

@@ -68,11 +68,12 @@ def hold_row(first: int, count: int) -> list[socket.socket] | None:
     return held
 
 
-def hold(number: int) -> socket.socket | None:
-    """A socket that holds the port on every address; None if somebody has it on any."""
+def hold(number: int, address: str = "") -> socket.socket | None:
+    """A socket that holds the port on that address (empty: on every one); None if somebody has
+    it there."""
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        held.bind(("", number))
+        held.bind((address, number))
     except OSError:
         held.close()
         return None

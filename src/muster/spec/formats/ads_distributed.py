@@ -8,27 +8,51 @@ from typing import Any
 
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
+from muster.spec.formats.ads_variables import (
+    SYNC_DIR,
+    SYNCED,
+    cluster_variables,
+    role_variables,
+    sync_url,
+)
 from muster.spec.formats.ads_words import (
+    CodePaths,
     environment,
     local_code,
     python_path,
+    storage_mounts,
     words_of,
     write_back,
 )
 from muster.spec.formats.notes import Notes
 from muster.spec.models import Mount
+from muster.spec.quantities import parse_duration
+from muster.spec.wording import Refused
 
 _FRAMEWORKS = ("dask", "ray", "horovod", "pytorch", "tensorflow")
+#: Those whose clusters stay for clients that connect to them.
+_STAYING = ("dask", "ray")
+#: What says how long one that stays does; the first that is set counts.
+_LIFE_SPANS = ("OCI__TTL", "TTL", "OCI__LIFE_SPAN")
+#: A cluster that stays: how many workers it may grow to, and how often it is started again.
+_ROOM, _RESTARTS = 16, 10
+#: Where programs for ADS expect Dask's scheduler, if they do not look at SCHEDULER_PORT.
+_DASK_PORT = {"DASK_SCHEDULER_PORT": "8786"}
 #: The options that take startOptions: on the main node, on the others.
 _START_OPTIONS = {"dask": ("scheduler_args", "worker_args"), "ray": ("head_args", "worker_args")}
 _ENV = "spec.cluster.spec.config.env"
-#: ADS: what names the folder that is synchronised, to programs as well; where it is unless told.
-_SYNC_DIR, _SYNCED = "OCI__SYNC_DIR", "/opt/ml"
 #: ADS: what synchronisation and profiling go by; here they are of all nodes alike.
 _OF_ALL = (
-    *("SYNC_ARTIFACTS", "SYNC_SLEEP", "WORKSPACE", "WORKSPACE_PREFIX", _SYNC_DIR),
-    *("PROFILE", "PROFILE_CMD"),
+    *("SYNC_ARTIFACTS", "SYNC_SLEEP", "WORKSPACE", "WORKSPACE_PREFIX", SYNC_DIR),
+    *("PROFILE", "PROFILE_CMD", *_LIFE_SPANS),
 )
+#: Variables that ADS's own launchers read -> why they are not read here.
+_NOT_READ = {
+    "WORKER_PORT": "ports are chosen free",
+    "HOROVOD_ARGS": "horovodrun is not run",
+    "ENABLE_TIMELINE": "say HOROVOD_TIMELINE for Horovod's own",
+    "POST_PROCESSING_WAIT": "nothing is waited for",
+}
 
 
 def distributed_job(
@@ -49,30 +73,72 @@ class _Reader:
         self._notes = notes
         self._problems = problems
         self._framework = spec.cluster.kind.lower()
-        self._shared = environment(self._cluster.config.env, spec.runtime.spec.env)
+        self._code = CodePaths(spec.runtime.spec.code_dir, notes)
+        self._shared = self._code.inside_values(
+            environment(self._cluster.config.env, spec.runtime.spec.env)
+        )
 
     def read(self) -> dict[str, Any]:
         if self._framework not in _FRAMEWORKS:
             hint = f"there are: {', '.join(_FRAMEWORKS)}"
             self._refuse("spec.cluster.kind", f"no cluster called {self._framework}", hint)
-        if not self._cluster.ephemeral:
-            text = "a cluster that stays runs no program"
-            hint = f"`muster cluster up {self._framework}` starts one"
-            self._refuse("spec.cluster.spec.ephemeral", text, hint)
         self._note_cluster()
         self._check_roles()
-        program, synced = self._program(), self._synced()
-        mounts = [*program.pop("mounts", ()), *([synced] if synced else ())]
-        told = {_SYNC_DIR: Mount(**synced).destination} if synced else {}
+        program = self._program() if self._cluster.ephemeral else self._stay()
+        synced = self._synced()
+        stored = self._spec.infrastructure.spec.storage_mount
+        mounts = [
+            *program.pop("mounts", ()),
+            *storage_mounts(stored, self._problems),
+            *([synced] if synced else ()),
+        ]
+        told = {SYNC_DIR: Mount(**synced).destination} if synced else {}
+        paths = self._code.inside(*self._runtime.spec.python_path)
         return {
             "name": self._cluster.name or self._spec.infrastructure.spec.display_name,
             "framework": self._framework,
             "framework_options": self._options(),
             "node_groups": self._groups(),
-            "env": {**self._shared, **told, **python_path(self._runtime.spec.python_path)},
+            "env": {**self._variables(), **self._shared, **told, **python_path(paths)},
+            **self._processes(),
             **program,
             **({"mounts": mounts} if mounts else {}),
         }
+
+    def _variables(self) -> dict[str, str]:
+        runtime, roles = self._runtime.spec, self._roles()
+        made = cluster_variables(
+            framework=self._framework,
+            workers=roles["worker"].replicas if "worker" in roles else 0,
+            servers=roles["ps"].replicas if "ps" in roles else 0,
+            ephemeral=self._cluster.ephemeral,
+            entry=runtime.entry_point,
+            args=[*runtime.args, *runtime.kwargs],
+            work_dir=self._cluster.work_dir,
+        )
+        return made | (_DASK_PORT if self._framework == "dask" else {})
+
+    def _processes(self) -> dict[str, int]:
+        """ADS: nprocs is how many workers Dask has on a node."""
+        number = self._number("nprocs")
+        return {} if number is None else {"processes_per_node": number}
+
+    def _number(self, name: str) -> int | None:
+        text = self._of_workers(name)
+        if text is None:
+            return None
+        if not text.isdecimal() or int(text) < 1:
+            self._refuse(_ENV, f"{name} must be a whole number from 1, not {text!r}", "write 1")
+            return None
+        return int(text)
+
+    def _of_workers(self, name: str) -> str | None:
+        """What a variable says that Dask's workers are started by."""
+        if self._framework != "dask":
+            return None
+        worker = self._cluster.worker
+        own = environment(worker.config.env) if worker is not None else {}
+        return own.get(name, self._shared.get(name))
 
     def _note_cluster(self) -> None:
         if self._cluster.work_dir is not None:
@@ -83,6 +149,9 @@ class _Reader:
             self._notes.add("main.replicas", "is 1, as for ADS")
         if self._cluster.certificate is not None:
             self._notes.add("certificate", "is not read: Muster makes certificates for each run")
+        for name, why in _NOT_READ.items():
+            if name in self._shared:
+                self._notes.add(name, f"is a variable like any other: {why}")
 
     def _roles(self) -> dict[str, ads.RoleSpec]:
         """By what ADS calls them."""
@@ -109,7 +178,14 @@ class _Reader:
         return groups
 
     def _group(self, name: str, nodes: int, role: ads.RoleSpec) -> dict[str, Any]:
-        return {"name": name, "nodes": nodes, "env": environment(role.config.env)}
+        env = self._code.inside_values(environment(role.config.env))
+        made: dict[str, Any] = {"name": name, "env": {**role_variables(name), **env}}
+        if name != "ps":
+            made["node_env"] = {"RANK": "${rank}"}  # ADS: the main node, then the workers
+        if self._cluster.ephemeral or name == "main":
+            return {**made, "nodes": nodes}
+        # so that it can grow and shrink
+        return {**made, "replicas": nodes, "max_replicas": max(4 * nodes, _ROOM)}
 
     def _start_options(self) -> dict[str, Any]:
         said = {
@@ -117,17 +193,18 @@ class _Reader:
             **{f"{k}.config": role.config.start_options for k, role in self._roles().items()},
         }
         given = {
-            where: self._words(f"spec.cluster.spec.{where}.startOptions", *options)
+            where: self._code.inside(
+                *self._words(f"spec.cluster.spec.{where}.startOptions", *options)
+            )
             for where, options in said.items()
         }
         names = _START_OPTIONS.get(self._framework)
         for where in given if names is None else ("ps.config",):
             if given.get(where):
-                text = f"{self._framework} is started by Muster, without words of its own"
+                why = f"are not used: {self._framework} is started without words of its own"
                 if names is not None:
-                    text = f"{self._framework} has no parameter servers that it could tell"
-                hint = "leave them out; docs/frameworks says what can be told"
-                self._refuse(f"spec.cluster.spec.{where}.startOptions", text, hint)
+                    why = f"are not used: {self._framework} has no parameter servers"
+                self._notes.add(f"startOptions of {where}", why)
         roles = ("main.config", "worker.config")
         return {
             name: given.get(role) or given["config"]
@@ -147,6 +224,12 @@ class _Reader:
         made = {name: words for name, words in options.items() if words}
         if self._framework == "dask" and worker is not None and worker.replicas:
             made["worker_on_main"] = False  # ADS: main is the scheduler and nothing else
+        if (threads := self._number("nthread")) is not None:
+            made["threads"] = threads
+        if (seconds := self._of_workers("death_timeout")) is not None:
+            made["worker_args"] = ["--death-timeout", seconds, *made.get("worker_args", ())]
+        if self._framework == "ray" and not self._cluster.ephemeral:
+            made["clients"] = True
         return made
 
     # --- the program
@@ -163,8 +246,34 @@ class _Reader:
             code = self._remote(entry)
         else:
             path = "spec.runtime.spec.entryPoint"
-            code = local_code(entry, self._folder, path, self._notes, self._problems)
-        return {**self._profiled(code), "args": [*runtime.args, *runtime.kwargs]}
+            code = local_code(self._code.inside(entry)[0], self._folder, path, self._problems)
+        args = self._code.inside(*runtime.args, *runtime.kwargs)
+        return {**self._profiled(code), "args": args}
+
+    def _stay(self) -> dict[str, Any]:
+        """A cluster that stays, as `muster cluster up` starts it."""
+        if self._framework not in _STAYING:
+            text = f"no client could connect to a {self._framework} cluster that stays"
+            hint = f"leave it out; or let the cluster be one of {' and '.join(_STAYING)}"
+            self._refuse("spec.cluster.spec.ephemeral", text, hint)
+        if self._runtime.spec.entry_point is not None:
+            self._notes.add("entryPoint", "is not run: a cluster that stays has no program")
+        made: dict[str, Any] = {
+            "command": ["python", "-m", "muster.node.keeper"],
+            "failure": {"max_restarts": _RESTARTS},
+            "tags": {"muster-cluster": self._framework},
+        }
+        name = next((name for name in _LIFE_SPANS if self._shared.get(name)), None)
+        if name is None:
+            why = "is not set: the cluster stays for 30 days, unless `muster cluster down` ends it"
+            self._notes.add(_LIFE_SPANS[0], why)
+            return made
+        try:
+            seconds = parse_duration(self._shared[name])
+        except Refused as error:
+            self._refuse(_ENV, f"{name}: {error.message}", error.hint or "write 2h")
+            return made
+        return {**made, "command": [*made["command"], "--ttl", f"{seconds:g}"]}
 
     def _git(self, entry: str) -> dict[str, Any]:
         runtime = self._runtime.spec
@@ -173,17 +282,21 @@ class _Reader:
         git = {"url": runtime.uri, "branch": runtime.branch, "commit": runtime.commit}
         if runtime.code_dir is not None:
             self._notes.add("codeDir", "is not needed: the code is where the program starts")
-        return {"git": {k: v for k, v in git.items() if v is not None}, "entrypoint": entry}
+        (inside,) = self._code.inside(entry)
+        return {"git": {k: v for k, v in git.items() if v is not None}, "entrypoint": inside}
 
     def _remote(self, entry: str) -> dict[str, Any]:
         uri = self._runtime.spec.uri
         if uri is None:
             self._refuse("spec.runtime.spec.uri", "is missing", "say where the code is")
             return {}
+        (inside,) = self._code.inside(entry)
+        # ADS: below the folder of the code there is the one that was fetched
+        inside = inside.removeprefix(uri.rstrip("/").rpartition("/")[2] + "/")
         if "://" not in uri:
-            return {"artifact": uri, "entrypoint": entry}
+            return {"artifact": uri, "entrypoint": inside}
         mount = {"source": uri, "path": "/mnt/code", "read_only": True}
-        return {"mounts": [mount], "command": ["python", f"/mnt/code/{entry}"]}
+        return {"mounts": [mount], "command": ["python", f"/mnt/code/{inside}"]}
 
     def _profiled(self, code: dict[str, Any]) -> dict[str, Any]:
         """ADS: PROFILE=1 puts PROFILE_CMD before the program."""
@@ -197,20 +310,25 @@ class _Reader:
         return {**kept, "command": [*profiler, *program]}
 
     def _synced(self) -> dict[str, Any] | None:
-        """ADS: SYNC_ARTIFACTS=1 copies a folder to a bucket while the program runs."""
-        if self._shared.get("SYNC_ARTIFACTS") != "1":
-            return None
-        if "SYNC_SLEEP" in self._shared:
+        """ADS: SYNC_ARTIFACTS=1 copies a folder to a bucket while the program runs. Without, the
+        folder is there, and goes with the run."""
+        told = self._shared
+        if told.get("SYNC_ARTIFACTS") != "1":
+            if SYNC_DIR in told:
+                return None
+            return {"source": "scratch:node/sync", "path": SYNCED}
+        if "SYNC_SLEEP" in told:
             when = "at the end, and whenever a program appends to $MUSTER_CHECKPOINT"
             self._notes.add("SYNC_SLEEP", f"is not used: files are copied {when}")
-        where = self._shared.get("WORKSPACE") or self._cluster.work_dir or ""
-        if "://" not in where:
-            text = f"WORKSPACE is no URL: {where!r}"
-            self._refuse(_ENV, text, "write oci://bucket@namespace, say")
+        try:
+            url = sync_url(
+                told.get("WORKSPACE"), told.get("WORKSPACE_PREFIX"), self._cluster.work_dir
+            )
+        except ValueError as error:
+            hint = "write oci://bucket@namespace, or a workDir of the same namespace"
+            self._refuse(_ENV, str(error), hint)
             return None
-        prefix = self._shared.get("WORKSPACE_PREFIX", "").strip("/")
-        uri = "/".join(filter(None, [where.rstrip("/"), prefix, "sync"]))
-        return write_back(uri, self._shared.get(_SYNC_DIR, _SYNCED))
+        return write_back(url, told.get(SYNC_DIR, SYNCED))
 
     def _words(self, path: str, *texts: str) -> list[str]:
         return [word for text in texts for word in words_of(text, path, self._problems)]

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import posixpath
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import NODEFAULT, convert
+from msgspec.structs import FieldInfo, fields
+
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
-from muster.spec.formats.ads_words import environment, python_path, words_of, write_back
+from muster.spec.formats.ads_words import (
+    environment,
+    python_path,
+    storage_mounts,
+    words_of,
+    write_back,
+)
+from muster.spec.formats.documents import is_placeholder
 from muster.spec.formats.notes import Notes
 from muster.spec.source_paths import is_requirements_file
 
@@ -21,6 +34,21 @@ _ALL_PROCESSES = "--num-processes"  # Accelerate's, on all nodes together; the o
 _PROCESSES = ("--nproc-per-node", _ALL_PROCESSES, "--num-gpus")
 _NODES_OPTIONS = ("--nnodes", "--node-rank", "--master-addr", "--master-port", "--max-restarts")
 _RDZV = "--rdzv"
+#: The fields that only some types of runtime have.
+_FIELDS = {
+    "script": ("script_path_uri", "entrypoint"),
+    "python": ("script_path_uri", "entrypoint", "entry_function", "working_dir"),
+    "notebook": ("notebook_path_uri", "source", "entrypoint", "exclude_tags"),
+    "gitPython": ("url", "branch", "commit", "entrypoint", "entry_function", "working_dir"),
+    "container": ("image", "cmd", "entrypoint", "command", "script_path_uri"),
+    "pyTorchDistributed": (
+        *("source", "script_path_uri", "git", "command", "dependencies", "working_dir"),
+    ),
+}
+#: Where code is that is fetched when the run begins.
+_CODE = "/mnt/code"
+#: Types that begin where `workingDir` says, which is also where Python looks for modules.
+_AT_HOME = ("python", "gitPython", "pyTorchDistributed")
 
 
 def single_job(
@@ -51,18 +79,32 @@ class _Reader:
             "pyTorchDistributed": self._pytorch,
         }
         minutes = runtime.maximum_runtime_in_minutes
+        self._note_others()
+        working_dir = self._working_dir()
         made = {
             "name": self._spec.name or self._spec.infrastructure.spec.display_name,
-            "nodes": runtime.replicas,
             "tags": dict(runtime.freeform_tags),
             "max_runtime": None if minutes is None else 60 * minutes,
             "args": list(runtime.args),
-            "env": {**environment(runtime.env), **python_path(runtime.python_path)},
+            "env": {**environment(runtime.env), **python_path(self._python_path())},
+            "mounts": self._mounts(),
             **by_type[self._spec.runtime.type](),
         }
-        if runtime.output_uri is not None:
-            made["mounts"] = [*made.get("mounts", ()), self._output(runtime.output_uri)]
+        if working_dir is None:
+            made["nodes"] = runtime.replicas
+        else:
+            group = {"name": "workers", "nodes": runtime.replicas, "working_dir": working_dir}
+            made["node_groups"] = [group]
         return {name: value for name, value in made.items() if value not in (None, [], {})}
+
+    def _note_others(self) -> None:
+        """What other types of runtime have: ADS passes over it."""
+        kind = self._spec.runtime.type
+        every = {name for names in _FIELDS.values() for name in names}
+        for info in fields(ads.RuntimeSpec):
+            if info.name in every - {*_FIELDS[kind]} and _is_said(info, self._runtime):
+                why = f"is not used: a runtime of type {kind} has no such field"
+                self._notes.add(info.encode_name, why)
 
     # --- one runtime each
 
@@ -74,7 +116,7 @@ class _Reader:
             text = "Muster runs programs, not single functions of them"
             hint = "call it under `if __name__ == '__main__'`; or see @muster.job in docs/python.md"
             self._refuse("entryFunction", text, hint)
-        return {**self._script(), **self._working_dir()}
+        return self._script()
 
     def _notebook(self) -> dict[str, Any]:
         runtime = self._runtime
@@ -94,17 +136,17 @@ class _Reader:
         if entry is None:
             self._refuse("entrypoint", "is missing", "name the program in the repository")
         git = {"url": runtime.url, "branch": runtime.branch, "commit": runtime.commit}
-        return {
-            "git": {k: v for k, v in git.items() if v is not None},
-            "entrypoint": entry,
-            **self._working_dir(),
-        }
+        return {"git": {k: v for k, v in git.items() if v is not None}, "entrypoint": entry}
 
     def _container(self) -> dict[str, Any]:
         runtime = self._runtime
         self._notes.add("image", "is not used: programs are those of this machine")
-        words = [*self._words("entrypoint"), *self._words("cmd")]
-        if not words:
+        words = self._words("entrypoint")
+        # what a shell is given is one text
+        script = words[-1:] == ["-c"] and isinstance(runtime.cmd, str)
+        words += [str(runtime.cmd)] if script else self._words("cmd")
+        words = words or self._words("command")
+        if not (runtime.entrypoint or runtime.cmd or runtime.command):
             text = "without entrypoint or cmd only the image knows what runs"
             self._refuse("cmd", text, "write what the image's own command does")
         code = {}
@@ -122,11 +164,11 @@ class _Reader:
             made["git"] = {k: v for k, v in git.items() if v is not None}
         else:
             made |= self._code(source, "source", None)
-        if runtime.command is None:
+        words = self._words("command")
+        if not runtime.command:
             self._refuse("command", "is missing", "write torchrun train.py, say")
             return made
-        words = words_of(runtime.command, f"{_SPEC}.command", self._problems)
-        return {**made, **self._launched(words), **self._working_dir()}
+        return {**made, **self._launched(words)}
 
     def _launched(self, words: Sequence[str]) -> dict[str, Any]:
         """A launcher's command without the launcher: Muster starts the ranks itself."""
@@ -135,7 +177,7 @@ class _Reader:
         elif list(words[:2]) == ["accelerate", "launch"]:
             rest = list(words[2:])
         else:
-            return {"command": list(words)}
+            return {"command": _expanding(words)}
         self._notes.add(words[0], "is not run: Muster starts the ranks as it would")
         made: dict[str, Any] = {}
         while rest and rest[0].startswith("-"):
@@ -147,7 +189,7 @@ class _Reader:
             elif option not in _NODES_OPTIONS and not option.startswith(_RDZV):
                 text = f"{words[0]} {option} is not known here"
                 self._refuse("command", text, "leave it out")
-        return {**made, "command": ["python", *rest]}
+        return {**made, "command": _expanding(["python", *rest])}
 
     def _processes(self, launcher: str, option: str, value: str) -> dict[str, Any]:
         nodes = self._runtime.replicas if option == _ALL_PROCESSES else 1
@@ -172,8 +214,28 @@ class _Reader:
         if uri is None:
             self._refuse(field, "is missing", "say where the code is")
             return {}
+        if "://" in uri.removeprefix("file://") and self._spec.runtime.type in ("script", "python"):
+            return self._remote(uri, entry)
         made: dict[str, Any] = {"artifact": self._path(uri, field)}
-        return made if entry is None else {**made, "entrypoint": entry}
+        return made if entry is None else {**made, "entrypoint": self._inside(entry, made)}
+
+    def _remote(self, uri: str, entry: str | None) -> dict[str, Any]:
+        """Code that is fetched when the run begins: a file, or a folder with the program in it."""
+        program = f"{_CODE}/{entry or uri.rpartition('/')[2]}"
+        runner = "bash" if program.endswith(".sh") else "python"
+        mount = {"source": uri, "path": _CODE, "read_only": True}
+        return {"mounts": [*self._mounts(), mount], "command": [runner, program]}
+
+    def _inside(self, entry: str, code: Mapping[str, Any]) -> str:
+        """The program in the code. ADS: it is named from where it starts, which is beside the
+        folder that the code is in, or in `workingDir`."""
+        if self._spec.runtime.type == "python":
+            entry = posixpath.normpath(posixpath.join(self._runtime.working_dir or ".", entry))
+        folder = self._folder / str(code["artifact"])
+        first, _, rest = entry.partition("/")
+        if rest and first == folder.name and not os.path.isfile(folder / entry):
+            return rest
+        return entry
 
     def _path(self, uri: str, field: str) -> str:
         path = uri.removeprefix("file://")
@@ -184,14 +246,46 @@ class _Reader:
             self._refuse(field, f"there is no {self._folder / path}", "check the path")
         return path
 
-    def _working_dir(self) -> dict[str, Any]:
-        # in ADS's words it begins at the code, as here
-        where = self._runtime.working_dir
-        if where in (None, "", "."):
-            return {}
-        text = "the program starts where the code is"
-        self._refuse("workingDir", text, "say working_dir for a group in a spec of Muster's own")
-        return {}
+    def _working_dir(self) -> str | None:
+        """Where the program starts, from the code on; None: there."""
+        if self._spec.runtime.type not in _AT_HOME:
+            return None
+        where = posixpath.normpath(self._runtime.working_dir or ".")
+        source = self._runtime.script_path_uri or self._runtime.source
+        folder = self._folder / (source or "").removeprefix("file://")
+        first, _, rest = where.partition("/")
+        if (
+            source
+            and first == folder.name
+            and os.path.isdir(folder)
+            and not os.path.isdir(folder / where)
+        ):
+            where = rest or "."  # ADS: it begins beside the folder that the code is in
+        return None if where == "." else where
+
+    def _python_path(self) -> list[str]:
+        """ADS: modules are looked for where the program starts, too."""
+        paths = list(self._runtime.python_path)
+        entry = str(self._runtime.entrypoint or "")
+        nested = "/" in entry or self._runtime.working_dir not in (None, "", ".")
+        return [".", *paths] if nested and self._spec.runtime.type in _AT_HOME else paths
+
+    def _mounts(self) -> list[dict[str, Any]]:
+        runtime = self._runtime
+        listed = self._spec.infrastructure.spec.storage_mount
+        made = storage_mounts(listed, self._problems)
+        for number, (uri, place) in enumerate(runtime.inputs.items()):
+            made.append(self._input(uri, place, number))
+        if runtime.output_uri is not None:
+            made.append(self._output(runtime.output_uri))
+        return made
+
+    def _input(self, uri: str, place: str, number: int) -> dict[str, Any]:
+        """ADS: a place that does not begin with a slash is where the program starts."""
+        if posixpath.isabs(place):
+            return {"source": uri, "path": place, "read_only": True}
+        path = "inputs" if number == 0 else f"inputs-{number}"
+        return {"source": uri, "path": path, "link": place, "read_only": True}
 
     def _requirements(self, source: str | None) -> dict[str, Any]:
         """ADS installs both, from where the code is."""
@@ -220,7 +314,18 @@ class _Reader:
         return str(file)
 
     def _output(self, uri: str) -> dict[str, Any]:
-        return write_back(uri, self._runtime.output_dir or "/mnt/outputs")
+        """ADS: a folder that does not begin with a slash is where the program starts."""
+        place = self._runtime.output_dir or "/mnt/outputs"
+        if is_placeholder(uri):
+            self._refuse("outputUri", f"{uri} was not filled in", "write what belongs there")
+        if "$" in uri:
+            self._notes.add("outputUri", f"is taken as it is, without variables filled in: {uri}")
+        if posixpath.isabs(place):
+            return write_back(uri, place)
+        if posixpath.normpath(place) in (".", ".."):
+            text = f"{place} holds the code, too: what the program writes cannot be told from it"
+            self._refuse("outputDir", text, "name a folder that the program writes to")
+        return {**write_back(uri, "outputs"), "link": place}
 
     def _words(self, field: str) -> list[str]:
         """ADS: a list, or text split at commas outside of quotes; without commas at spaces."""
@@ -228,9 +333,39 @@ class _Reader:
         if isinstance(value, list):
             return [str(word) for word in value]
         text = "" if value is None else str(value)
+        if field == "command":
+            return words_of(text, f"{_SPEC}.{field}", self._problems)
+        if text.lstrip().startswith("["):
+            return self._listed(field, text)
         if "," in text:
             return [part.strip().strip("'\"") for part in text.split(",") if part.strip()]
         return words_of(text, f"{_SPEC}.{field}", self._problems)
 
+    def _listed(self, field: str, text: str) -> list[str]:
+        """A list in a text, as Dockerfiles have it."""
+        try:
+            return convert(json.loads(text), list[str])
+        except ValueError as error:
+            hint = 'write ["python", "train.py"], or a list'
+            self._refuse(field, f"{text!r} is no list of words: {error}", hint)
+            return []
+
     def _refuse(self, field: str, what: str, hint: str) -> None:
         self._problems.append(Problem(f"{_SPEC}.{field}", what, hint))
+
+
+def _is_said(info: FieldInfo, spec: ads.RuntimeSpec) -> bool:
+    default = info.default_factory() if info.default is NODEFAULT else info.default
+    return bool(getattr(spec, info.name) != default)
+
+
+def _expanding(words: Sequence[str]) -> list[str]:
+    """A command whose variables a shell fills in, as ADS has it, if there are any."""
+    if not any("$" in word for word in words):
+        return list(words)
+    quoted = [_double_quoted(word) if "$" in word else shlex.quote(word) for word in words]
+    return ["sh", "-c", " ".join(["exec", *quoted])]
+
+
+def _double_quoted(word: str) -> str:
+    return '"' + re.sub(r'(["`\\])', r"\\\1", word) + '"'

@@ -63,10 +63,18 @@ class Cluster(Struct, frozen=True, kw_only=True):
     spec: ClusterSpec = ClusterSpec()
 
 
+class StorageMount(Struct, frozen=True, kw_only=True):
+    """Storage that nodes see."""
+
+    src: Text
+    dest: Text
+
+
 class InfrastructureSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """The machines."""
 
     display_name: Text | None = None
+    storage_mount: tuple[StorageMount, ...] = ()
 
 
 class Infrastructure(Struct, frozen=True, kw_only=True):
@@ -149,7 +157,8 @@ class RuntimeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     commit: Text | None = None
     image: Text | None = None
     cmd: Any = None
-    command: Text | None = None
+    command: Any = None
+    inputs: dict[str, str] = field(default_factory=dict)
     git: GitSource | None = None
     dependencies: Dependencies = Dependencies()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.errors import InvalidInput
+from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
 from muster.spec.formats import ads_model as ads
 from muster.spec.formats.ads_distributed import distributed_job
@@ -24,33 +24,52 @@ from muster.spec.reader import spec_from_mapping
 #: What they write at the top, and the class it is.
 KINDS: Mapping[str, Any] = {"distributed": ads.Distributed, "job": ads.Job}
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+#: What is looked at where it is used, if it is: images, and places for what is copied.
+_ELSEWHERE = re.compile(r"\.(image|workDir|outputUri)$|\.storageMount\b")
+_SYNCED = ("WORKSPACE", "WORKSPACE_PREFIX")
 Convert = Callable[..., dict[str, Any]]
 
 
-def read_ads(document: Document) -> Manifest:
-    """The job that a document describes. Raises InvalidInput with every problem and its line."""
+def read_ads(document: Document, refused: list[Problem] | None = None) -> Manifest:
+    """The job that a document describes. refused: takes what cannot be honoured, where the rest
+    makes a job. Raises InvalidInput with every problem and its line."""
     kind = str(document.data["kind"])
-    problems = [p for p in forgotten(document.data) if not _VARIABLE.search(p.message)]
+    problems: list[Problem] = []
     notes = Notes()
     data = Sieve(notes, problems, TABLES).clean(KINDS[kind], document.data)
+    # what is not used need not be filled in
+    problems += [p for p in forgotten(data) if _is_used(p, data)]
     model = salvage(KINDS[kind], data, problems)
     folder = Path(document.source).absolute().parent
     made: dict[str, Any] = {}
-    if model is not None and not problems:
+    if model is not None and (refused is not None or not problems):
         convert: Convert = distributed_job if kind == "distributed" else single_job
         made = convert(model.spec, folder, notes, problems)
-    if problems or model is None:
-        found = [
-            placed(p, document.source, document.lines) for p in in_order(problems, document.lines)
-        ]
-        raise InvalidInput(*dict.fromkeys(found))
+    ordered = in_order(problems, document.lines)
+    found = [*dict.fromkeys(placed(p, document.source, document.lines) for p in ordered)]
+    if model is None or (found and refused is None):
+        raise InvalidInput(*found)
     made["name"] = _name(_filled(str(made["name"]))) if made.get("name") else _stem(document)
     try:
         spec = spec_from_mapping(made, folder=folder)
     except InvalidInput as error:
         told = [p._replace(source=p.source or document.source) for p in error.problems]
-        raise InvalidInput(*told) from None
+        raise InvalidInput(*found, *told) from None
+    if refused is not None:
+        refused += found
     return Manifest(spec, notes.lines(), document.place)
+
+
+def _is_used(problem: Problem, data: Any) -> bool:
+    """Whether what was not filled in would be missed."""
+    if _VARIABLE.search(problem.message) or _ELSEWHERE.search(problem.path):
+        return False
+    variable, _, field = problem.path.rpartition(".")
+    if field != "value":
+        return True
+    for name, number in re.findall(r"(\w+)|\[(\d+)\]", variable):
+        data = data[name] if name and not number else data[int(number)]
+    return data.get("name") not in _SYNCED
 
 
 def ads_name(data: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ _CONDA = "is not used: programs run with the Python that started Muster; see `co
 _TAGS = "is not used: tags here are free"
 _SECRET = (
     "Muster does not read Oracle's vault",
-    "use a spec with git: {url: ..., token_env: NAME}, or git's own credential helpers",
+    "leave it out for git's own credential helpers; or `muster convert FILE --to muster`, and say "
+    "token_env: NAME for git",
 )
 
 TABLES = Tables(
@@ -54,19 +55,8 @@ TABLES = Tables(
         },
     },
     refused={
-        ads.InfrastructureSpec: {
-            "storageMount": (
-                "Muster does not mount Oracle's file storage from here",
-                "say `mounts` in a spec of Muster's own: `muster convert FILE --to muster`",
-            ),
-        },
         ads.DistributedRuntimeSpec: {"gitSecretId": _SECRET},
-        ads.RuntimeSpec: {
-            "gitSecretId": _SECRET,
-            "inputs": (
-                "Muster does not copy inputs beside the code",
-                "say `mounts` in a spec of Muster's own: `muster convert FILE --to muster`",
-            ),
-        },
+        ads.RuntimeSpec: {"gitSecretId": _SECRET},
+        ads.GitSource: {"gitSecretId": _SECRET},
     },
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from muster.errors import Problem
 from muster.spec.files import read_text
 from muster.spec.formats.jobset_write import write_jobset
 from muster.spec.formats.manifests import read_manifest
@@ -19,15 +21,23 @@ def convert_file(path: Path, name: str | None, to: str | None) -> tuple[str, lis
     not. Raises InvalidInput.
     """
     theirs = os.path.isdir(path) or is_manifest(read_text(path))
-    spec, notes = _read(path, name, theirs=theirs)
+    refused: list[Problem] = []
+    spec, notes = _read(path, name, refused, theirs=theirs)
     if to == "muster" or (to is None and theirs):
-        return dump(write_spec(spec)), notes
+        return _comments(refused) + dump(write_spec(spec)), notes
     written = write_jobset(spec)
-    return dump(written.data), [*notes, *map(str, written.losses)]
+    return _comments(refused) + dump(written.data), [*notes, *map(str, written.losses)]
 
 
-def _read(path: Path, name: str | None, *, theirs: bool) -> tuple[JobSpec, list[str]]:
+def _comments(refused: Iterable[Problem]) -> str:
+    """What could not be converted, for whoever writes the rest."""
+    return "".join(f"# left out: {line}\n" for one in refused for line in str(one).splitlines())
+
+
+def _read(
+    path: Path, name: str | None, refused: list[Problem], *, theirs: bool
+) -> tuple[JobSpec, list[str]]:
     if not theirs:
         return read_spec(path), []
-    manifest = read_manifest(path, name)
+    manifest = read_manifest(path, name, refused)
     return manifest.spec, [*manifest.notes, *manifest.unsaid]

@@ -103,6 +103,11 @@ def _holds_something(part: str) -> bool:
     )
 
 
+def is_placeholder(text: str) -> bool:
+    """Whether there is something in it that nobody has filled in, such as `<bucket>`."""
+    return _FORGOTTEN.search(text) is not None
+
+
 def forgotten(data: Any, path: str = "") -> Iterator[Problem]:
     """Templates and placeholders that are left in values."""
     if isinstance(data, Mapping):

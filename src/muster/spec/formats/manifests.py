@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ _WORKLOADS = frozenset(
 )
 
 
-def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
+def read_manifests(
+    path: Path, name: str | None = None, refused: list[Problem] | None = None
+) -> tuple[Manifest, ...]:
     """The JobSets in a file or a folder (not below it), with what there is to know about them.
 
-    name: only the one of that name. Raises InvalidInput with every problem, also if there is none.
+    name: only the one of that name. refused: see `read_manifest`. Raises InvalidInput with every
+    problem, also if there is none.
     """
-    found = _Found()
+    found = _Found(refused)
     if os.path.isdir(path):
         for file in sorted(path.iterdir()):
             if file.suffix in SUFFIXES and file.is_file():
@@ -41,9 +45,12 @@ def read_manifests(path: Path, name: str | None = None) -> tuple[Manifest, ...]:
     return found.manifests(path, name)
 
 
-def read_manifest(path: Path, name: str | None = None) -> Manifest:
-    """The only JobSet in a file or a folder, or the one of that name. Raises InvalidInput."""
-    found = read_manifests(path, name)
+def read_manifest(
+    path: Path, name: str | None = None, refused: list[Problem] | None = None
+) -> Manifest:
+    """The only JobSet in a file or a folder, or the one of that name. refused: takes what of ADS's
+    YAML cannot be honoured, where the rest makes a job. Raises InvalidInput."""
+    found = read_manifests(path, name, refused)
     if len(found) > 1:
         names = [str(manifest.spec.name) for manifest in found]
         text = f"there are {len(found)} JobSets here: {', '.join(names)}"
@@ -62,7 +69,8 @@ class _Jobset(Struct, frozen=True):
 class _Found:
     """What is in the files so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: list[Problem] | None) -> None:
+        self._refused = refused
         self._jobsets: list[_Jobset] = []
         self._problems: list[Problem] = []
         self._notes: list[str] = []
@@ -95,7 +103,9 @@ class _Found:
         if kind in ADS_KINDS:
             from muster.spec.formats.ads_read import ads_name, read_ads
 
-            self._jobsets.append(_Jobset(part, ads_name(data), read_ads))
+            self._jobsets.append(
+                _Jobset(part, ads_name(data), partial(read_ads, refused=self._refused))
+            )
             return
         metadata = data.get("metadata")
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
