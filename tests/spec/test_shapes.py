@@ -117,3 +117,28 @@ def test_what_ships_is_sound() -> None:
         assert shape.local or shape.memory >= shape.ocpus * (1 << 30), name
         assert (shape.gpus > 0) == bool(shape.gpu), name
         assert shape.flex == name.endswith(".Flex"), name
+        assert shape.source, f"{name}: say where the numbers are from"
+
+
+#: Oracle, Compute Shapes: cores and GB of memory that a flexible shape may have at most.
+RANGES = {
+    "VM.Standard3.Flex": (32, 512),
+    "VM.Standard.E3.Flex": (64, 1024),
+    "VM.Standard.E4.Flex": (64, 1024),
+    "VM.Standard.E5.Flex": (94, 1049),
+    "VM.Standard.E6.Flex": (126, 1454),
+    "VM.Standard.A1.Flex": (76, 472),
+    "VM.Standard.A2.Flex": (78, 946),
+    "VM.Optimized3.Flex": (18, 256),
+    "VM.DenseIO.E4.Flex": (32, 512),
+    "VM.DenseIO.E5.Flex": (48, 576),
+}
+
+
+def test_flexible_sizes_are_within_what_there_is() -> None:
+    flexible = {name: shape for name, shape in catalogue().items() if shape.flex}
+    assert flexible.keys() == RANGES.keys()
+    for name, shape in flexible.items():
+        cores, memory = RANGES[name]
+        assert shape.ocpus <= cores and shape.memory <= memory * GIB
+        assert shape.memory <= 64 * GIB * shape.ocpus

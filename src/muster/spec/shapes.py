@@ -29,7 +29,7 @@ MAX_CORES_SINGLE_NODE = 2
 
 
 class Shape(Struct, frozen=True):
-    """ocpus: cores; memory in bytes; local: whatever this machine has."""
+    """ocpus: cores; memory in bytes; local: whatever this machine has; source: of the numbers."""
 
     name: str
     ocpus: float
@@ -39,10 +39,12 @@ class Shape(Struct, frozen=True):
     gpu: str = ""
     flex: bool = False
     local: bool = False
+    source: str = ""
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
-    """What a catalogue says of a shape. arm: one CPU a core instead of two."""
+    """What a catalogue says of a shape. arm: one CPU a core instead of two; source: where the
+    numbers are from."""
 
     ocpus: Positive
     memory: Size
@@ -52,6 +54,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
     arm: bool = False
     flex: bool = False
     local: bool = False
+    source: str = ""
 
 
 def find_shape(text: str, own: Path | None = None) -> Shape:
@@ -125,4 +128,5 @@ def _shape(name: str, entry: _Entry) -> Shape:
         gpu=entry.gpu,
         flex=entry.flex,
         local=entry.local,
+        source=entry.source,
     )
