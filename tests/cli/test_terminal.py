@@ -125,3 +125,38 @@ def test_a_style_cannot_be_forged(tty: bool, monkeypatch: pytest.MonkeyPatch) ->
     expected = "\x1b[32m\\x1b[31mFAILED\x1b[0m\n" if tty else "\\x1b[31mFAILED\n"
     assert stream.getvalue() == expected
     assert plain(style("x", "red")) == "x"
+
+
+def test_no_command_shows_a_secret(tmp_path: Path) -> None:
+    secret = "hunter2"
+    script = f"echo 'Error: cannot reach postgres://me:{secret}@host' >&2; exit 3"
+    spec = {
+        "name": "secretive",
+        "description": f"with --password={secret}",
+        "command": ["sh", "-c", script, "sh"],
+        "args": ["--token", secret, f"--password={secret}", f"http://me:{secret}@host/"],
+        "env": {"HF_TOKEN": secret, "URL": f"postgres://me:{secret}@host/db"},
+        "tags": {"password": secret},
+    }
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    ran = muster("run", "job.json", cwd=tmp_path)
+    shown = {"run": ran[ran.index("secretive-1 ") :]}
+    for command in [
+        "runs list",
+        "runs list --json",
+        "runs show last",
+        "runs show last --json",
+        "events last",
+        "events last --json",
+        "jobs list",
+        "jobs list --json",
+        "jobs show secretive",
+        "jobs show secretive --json",
+        "explain job.json",
+        "explain job.json --json",
+        "convert job.json",
+    ]:
+        shown[command] = muster(*command.split(), cwd=tmp_path)
+    assert [command for command, text in shown.items() if secret in text] == []
+    assert "convert with --show-secrets" in shown["convert job.json"]
+    assert secret in muster("convert", "job.json", "--show-secrets", cwd=tmp_path)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.spec.secrets import HIDDEN, hidden, hide
+from muster.spec.secrets import HIDDEN, hidden, hidden_words, hide, redacted
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,55 @@ def test_hidden_however_deep() -> None:
             {"name": "TOKEN", "env": {"B_TOKEN": HIDDEN}, "node_env": {"C_TOKEN": HIDDEN}}
         ],
         "args": ["TOKEN"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("train --password=hunter2 --lr=1", "train --password=*** --lr=1"),
+        ("cannot reach postgres://me:hunter2@host/db", "cannot reach postgres://me@host/db"),
+        ("DB_PASSWORD=hunter2 ./run; next", "DB_PASSWORD=*** ./run; next"),
+        ("--api-key='two words' x", "--api-key=*** x"),
+        ("https://host/x?sig=abc&page=1", "https://host/x?sig=***&page=1"),
+        ("curl -H 'Authorization: Bearer abc'", "curl -H 'Authorization: Bearer ***'"),
+    ],
+)
+def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+    assert redacted(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--token=$HF_TOKEN",
+        "export GIT_TOKEN=...",
+        "--token-file=/run/token",
+        "--max_tokens=512",
+        "oci://bucket@namespace/x",
+        "give --password",
+    ],
+)
+def test_what_is_no_secret_is_shown(text: str) -> None:
+    assert redacted(text) == text
+
+
+def test_words_of_a_command() -> None:
+    words = ["--token", "a", "--max-tokens", "5", "sh", "-c", "x --password b y", "--token=c"]
+    shown = ["--token", "***", "--max-tokens", "5", "sh", "-c", "x --password *** y", "--token=***"]
+    assert hidden_words(words) == shown
+    assert hidden_words(["--token", "$T", "--token-file", "/x", "--token"])[2:] == [
+        "--token-file",
+        "/x",
+        "--token",
+    ]
+
+
+def test_data_of_other_formats() -> None:
+    data = {"env": [{"name": "HF_TOKEN", "value": "a"}], "git": {"token_env": "T"}, "token": "b"}
+    assert hidden(data) == {
+        "env": [{"name": "HF_TOKEN", "value": HIDDEN}],
+        "git": {"token_env": "T"},
+        "token": HIDDEN,
     }

@@ -18,7 +18,8 @@ from muster.errors import InvalidInput, Problem
     help="What to make of it (default: the one it is not).",
 )
 @click.option("--output", "-o", metavar="FILE", help="Write it there instead of to stdout.")
-def convert(file: str, to: str | None, output: str | None) -> None:
+@click.option("--show-secrets", is_flag=True, help="Write secrets as they are, not as ***.")
+def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
     """Turn a spec into a JobSet manifest, or a manifest into a spec.
 
     FILE is a spec, a JobSet manifest (or a folder of them) or ADS's YAML, which become specs; - is
@@ -34,10 +35,10 @@ def convert(file: str, to: str | None, output: str | None) -> None:
     from muster.client.target import split_target
     from muster.spec.formats.convert import convert_file
 
-    text, notes = convert_file(*split_target(file), to)
+    text, notes = convert_file(*split_target(file), to, secrets=show_secrets)
     echo_notes(notes)
     if output is None:
-        echo(text, end="")
+        echo(text, end="", secrets=True)
         return
     try:
         Path(output).write_text(text)

@@ -18,7 +18,7 @@ from muster.cli.serving import Shown, around, ports
 from muster.cli.terminal import echo
 from muster.drafting import Draft
 from muster.plan.model import GroupPlan, RunPlan
-from muster.spec.secrets import hidden, hide
+from muster.spec.secrets import hidden_words, hide
 from muster.spec.urls import without_credentials
 from muster.storage.artifacts import stored_path
 from muster.storage.entrypoint import kind_of
@@ -45,7 +45,7 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         client.service.discard(draft.job)
     plan = draft.plan
     if as_json:
-        print_json(hidden(plan.to_json()))
+        print_json(plan.to_json())
         return
     describe(plan, sent)
 
@@ -139,12 +139,12 @@ def _describe_program(plan: RunPlan, group: GroupPlan, shown: Shown) -> None:
     code = plan.artifact
     command = group.command or ((code.entrypoint or code.file_name,) if code else ())
     own = [shown.text(word) for word in group.node_args]
-    words = shown.command(group.role.launcher, [*command, *group.args, *own])
+    words = shown.command(group.role.launcher, hidden_words([*command, *group.args, *own]))
     processes = plan.processes_of(group.first_rank)
     times = f", {processes} times on each node" if processes > 1 else ""
     echo(f"  runs {words}{times}")
     if own:
-        echo(f"  of which each node has its own: {shlex.join(group.node_args)}")
+        echo(f"  of which each node has its own: {shlex.join(hidden_words(group.node_args))}")
 
 
 def _count(number: int, what: str) -> str:

@@ -13,6 +13,7 @@ from muster.cli.terminal import echo, plain, style
 from muster.errors import EXIT_CANCELED, EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED
 from muster.escapes import visible_line
 from muster.lifecycle.states import RunState
+from muster.spec.secrets import hidden
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -41,17 +42,17 @@ def state(name: str) -> str:
 
 def print_json(data: Any) -> None:
     """Data alone on stdout."""
-    echo(_json(data, indent=2))
+    echo(_json(data, indent=2), secrets=True)
 
 
 def print_json_line(data: Any) -> None:
     """One record of many, on a line of its own."""
-    echo(_json(data))
+    echo(_json(data), secrets=True)
 
 
 def _json(data: Any, indent: int | None = None) -> str:
     # of all that `echo` would escape, JSON leaves but this one alone
-    return json.dumps(data, indent=indent).replace("\x7f", "\\u007f")
+    return json.dumps(hidden(data), indent=indent).replace("\x7f", "\\u007f")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

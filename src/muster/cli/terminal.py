@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from muster.escapes import visible
+from muster.spec.secrets import redacted
 
 _KEY = os.urandom(8).hex()
 _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")
@@ -37,10 +38,13 @@ def plain(text: str) -> str:
     return _MARK.sub("", text) if _KEY in text else text
 
 
-def echo(text: str = "", *, err: bool = False, end: str = "\n") -> None:
-    """Print a text. Control characters in it are shown as escapes."""
+def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = False) -> None:
+    """Print a text. Control characters in it are shown as escapes, and secrets hidden.
+
+    secrets: those that are in it are meant, or were hidden already.
+    """
     stream = sys.stderr if err else sys.stdout
-    shown = visible(text)
+    shown = visible(text if secrets else redacted(text))
     if _KEY in shown:
         colored = stream.isatty() and "NO_COLOR" not in os.environ
         shown = _MARK.sub(_sgr, shown) if colored else plain(shown)

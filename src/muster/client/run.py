@@ -78,7 +78,9 @@ class JobRun:
     @property
     def details(self) -> str:
         """Why it is in this state, where the state alone does not say."""
-        return self._record.details
+        from muster.spec.secrets import redacted
+
+        return redacted(self._record.details)
 
     @property
     def exit_code(self) -> int | None:
@@ -258,9 +260,11 @@ class JobRun:
     def why(self) -> list[str]:
         """Why it is in the state it is in; the most important sentence first."""
         from muster.client.explain import why
+        from muster.spec.secrets import redacted
 
         restarts = self._service.restarts(self.id)
-        return why(self._record, self._service.nodes(self.id), restarts)
+        nodes = self._service.nodes(self.id)
+        return [redacted(line) for line in why(self._record, nodes, restarts)]
 
     def settings(self) -> list[Setting]:
         """Every effective setting, and where it came from. Secrets in `env` are hidden."""
@@ -371,13 +375,15 @@ class JobRun:
 
 def failure_dict(failure: Failure) -> dict[str, Any]:
     """A failure as JSON-ready data."""
+    from muster.spec.secrets import redacted
+
     return {
         "rank": failure.rank,
         "group": failure.group,
         "reason": str(failure.reason),
         "exit_code": failure.exit_code,
         "signal": failure.signal,
-        "message": failure.message,
+        "message": redacted(failure.message),
         "at": time_text(failure.at),
         "raised_at": time_text(failure.raised_at),
     }

@@ -14,19 +14,30 @@ from muster.spec.formats.muster_write import write_spec
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import JobSpec
 from muster.spec.reader import is_manifest, read_spec
+from muster.spec.secrets import hidden, redacted
+
+_HIDDEN = "secrets are written as ***; write them in, or convert with --show-secrets"
 
 
-def convert_file(path: Path, name: str | None, to: str | None) -> tuple[str, list[str]]:
+def convert_file(
+    path: Path, name: str | None, to: str | None, *, secrets: bool = False
+) -> tuple[str, list[str]]:
     """The YAML, and what is to be known about it. to: `jobset` or `muster`; default: what it is
-    not. Raises InvalidInput.
+    not. secrets: write them as they are. Raises InvalidInput.
     """
     theirs = os.path.isdir(path) or is_manifest(read_text(path))
     refused: list[Problem] = []
     spec, notes = _read(path, name, refused, theirs=theirs)
     if to == "muster" or (to is None and theirs):
-        return _comments(refused) + dump(write_spec(spec)), notes
-    written = write_jobset(spec)
-    return _comments(refused) + dump(written.data), [*notes, *map(str, written.losses)]
+        data = write_spec(spec)
+    else:
+        written = write_jobset(spec)
+        data, notes = written.data, [*notes, *map(str, written.losses)]
+    shown = data if secrets else hidden(data)
+    if shown != data:
+        notes = [*notes, _HIDDEN]
+    comments = _comments(refused)
+    return (comments if secrets else redacted(comments)) + dump(shown), notes
 
 
 def _comments(refused: Iterable[Problem]) -> str:
