@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.wording import short
 
 _HOST = re.compile(
     r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -21,7 +22,7 @@ _PART = re.compile(r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-fA-F]{32,}")
 #: USER:PASSWORD@, and not NAME:TAG@sha256:...
-_PASSWORD = re.compile(r"([a-z]+://)?[^/@]*:[^/@]*@(?![a-z0-9]+:[0-9a-fA-F]{8,}$)")
+_PASSWORD = re.compile(r"([a-z]+://)?[^/@:]*:[^/@]*@(?![a-z0-9]+:[0-9a-fA-F]{8,}$)")
 #: Of registry and repository together; what registries themselves allow.
 _LONGEST = 255
 _FORM = "REGISTRY/NAME:TAG, as in registry.example.com/team/trainer:1.4"
@@ -66,7 +67,9 @@ def _read(text: str, path: str, meant: str) -> Reference:
     problems = _problems(text)
     if problems:
         hint = f"did you mean {meant}?" if meant else f"write {_FORM}"
-        raise InvalidInput(*(Problem(path, f"{text!r} {problem}", hint) for problem in problems))
+        raise InvalidInput(
+            *(Problem(path, f"{short(text)} {problem}", hint) for problem in problems)
+        )
     return _split(text)
 
 

@@ -20,7 +20,8 @@ from muster.spec.urls import has_credentials
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(\[[^\]]*\])?\s*(.*)")
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S.*)|-[rc](\S+)")
 #: pip fills these in when it installs: no secret stands there.
-_VARIABLE = re.compile(r"(:?\$\{\w+\})+@")
+_VARIABLES = re.compile(r"((?::?\$\{\w+\})++)(@)?")
+_COMMENT = re.compile(r"(?:^|\s)#")
 #: anaconda.org's way of putting a token into an address
 _TOKEN = re.compile(r"/t/[^/\s$]{8,}/")
 _ANYWHERE = Path("/anywhere")
@@ -48,7 +49,8 @@ def lines_of(text: str) -> Iterator[Line]:
     start, whole = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number
-        whole += re.sub(r"(^|\s+)#.*$", "", line)
+        comment = _COMMENT.search(line)
+        whole += line if comment is None else line[: comment.start()].rstrip()
         if whole.endswith("\\"):
             whole = whole[:-1]
             continue
@@ -80,7 +82,7 @@ def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
     problems = []
     for line in lines:
         where = f"{source}:{line.number}" if line.number else source
-        if _TOKEN.search(line.text) or has_credentials(_VARIABLE.sub("", line.text)):
+        if _TOKEN.search(line.text) or has_credentials(_written(line.text)):
             text = "has a password in an address, which everyone who has the image could read"
             hint = "move it into a pip configuration and give that with --pip-config"
             problems.append(Problem("", text, hint, where))
@@ -169,3 +171,8 @@ def settle(packages: Packages, theirs: Iterable[Requirement]) -> tuple[str, ...]
             version = own.version or ours.version
             settled.append(f"{ours.name}{ours.extras}{version}")
     return tuple(settled)
+
+
+def _written(text: str) -> str:
+    """Without the users and passwords that pip fills in."""
+    return _VARIABLES.sub(lambda match: "" if match[2] else match[0], text)

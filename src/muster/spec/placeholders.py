@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
-#: `${HOME}` and the like are no placeholders: they are left to whoever reads the text.
-_TOKEN = re.compile(r"\$\$(?=\$*\{)|\$\{([a-z0-9_.-]+)\}")
+#: All dollar signs before a `{`, and what may be a name. `${HOME}` and the like are no
+#: placeholders: they are left to whoever reads the text.
+_DOLLARS = re.compile(r"(?<!\$)(\$++)(?=\{)(\{[a-z0-9_.-]+\})?")
 #: Dollar signs that would not stay what they are.
-_MISTAKEN = re.compile(r"\$\$+(?=\{)|\$(?=\{[a-z0-9_.-]+\})")
+_MISTAKEN = re.compile(r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{[a-z0-9_.-]+\}))")
 
 #: What a host name may hold: known before there is a node, and the same in every attempt.
 IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name", "run.replica")
@@ -37,15 +38,16 @@ def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
 def pieces(template: str) -> Iterator[tuple[str, str | None]]:
     """A template in parts: (a text as it will be, None), or (a placeholder, its name)."""
     text, end = "", 0
-    for match in _TOKEN.finditer(template):
-        text += template[end : match.start()]
-        end = match.end()
-        if match[1] is None:
-            text += "$"
+    for match in _DOLLARS.finditer(template):
+        pairs, single = divmod(len(match[1]), 2)
+        text += template[end : match.start()] + "$" * pairs
+        end = match.end(1) - single
+        if not (single and match[2]):
             continue
+        end = match.end()
         if text:
             yield text, None
-        yield match[0], match[1]
+        yield f"${match[2]}", match[2][1:-1]
         text = ""
     if text or end < len(template):
         yield text + template[end:], None

@@ -6,7 +6,8 @@ import re
 
 # the user part of a web address may be a token all by itself; that of ssh is a name
 _WEB = r"(?i)(?<![A-Za-z0-9])((?:git\+)?(?:https?|ftps?)://)[^/\s@]*(?:@[^/\s@]*)*@"
-_OTHER = r"([A-Za-z][A-Za-z0-9+.-]*://[^/\s@:]*):[^/\s]*@"
+# so many characters of the scheme are enough to know it by, and of a long word none is read again
+_OTHER = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@:]*):[^/\s]*@"
 
 
 def without_credentials(text: str) -> str:

@@ -89,9 +89,26 @@ def _trimmed(line: bytes) -> bytes:
     return line[: end + escapes % 2]
 
 
+class _Block(Struct):
+    """What stands between two `**` of a pattern: expressions with a `*` between any two. before:
+    what the `**` in front of it takes; rest: what one at the end takes."""
+
+    parts: list[bytes]
+    before: bytes = b""
+    rest: bytes = b""
+
+    def expression(self) -> bytes:
+        first, *others = self.parts
+        # the first place that fits what follows a `*` is as good as any, if another `*` comes
+        # after it: none is tried twice, so that no pattern takes for ever
+        middle = b"".join(b"(?>[^/]*?%s)" % part for part in others[:-1])
+        last = b"[^/]*" + others[-1] if others else b""
+        return self.before + first + middle + last + self.rest
+
+
 def _translate(glob: bytes) -> bytes | None:
     """The regular expression of a pattern, None if it is not one."""
-    out, at = [], 0
+    blocks, at = [_Block([b""])], 0
     while at < len(glob):
         char = glob[at : at + 1]
         if char == b"*":
@@ -100,29 +117,33 @@ def _translate(glob: bytes) -> bytes | None:
                 end += 1
             free = end - at > 1 and (at == 0 or glob[at - 1 : at] == b"/")
             if free and glob[end : end + 1] == b"/":
-                out.append(b"(?:.*/)?")
+                blocks.append(_Block([b""], b"(?:.*?/)??"))
                 end += 1
-            elif free and (end == len(glob) or glob[end : end + 2] == b"\\/"):
-                out.append(b".*")
+            elif free and glob[end : end + 2] == b"\\/":
+                blocks.append(_Block([b""], b".*?/"))
+                end += 2
+            elif free and end == len(glob):
+                blocks[-1].rest = b".*"
             else:
-                out.append(b"[^/]*")
+                blocks[-1].parts.append(b"")
             at = end
-        elif char == b"?":
-            out.append(b"[^/]")
-            at += 1
+            continue
+        if char == b"?":
+            token, at = b"[^/]", at + 1
         elif char == b"[":
             found = _translate_set(glob, at + 1)
             if found is None:
                 return None
-            out.append(found[0])
-            at = found[1]
+            token, at = found
         else:
             at += char == b"\\"
             if at == len(glob):
                 return None
-            out.append(re.escape(glob[at : at + 1]))
-            at += 1
-    return b"".join(out)
+            token, at = re.escape(glob[at : at + 1]), at + 1
+        blocks[-1].parts[-1] += token
+    # nor is what stands between two `**`: what comes after the second may begin anywhere
+    *before, last = (block.expression() for block in blocks)
+    return b"".join(b"(?>%s)" % block for block in before) + last
 
 
 def _translate_set(glob: bytes, at: int) -> tuple[bytes, int] | None:

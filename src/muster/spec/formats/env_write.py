@@ -31,6 +31,7 @@ _WHOLE = {f"${{{name}}}": path for name, path in _FIELDS.items()} | {
     "${run.id}-${rank}": "metadata.uid"
 }
 _DOLLARS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
+_PAIRS = re.compile(r"\$(?=\$)")
 _CAPITALS = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
@@ -42,7 +43,8 @@ def escaped(text: str, names: Names[str]) -> str:
         kept = name is not None and name not in names and not _CAPITALS.fullmatch(name)
         return match[0] if kept else f"${match[0]}"
 
-    return _DOLLARS.sub(escape, text)
+    closed = text.rfind(")") + 1  # where there is none, one is not looked for from each `$(` on
+    return _DOLLARS.sub(escape, text[:closed]) + _PAIRS.sub("$$", text[closed:])
 
 
 class Written(Struct, frozen=True):

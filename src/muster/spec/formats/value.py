@@ -7,13 +7,14 @@ defined stays as it was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
 from muster.spec.placeholders import fill, joined, literal, pieces, placeholders
 
 _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
+_DOLLARS = re.compile(r"\$(\$)()")
 
 
 class Value(Struct, frozen=True):
@@ -40,7 +41,7 @@ def expand(text: str, lookup: Callable[[str], Value | None]) -> Value:
     """`text` with its references filled in."""
     parts: list[tuple[str, str | None]] = []
     end = 0
-    for match in _REFERENCE.finditer(text):
+    for match in _references(text):
         parts.append((text[end : match.start()], None))
         found = Value("$") if match[1] else lookup(match[2])
         parts += pieces((found or Value(match[0])).template)
@@ -53,4 +54,11 @@ def expand(text: str, lookup: Callable[[str], Value | None]) -> Value:
 
 def references(text: str) -> list[str]:
     """The variables a text refers to."""
-    return [match[2] for match in _REFERENCE.finditer(text) if match[1] is None]
+    return [match[2] for match in _references(text) if match[1] is None]
+
+
+def _references(text: str) -> Iterator[re.Match[str]]:
+    """A `$(` is only followed where it ends: not to the end of the text, again for each of them."""
+    closed = text.rfind(")") + 1
+    yield from _REFERENCE.finditer(text, 0, closed)
+    yield from _DOLLARS.finditer(text, closed)
