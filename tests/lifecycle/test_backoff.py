@@ -46,6 +46,15 @@ def test_jitter_makes_each_wait_longer_by_a_share_of_its_own() -> None:
     assert delay(rules, 1, 1) == pytest.approx(100 * (1 + 0.5 * share))
 
 
+@pytest.mark.parametrize("initial", [80, 100, 400])
+@pytest.mark.parametrize("streak", [1, 2, 9])
+def test_no_jitter_goes_beyond_the_longest(initial: float, streak: int) -> None:
+    rules = Backoff(initial=initial, longest=100, jitter=1)
+    made = [delay(rules, streak, restart) for restart in range(1, 100)]
+    assert all(min(initial, 100) <= wait <= 100 for wait in made)
+    assert max(made) == 100
+
+
 def waits(life: Life) -> list[float]:
     return [note["wait"] for note in life.notes("restart")]
 

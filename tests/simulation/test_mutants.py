@@ -569,6 +569,66 @@ def servers_dismissed_early(patch: Patch) -> None:
     patch.setattr(stopping, "_dismiss", dismiss)
 
 
+def resumed_as_the_same_attempt(patch: Patch) -> None:
+    def resume(turn: Turn, why: str) -> None:
+        if turn.run.state is RunState.SUSPENDED:
+            turn.become(RunState.ACCEPTED)
+            turn.note("resumed", why=why, attempt=turn.run.attempt)
+
+    patch.setattr(suspension, "resume", resume)
+
+
+def not_handed_over(patch: Patch) -> None:
+    patch.setattr(observe, "_handed_over", lambda turn: None)
+
+
+def others_not_waited_for(patch: Patch) -> None:
+    real = success.apply
+
+    def apply(turn: Turn) -> None:
+        policy = turn.policy
+        turn.policy = replace(policy, success=replace(policy.success, wait=False))
+        real(turn)
+        turn.policy = policy
+
+    patch.setattr(success, "apply", apply)
+
+
+def servers_never_dismissed(patch: Patch) -> None:
+    patch.setattr(stopping, "_dismiss", lambda turn: None)
+
+
+def saved_is_success(patch: Patch) -> None:
+    real = observe._ended
+
+    def ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:
+        made = real(turn, node, event)
+        stopped = made.state is NodeState.STOPPED and event.exit_code == 0
+        return replace(made, state=NodeState.SUCCEEDED) if stopped else made
+
+    patch.setattr(observe, "_ended", ended)
+
+
+def exit_code_of_no_cause(patch: Patch) -> None:
+    real = stopping._finish
+
+    def finish(turn: Turn, ending: Any) -> None:
+        real(turn, ending)
+        if turn.run.state is RunState.FAILED:
+            turn.update(exit_code=1)
+
+    patch.setattr(stopping, "_finish", finish)
+
+
+def no_saving_at_the_limit(patch: Patch) -> None:
+    real = stopping.begin
+
+    def begin(turn: Turn, outcome: RunState, details: str, **more: Any) -> None:
+        real(turn, outcome, details, **{**more, "save": False})
+
+    patch.setattr(stopping, "begin", begin)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (barrier_ignored, "old ones go first"),
     (order_ignored, "order is kept"),
@@ -632,6 +692,13 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (time_of_errors_ignored, "the first cause is named"),
     (jitter_beyond_the_longest, "waits grow"),
     (servers_dismissed_early, "saving has its time"),
+    (resumed_as_the_same_attempt, "attempts are counted"),
+    (not_handed_over, "who takes over gives time"),
+    (others_not_waited_for, "others may finish"),
+    (servers_never_dismissed, "all are told to save"),
+    (saved_is_success, "what was interrupted has not succeeded"),
+    (exit_code_of_no_cause, "the outcome is true"),
+    (no_saving_at_the_limit, "all are told to save"),
 ]
 
 

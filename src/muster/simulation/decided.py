@@ -240,7 +240,10 @@ def the_first_cause_is_named(view: View) -> Iterator[str]:
         told = [data for data in told if not step.after.nodes[data["rank"]].parked]
         slow = {data["reason"] in _SLOW for data in told}
         after = step.after
-        ended = after.state is RunState.FAILED and step.before.stopping is not None
+        ending = step.before.stopping
+        ended = after.state is RunState.FAILED and ending is not None
+        if ending is not None and ending.outcome is RunState.SUCCEEDED:
+            continue  # only what it was to leave behind can make it fail
         if not (ended or "restart" in kinds) or after.cause is None or len(slow) > 1:
             continue
         known = [_known(failure) for failure in step.before.failures]

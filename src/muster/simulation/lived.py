@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from muster.lifecycle.effects import KillNodes, ReleaseNodes, SignalNodes, StartNodes, StopNodes
+from muster.lifecycle.effects import (
+    Entry,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeRef, RunStatus
@@ -260,6 +267,49 @@ def saving_has_its_time(view: View) -> Iterator[str]:
                     continue
                 if early and not (canceled and view.story.asked.cancel):
                     yield f"after step {act.step}: {ref}, told to save at {told[ref]}"
+
+
+def all_are_told_to_save(view: View) -> Iterator[str]:
+    """When a run with a checkpoint is suspended, or has had its `max_runtime`, each node that runs
+    is told to save first; those that serve others end as soon as none of these is left."""
+    if view.policy.checkpoint is None:
+        return
+    for step in view.steps:
+        after = step.after
+        if any(entry.kind == "stopping" and _saves(entry) for entry in step.entries):
+            for rank, node in enumerate(after.nodes):
+                told = not step.before.nodes[rank].leaving and node.alive and not node.parking
+                serves = view.policy.group_of(rank).serves
+                if told and not serves and node.kill_at is not None and not _cut_short(step):
+                    yield f"step {step.number}: node-{rank} is told to end"
+        for rank, node in enumerate(after.nodes):
+            saving = after.stopping is not None and node.alive and node.kill_at is None
+            if saving and _serves_nobody(view.policy, after, rank):
+                yield f"step {step.number}: node-{rank} serves nobody any more"
+
+
+def _saves(entry: Entry) -> bool:
+    limit = str(entry.data["why"]).startswith("maximum runtime")
+    return limit or entry.data["towards"] == RunState.SUSPENDED
+
+
+def _cut_short(step: Step) -> bool:
+    """By a cancel in the same step, or by something that had ended these nodes already."""
+    kinds = [entry.kind for entry in step.entries]
+    return kinds.count("stopping") > 1 or "failure" in kinds or "restart" in kinds
+
+
+def who_takes_over_gives_time(view: View) -> Iterator[str]:
+    """Nodes that are starting when a controller takes a run up are handed over once more, and have
+    the time to get ready from then on."""
+    by = ""
+    for step in view.steps:
+        first, by = step.by != by and step.by.startswith("controller"), step.by
+        for rank, node in enumerate(step.after.nodes if first else ()):
+            old = step.before.nodes[rank]
+            starting = node.state is NodeState.STARTING and old.state is NodeState.STARTING
+            if starting and not old.leaving and not node.leaving and node.since != step.now:
+                yield f"step {step.number}: node-{rank} since {node.since}"
 
 
 def _serves_nobody(policy: Policy, status: RunStatus, rank: int) -> bool:

@@ -195,6 +195,40 @@ def each_pause_is_asked_for(view: View) -> Iterator[str]:
             asked = asked and not was
 
 
+def attempts_are_counted(view: View) -> Iterator[str]:
+    """Each restart of the run as a whole is another attempt, and so is each resume of a run that
+    had begun; nothing else is."""
+    for step in view.steps:
+        began = step.before.started_at is not None
+        more = sum(
+            (entry.kind == "restart" and entry.data["what"] == "the run")
+            or (entry.kind == "resumed" and began)
+            for entry in step.entries
+        )
+        if step.after.attempt != step.before.attempt + more:
+            yield f"step {step.number}: {step.before.attempt} -> {step.after.attempt}"
+
+
+def others_may_finish(view: View) -> Iterator[str]:
+    """Where success waits for the others, none of them runs when the run is to end as SUCCEEDED."""
+    for step in view.steps if view.policy.success.wait else ():
+        over = (e.data["towards"] for e in step.entries if e.kind == "stopping")
+        if RunState.SUCCEEDED in over and any(node.alive for node in step.after.nodes):
+            yield f"step {step.number}"
+
+
+def what_was_interrupted_has_not_succeeded(view: View) -> Iterator[str]:
+    """A node that was told to end or to save because its run is suspended has not succeeded,
+    whatever it ends with."""
+    for step in view.steps:
+        ending = step.before.stopping
+        if ending is None or ending.outcome is not RunState.SUSPENDED:
+            continue
+        for rank, (old, new) in enumerate(zip(step.before.nodes, step.after.nodes, strict=True)):
+            if old.leaving and new.state is NodeState.SUCCEEDED:
+                yield f"step {step.number}: node-{rank}"
+
+
 def the_suspended_have_nothing(view: View) -> Iterator[str]:
     """A suspended run has whole replicas that have succeeded, and nothing else: each other node
     waits to begin, or is parked."""
@@ -282,6 +316,8 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
     if cause is None:
         yield f"without a cause: {final.details}"
         return
+    if final.exit_code != cause.exit_code:
+        yield f"with exit code {final.exit_code}, its cause has {cause.exit_code}"
     if cause.reason in (Reason.DEADLINE, Reason.STARTUP_TIMEOUT):
         return  # found by Muster; see `deadlines_are_not_early`
     if cause.reason is Reason.NODE_LOST and cause.message == "its supervisor died":
