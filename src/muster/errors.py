@@ -79,6 +79,10 @@ class StoreBusy(StoreError):  # noqa: N818
     the disk is full."""
 
 
+class StoreFull(StoreBusy):
+    """The database cannot be written because its disk is full."""
+
+
 class RunFailed(MusterError):  # noqa: N818
     """A run whose result was asked for has none: it failed, was canceled or is suspended."""
 
@@ -124,8 +128,8 @@ def lack_of(error: OSError) -> SystemLack | None:
     if hint is None:
         return None
     why = error.strerror or str(error)
-    if error.errno == errno.ENOSPC and (where := _without_inodes(error.filename)):
-        why, hint = "no inodes left", f"delete some files ({where} cannot hold more)"
+    if error.errno == errno.ENOSPC and without_inodes(os.path.dirname(str(error.filename or ""))):
+        why, hint = "its disk has no inodes left", "delete some files"
     subject = f"{error.filename}: " if error.filename else ""
     return SystemLack(f"{subject}{why} ({hint})")
 
@@ -138,12 +142,11 @@ def _adrift() -> bool:
     return False
 
 
-def _without_inodes(path: object) -> str:
-    """The folder on whose disk no more files can be made; "" if that is not so."""
-    folder = os.path.dirname(str(path)) if path else ""
+def without_inodes(folder: str | os.PathLike[str]) -> bool:
+    """Whether no more files can be made on the disk of a folder, however much space it has."""
     try:
         disk = os.statvfs(folder)
     except OSError:
-        return ""
+        return False
     # file systems without a fixed number of inodes (btrfs) say 0 of 0
-    return folder if disk.f_files and not disk.f_favail else ""
+    return disk.f_files > 0 and disk.f_favail == 0

@@ -20,7 +20,7 @@ from muster.control import bell, lease
 from muster.control.answering import Answering
 from muster.control.expire import expire, forget
 from muster.control.launcher import Launcher
-from muster.control.persist import node_record
+from muster.control.persist import node_record, plan_of
 from muster.control.recover import keep_environ, record_broken, recover
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
 from muster.drafting import Draft, Redraft, draft_run, redraft_run
@@ -41,7 +41,14 @@ from muster.plan.names import named
 from muster.storage.home import Home, default_home
 from muster.store import events, jobs, runs
 from muster.store.database import Database
-from muster.store.records import EventRecord, JobRecord, NodeRecord, RunRecord, RunSummary
+from muster.store.records import (
+    CorruptRecord,
+    EventRecord,
+    JobRecord,
+    NodeRecord,
+    RunRecord,
+    RunSummary,
+)
 
 if TYPE_CHECKING:
     from muster.engines.local.doctor import Finding
@@ -59,14 +66,30 @@ class Service:
 
     @property
     def db(self) -> Database:
-        """The store, opened when first needed; runs that lost their supervisor are settled."""
+        """The store, opened when first needed; runs that lost their supervisor are settled, unless
+        it can only be read."""
         with self._once:
             if self._database is None:
+                if self.home.read_only():
+                    self._database = Database.open(self.home.database, create=False)
+                    return self._database
                 self.home.prepare()
                 self._database = Database.open(self.home.database)
-                recover(self._database, self.home, self._hand_over)
-                expire(self._database, self.home)
+                self._database.reserve.restore()
+                with contextlib.suppress(StoreBusy):  # the next command that can write does it
+                    recover(self._database, self.home, self._hand_over)
+                    expire(self._database, self.home)
             return self._database
+
+    def space_warning(self) -> str:
+        """That the disk is full, and what to do about it; "" if it is not."""
+        if not self.db.reserve.lacks_space or self.home.read_only():
+            return ""
+        return (
+            f"the disk of {self.home.root} is full, or nearly: what runs do is recorded in little "
+            "space that was kept for it, or not at all; free some (`muster runs delete`, "
+            "`muster env prune`)"
+        )
 
     # --- jobs
 
@@ -77,6 +100,10 @@ class Service:
     def jobs(self) -> list[JobRecord]:
         """All Jobs, newest first."""
         return jobs.listing(self.db)
+
+    def forget_job(self, job_id: str) -> None:
+        """Delete a Job unless it has runs."""
+        jobs.delete_unused(self.db, job_id)
 
     def draft_job(self, spec: JobSpec) -> tuple[JobRecord, bool]:
         """See `versions.draft_job`."""
@@ -130,6 +157,7 @@ class Service:
 
     def _prepare(self, plan: RunPlan, environ: Mapping[str, str]) -> tuple[int, int]:
         """The folder of a run that is to begin; its lease, held, and its life."""
+        self.home.prepare()
         folder = self.home.run_dir(plan.run_id)
         folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         _place_logs(folder.path, plan)
@@ -272,7 +300,7 @@ class Service:
         if record.state != RunState.SUSPENDED:
             hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
             raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
-        plan = RunPlan.from_json(record.plan)
+        plan = plan_of(record)
         draft = None if overrides is None else redraft_run(self.home, record, overrides)
         held = self._prepare(plan, environ or os.environ)
         try:
@@ -298,12 +326,25 @@ class Service:
         return runs.get(self.db, run_id)
 
     def delete(self, run_id: str) -> None:
-        """Forget a run that has ended. Raises InvalidInput if it has not."""
-        record = runs.get(self.db, run_id)
-        if not RunState(record.state).terminal:
-            hint = f"`muster runs cancel {record.name}` ends it"
-            raise InvalidInput(Problem("", f"{record.name} is {record.state}", hint))
+        """Forget a run that has ended, or whose record cannot be read and that nobody drives.
+        Raises InvalidInput if it has not ended."""
+        try:
+            record = runs.get(self.db, run_id)
+        except CorruptRecord:
+            found = runs.summary(self.db, run_id)
+            if lease.held(self.home.run_dir(run_id).lease):
+                hint = f"`kill {lease.holder(self.home.run_dir(run_id).lease)}` ends it"
+                raise InvalidInput(Problem("", f"{found.name} is still running", hint)) from None
+        else:
+            if not RunState(record.state).terminal:
+                hint = f"`muster runs cancel {record.name}` ends it"
+                raise InvalidInput(Problem("", f"{record.name} is {record.state}", hint))
         forget(self.db, self.home, run_id)
+
+    def find_run(self, text: str) -> RunSummary:
+        """What can be read of the run called `text`, even if its record is corrupt. Raises
+        NotFound."""
+        return runs.summary(self.db, runs.find_id(self.db, text))
 
     def _change(self, run: RunRecord, draft: Redraft) -> None:
         changes = {

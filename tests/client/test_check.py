@@ -9,6 +9,7 @@ import pytest
 
 import muster
 from muster.client.check import check
+from muster.client.client import Client
 
 NOISE = """
 print("hello from the site")
@@ -36,3 +37,11 @@ def test_a_job_called_check_is_left_alone(client: muster.Client) -> None:
     check(client, client.draft(job, new_job=new))
     assert [job.version for job in client.service.jobs() if job.name == "check"] == [1]
     assert client.runs()[0].id == run.id, "nothing is left of the check"
+
+
+def test_a_check_leaves_no_job_behind(client: Client) -> None:
+    job, _ = client.job(command=["true"])
+    before = client.service.jobs()
+    report = check(client, client.draft(job, new_job=True))
+    left = [found for found in client.service.jobs() if found not in before]
+    assert bool(left) is not report.ok, "a failed one stays with its run"

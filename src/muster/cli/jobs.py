@@ -18,11 +18,13 @@ def jobs() -> None:
 @json_option()
 def list_jobs(as_json: bool) -> None:
     """Jobs, newest first; a changed file is a new version of its job."""
+    from muster.client.check import NAME
     from muster.client.client import Client
     from muster.client.job import Job
 
     client = Client()
-    found = client.service.jobs()
+    # of a check that found something wrong its run stays, and so does its job
+    found = [job for job in client.service.jobs() if job.name != NAME]
     if as_json:
         print_json([Job(client, record).to_dict() for record in found])
         return

@@ -11,10 +11,11 @@ import click
 from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
 from muster.cli.streams import optional_output
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, warn
 from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from muster.client.client import Client
     from muster.client.run import JobRun, Setting
     from muster.store.records import RunSummary
 
@@ -60,6 +61,7 @@ def list_runs(
     print_table(header, [_row(summary) for summary in found])
     if limit and len(found) == limit:
         echo(f"the newest {limit}; --limit 0 shows all", err=True)
+    _warn_of_space(client)
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
@@ -98,12 +100,19 @@ def show(run_name: str, as_json: bool) -> None:
     """What a run is, why it is in its state, its nodes, and where each setting came from."""
     from muster.client.client import Client
 
-    run = Client().run(run_name)
+    client = Client()
+    run = client.run(run_name)
     if as_json:
         settings = [{"path": s.path, "value": s.value, "origin": s.origin} for s in run.settings()]
         print_json({**run.to_dict(), "why": run.why(), "settings": settings})
         return
     _show(run)
+    _warn_of_space(client)
+
+
+def _warn_of_space(client: Client) -> None:
+    if warning := client.service.space_warning():
+        warn(warning)
 
 
 def _show(run: JobRun) -> None:
@@ -327,6 +336,9 @@ def _size(text: str, groups: list[str]) -> tuple[str, int]:
 @run_argument(nargs=-1, required=True)
 def delete(run_name: tuple[str, ...]) -> None:
     """Forget runs that have ended, with their output."""
-    for run in _found(run_name):
-        run.delete()
+    from muster.client.client import Client
+
+    service = Client().service
+    for run in [service.find_run(name) for name in run_name]:
+        service.delete(run.id)
         echo(f"{run.name} is deleted")

@@ -57,6 +57,11 @@ def echo_notes(notes: Iterable[str]) -> None:
         echo(f"{style('note:', 'yellow')} {note}", err=True)
 
 
+def warn(text: str) -> None:
+    """Print what somebody should act on, to stderr."""
+    echo(f"{style('warning:', 'yellow')} {text}", err=True)
+
+
 def _sgr(match: re.Match[str]) -> str:
     how = match[1]
     styles: dict[str, Any] = {"bold": True} if how == "bold" else {"fg": how}

@@ -20,9 +20,8 @@ from muster.spec.reader import spec_from_mapping
 #: Clocks may differ by this (seconds): beyond it, files and certificates from another node seem
 #: to be of the future.
 _SKEW = 1.0
-#: Of the Job whose runs look: there is one for each kind of cluster that was ever looked at, and it
-#: must be no version of a Job of somebody's own.
-_NAME = "muster-check"
+#: Of the Job whose runs look: it must be no version of a Job of somebody's own.
+NAME = "muster-check"
 _CHECKS = ("address", "names", "ports", "clocks", "folders", "disk")
 
 
@@ -70,6 +69,7 @@ def check(client: Client, draft: Draft) -> Report:
     report = Report(run.to_dict()["engine"], len(run.nodes), lines)
     if report.ok:
         run.delete()  # what went wrong can be looked at
+        client.service.forget_job(run.job_id)
     return report
 
 
@@ -82,7 +82,7 @@ def _survey(spec: JobSpec) -> JobSpec:
     return spec_from_mapping(
         {
             **made,
-            "name": _NAME,
+            "name": NAME,
             "command": [sys.executable, "-m", "muster.node.survey"],
             "framework": "survey",
             "framework_options": {

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from muster.client.times import time_text
-from muster.control.persist import status_of
+from muster.control.persist import plan_of, status_of
 from muster.lifecycle import cause, census, startup
 from muster.lifecycle.census import ranges
 from muster.lifecycle.describe import headline
@@ -19,7 +19,7 @@ from muster.store.records import NodeRecord, RunRecord
 
 def why(run: RunRecord, nodes: Sequence[NodeRecord], restarts: int = 0) -> list[str]:
     """Sentences, the most important first. nodes: in rank order; restarts: after failures."""
-    plan = RunPlan.from_json(run.plan)
+    plan = plan_of(run)
     status = status_of(run, nodes, plan.policy)
     return [line for line in (*_why(plan, status, nodes), *_restarts(status, restarts)) if line]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from muster.client.logs import RunChunk, Selection, check_attempt, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, Problem, StoreError
 from muster.lifecycle.states import NodeState, RunState
 from muster.node.files import read_regular
 from muster.service import Service, not_to_suspend
@@ -108,7 +108,7 @@ class JobRun:
     @property
     def network(self) -> str:
         """`shared` with this machine, or `isolated`."""
-        return str(self._record.plan["network"])
+        return str(self._planned("network"))
 
     @property
     def endpoints(self) -> dict[str, str]:
@@ -214,10 +214,10 @@ class JobRun:
     @property
     def replicas(self) -> dict[str, int]:
         """How many replicas each group is to have."""
+        from muster.control.persist import plan_of
         from muster.control.scale import replicas
-        from muster.plan.model import RunPlan
 
-        return dict(replicas(self._record, RunPlan.from_json(self._record.plan)))
+        return dict(replicas(self._record, plan_of(self._record)))
 
     def delete(self) -> None:
         """Forget a run that has ended, with its output. Raises InvalidInput if it has not."""
@@ -253,9 +253,16 @@ class JobRun:
         for chunk in self.log_chunks(selection, follow=follow):
             yield from records(chunk, chunk.attempt)
 
-    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[RunChunk]:
-        """As `logs`, but many lines of one stream at a time: for those in a hurry."""
-        return chunks(self._service, self._record, selection, follow=follow)
+    def log_chunks(
+        self,
+        selection: Selection,
+        *,
+        follow: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Iterator[RunChunk]:
+        """As `logs`, but many lines of one stream at a time: for those in a hurry. warn: called
+        once if the disk fills up while the run is followed."""
+        return chunks(self._service, self._record, selection, follow=follow, warn=warn)
 
     def why(self) -> list[str]:
         """Why it is in the state it is in; the most important sentence first."""
@@ -272,8 +279,12 @@ class JobRun:
         from muster.spec.secrets import hidden
 
         # what the spec leaves to the framework was settled by the plan
-        spec = hidden({**self._record.spec, "network": self._record.plan["network"]})
-        return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
+        network = self._planned("network")
+        try:
+            spec = hidden({**self._record.spec, "network": network})
+            return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
+        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            raise self._corrupt("spec or origins", error) from None
 
     @property
     def attempt(self) -> int:
@@ -282,12 +293,27 @@ class JobRun:
 
     @property
     def processes_per_node(self) -> int:
-        return int(self._record.plan["processes_per_node"])
+        return int(self._planned("processes_per_node"))
 
     def group_sizes(self) -> dict[str, int]:
         """Group -> the most nodes it may ever have, in rank order."""
-        groups = self._record.plan["groups"]
-        return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
+        groups = self._planned("groups")
+        try:
+            return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
+        except (LookupError, TypeError) as error:
+            raise self._corrupt("plan", error) from None
+
+    def _planned(self, name: str) -> Any:
+        """A part of the plan as it is stored: decoding all of it takes long for many nodes."""
+        try:
+            return self._record.plan[name]
+        except (LookupError, TypeError) as error:
+            raise self._corrupt("plan", error) from None
+
+    def _corrupt(self, column: str, error: Exception) -> StoreError:
+        from muster.control.persist import corrupt
+
+        return corrupt(self._record, f"{column}: {error!r}")
 
     def selection(
         self,
@@ -325,12 +351,15 @@ class JobRun:
         return Selection(ranks, groups, streams, tail, attempt, services)
 
     def _services_with_output(self) -> list[str]:
-        found = {
-            service["name"]: None
-            for group in self._record.plan["groups"]
-            for service in group.get("role", {}).get("services", ())
-            if service["output"] == "own"
-        }
+        try:
+            found = {
+                service["name"]: None
+                for group in self._planned("groups")
+                for service in group.get("role", {}).get("services", ())
+                if service["output"] == "own"
+            }
+        except (LookupError, TypeError, AttributeError) as error:
+            raise self._corrupt("plan", error) from None
         return [*found, "all"] if found else []
 
     def log_folder(self) -> Path:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, NodeStatus, Reason, RunStatus, Spent, Stopping
 from muster.plan.model import NodePlan, RunPlan
-from muster.store.records import NodeRecord, RunRecord
+from muster.store.records import CorruptRecord, NodeRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.lifecycle.policy import Policy
@@ -72,9 +72,29 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
 
 
 def lifecycle_of(run: RunRecord) -> Lifecycle:
-    """What is kept with a run; empty for one that was just accepted."""
+    """What is kept with a run; empty for one that was just accepted. Raises CorruptRecord."""
     kept: Mapping[str, Any] = run.lifecycle or {}
-    return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
+    try:
+        return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
+    except msgspec.ValidationError as error:
+        raise corrupt(run, f"lifecycle: {error}") from None
+
+
+def plan_of(run: RunRecord) -> RunPlan:
+    """What a run was to do. Raises CorruptRecord."""
+    try:
+        return RunPlan.from_json(run.plan)
+    except (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:
+        # a plan of an older version is rewritten before it is checked
+        raise corrupt(run, f"plan: {error}") from None
+
+
+def corrupt(run: RunRecord, why: str) -> CorruptRecord:
+    """A run whose columns can be read and make no sense."""
+    return CorruptRecord(
+        f"the record of run {run.name} (id {run.id}) in the store is corrupt, or of another "
+        f"version of Muster: {why}; `muster runs delete {run.id}` removes it"
+    )
 
 
 def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
@@ -112,6 +132,8 @@ def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> Ru
     """The status a run was left in. nodes: in rank order."""
     from muster.lifecycle import census
 
+    if len(nodes) != policy.size:
+        raise corrupt(run, f"it has {len(nodes)} of {policy.size} nodes")
     statuses = tuple(node_status(node) for node in nodes)
     return RunStatus(
         nodes=statuses,
@@ -137,4 +159,10 @@ def node_status(node: NodeRecord) -> NodeStatus:
         started_at=node.started_at,
         finished_at=node.finished_at,
     )
-    return replace(status, **asdict(_INTENT.decode(node.intent))) if node.intent else status
+    if not node.intent:
+        return status
+    try:
+        intent = _INTENT.decode(node.intent)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(f"the record of node {node.rank} is corrupt: {error}") from None
+    return replace(status, **asdict(intent))

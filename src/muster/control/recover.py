@@ -18,7 +18,7 @@ from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
 from muster.store import events, runs
 from muster.store.database import Database
-from muster.store.records import RunRecord
+from muster.store.records import CorruptRecord, RunRecord, RunSummary
 
 if TYPE_CHECKING:
     from muster.plan.model import RunPlan
@@ -36,13 +36,17 @@ Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
 
 def recover(db: Database, home: Home, launch: Launch) -> list[str]:
     """Take up every run that says it lives but that nobody drives. Returns their ids."""
-    going = [
-        run.id
-        for run in runs.live(db)
+    return [run.id for run in runs.live(db) if _take_up_if_lost(db, home, run, launch)]
+
+
+def _take_up_if_lost(db: Database, home: Home, run: RunSummary, launch: Launch) -> bool:
+    try:
         # a supervisor may have died when its run was suspended, before it heard of a cancel
-        if run.state != RunState.SUSPENDED or runs.requests(db, run.id).cancel
-    ]
-    return [run_id for run_id in going if _take_up(db, home, run_id, launch)]
+        if run.state == RunState.SUSPENDED and not runs.requests(db, run.id).cancel:
+            return False
+        return _take_up(db, home, run.id, launch)
+    except CorruptRecord:
+        return False  # who asks for this run is told; it is not in the way of the others
 
 
 def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:

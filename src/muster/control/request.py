@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from muster.control import lease
 from muster.control.ledger import StoreLedger
+from muster.control.persist import plan_of
 from muster.control.step import step
 from muster.lifecycle.events import Request
 from muster.lifecycle.states import RunState
-from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store import runs
 from muster.store.database import Database
@@ -18,7 +18,7 @@ from muster.store.database import Database
 
 def tell(db: Database, folder: RunDir, run_id: str, asked: Sequence[Request]) -> None:
     """Have a run take requests in, under its lease; what is to be done is left to a supervisor."""
-    plan = RunPlan.from_json(runs.get(db, run_id).plan)
+    plan = plan_of(runs.get(db, run_id))
     ledger = StoreLedger(db, plan, folder.pulse)
     step(db, plan, ledger, ledger.load(), asked)
 

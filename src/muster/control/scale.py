@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from muster.control import bell
+from muster.control.persist import plan_of
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
@@ -28,7 +29,7 @@ def replicas(run: RunRecord, plan: RunPlan) -> Mapping[str, int]:
 def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:
     """Have a group of a run with so many replicas. Nothing if it has, or is to have. Raises
     InvalidInput if it cannot have so many, or the run is ending."""
-    plan = RunPlan.from_json(run.plan)
+    plan = plan_of(run)
     problem = next(_problems(run, plan, group, count), None)
     if problem is not None:
         raise InvalidInput(problem)

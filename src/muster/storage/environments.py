@@ -252,7 +252,10 @@ def _size(folder: Path) -> int:
 @contextmanager
 def _alone(environment: Environment) -> Iterator[bool]:
     """Whether nobody uses or makes it, and nobody will while we look."""
-    descriptor = os.open(environment.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(environment.lock, os.O_RDONLY | os.O_CLOEXEC)  # a disk may be full
+    except FileNotFoundError:
+        descriptor = os.open(environment.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield True

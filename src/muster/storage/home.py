@@ -157,6 +157,11 @@ class Home(Struct, frozen=True):
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._unusable("not writable")
 
+    def read_only(self) -> bool:
+        """Whether there is something to read, and nothing can be written."""
+        places = (self.root, self.database)
+        return self.database.exists() and not all(os.access(p, os.W_OK) for p in places)
+
     def _unusable(self, why: str) -> InvalidInput:
         hint = "set MUSTER_HOME to a folder you can write to"
         return InvalidInput(Problem("MUSTER_HOME", f"cannot use {self.root}: {why}", hint))

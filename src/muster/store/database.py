@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
-from muster.errors import StoreBusy, StoreError
-from muster.store.explain import corrupt, explain, passing
+from muster.errors import StoreError, StoreFull
+from muster.store.explain import cannot_write, corrupt, explain, trouble_kind
+from muster.store.reserve import Reserve
 from muster.store.schema import MIGRATIONS, statements
 
 Row = sqlite3.Row
+T = TypeVar("T")
 
 _PATIENCE = 30.0  # seconds a writer waits for another
 
@@ -38,6 +40,8 @@ class Database:
         self._lock = RLock()
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
+        #: For those writes that a full disk must not prevent.
+        self.reserve = Reserve(path.with_name("reserve"))
         _databases.add(self)
 
     @classmethod
@@ -49,8 +53,7 @@ class Database:
         Raises StoreError: missing, not to be read or written, corrupt, of a newer Muster.
         """
         database = cls(path, migrations, create=create)
-        with database._explained():
-            database._connect()
+        database._fetch("PRAGMA user_version", ())
         return database
 
     @contextmanager
@@ -78,10 +81,40 @@ class Database:
                     if durable:
                         connection.execute("PRAGMA synchronous=NORMAL")
 
+    def write(self, step: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
+        """A transaction that a full disk must not prevent: it may use the reserve. step: what is
+        done in it; it is called again if there was no room. Raises StoreError."""
+        try:
+            with self.transaction(durable=durable) as connection:
+                return step(connection)
+        except StoreFull:
+            self._give_up_reserve()  # if there is none, another process may just have done so
+        with self.transaction(durable=durable) as connection:
+            return step(connection)
+
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """The rows of a query. Raises StoreError."""
+        """The rows of a query; also where nothing can be written. Raises StoreError."""
+        return self._fetch(sql, parameters)
+
+    def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         with self._lock, self._explained():
-            return self._connect().execute(sql, parameters).fetchall()
+            try:
+                connection = self._connect()
+            except sqlite3.OperationalError as error:
+                # not kept open: somebody else may write
+                with closing(self._open_to_read(error)) as reading:
+                    return reading.execute(sql, parameters).fetchall()
+            try:
+                return connection.execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:
+                if "decode to UTF-8" not in str(error):
+                    raise
+            # a damaged row must not be in the way of the others: whoever reads it will notice
+            connection.text_factory = _lossy
+            try:
+                return connection.execute(sql, parameters).fetchall()
+            finally:
+                connection.text_factory = str
 
     def close(self) -> None:
         """Let go of the file."""
@@ -99,17 +132,54 @@ class Database:
         if self._connection is None:
             _release_inherited()
             self._file = self._locate()
-            # threads take turns by our lock; SQLite itself need not insist on one
-            connection = sqlite3.connect(
-                self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
-            )
             try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+                self._connection = self._open()
+            except sqlite3.Error as error:
+                # even to read, SQLite makes the index of the WAL
+                if trouble_kind(self.path, error) is not StoreFull:
+                    raise
+                self._give_up_reserve()
+                self._connection = self._open()
         return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        # threads take turns by our lock; SQLite itself need not insist on one
+        connection = sqlite3.connect(
+            self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_to_read(self, error: sqlite3.OperationalError) -> sqlite3.Connection:
+        """Open a file that cannot be opened as usual: SQLite would have to make the index of the
+        WAL, and cannot on a read-only or full disk. Raises `error` if it has another reason."""
+        if not cannot_write(error) or (self._wal.exists() and self._wal.stat().st_size):
+            raise error
+        # without a WAL all there is to read is in the file itself
+        uri = f"{self.path.absolute().as_uri()}?immutable=1"
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        try:
+            self._check_version(connection)
+            old = _version(connection) < len(self._migrations)
+        except BaseException:
+            connection.close()
+            raise
+        if old:  # it has to be written to before it can be read
+            connection.close()
+            raise error
+        return connection
+
+    @property
+    def _wal(self) -> Path:
+        return self.path.with_name(f"{self.path.name}-wal")
+
+    def _give_up_reserve(self) -> None:
+        self.reserve.give_up(self._wal)
 
     def _locate(self) -> tuple[int, int]:
         """Which file it is; made if it may be."""
@@ -197,8 +267,7 @@ class Database:
             text = explain(self.path, error)
             if text is None:
                 raise
-            kind = StoreBusy if passing(self.path, error) else StoreError
-            raise kind(text) from error
+            raise trouble_kind(self.path, error)(text) from error
 
     def _forked(self) -> None:
         """In the child: its lock may be held by a thread that is not there."""
@@ -206,6 +275,10 @@ class Database:
         if self._connection is not None:
             _inherited.append(self._connection)
             self._connection = None
+
+
+def _lossy(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
 
 
 def _version(connection: sqlite3.Connection) -> int:

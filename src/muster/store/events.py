@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from muster.store.database import Database
-from muster.store.records import EventRecord
+from muster.store.database import Database, Row
+from muster.store.records import CorruptRecord, EventRecord, read_record
 
 
 def count(db: Database, run_id: str, kind: str) -> int:
@@ -37,7 +37,14 @@ def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
         "ORDER BY seq",
         (run_id, seq),
     )
-    return [
-        EventRecord(row["run_id"], row["seq"], row["time"], row["kind"], json.loads(row["data"]))
-        for row in rows
-    ]
+    return [_event(db, row) for row in rows]
+
+
+def _event(db: Database, row: Row) -> EventRecord:
+    what = f"event {row['seq']} of the run {row['run_id']} in {db.path}"
+    way_out = f"`muster events {row['run_id']} --after {row['seq']}` shows those after it"
+    try:
+        data = json.loads(row["data"])
+    except (ValueError, TypeError) as error:
+        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
+    return read_record(EventRecord, {**dict(row), "data": data}, what, way_out)

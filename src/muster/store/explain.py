@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
+from muster.errors import StoreBusy, StoreError, StoreFull, without_inodes
 from muster.store.schema import MIGRATIONS
 
+#: The index of a WAL grows by this (bytes).
+_BLOCK = 32 << 10
 
-def passing(path: Path, error: sqlite3.Error) -> bool:
-    """Whether what is wrong may be right again later."""
+
+def trouble_kind(path: Path, error: sqlite3.Error) -> type[StoreError]:
+    """What kind of error it is: one that passes, when another process is done or there is space
+    again, or one that stays."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code == sqlite3.SQLITE_IOERR:
-        return _is_full(path)
-    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy
+    full = code == sqlite3.SQLITE_FULL or (code in _FULL_AT_TIMES and _is_full(path))
+    return StoreFull if full else StoreError
+
+
+def cannot_write(error: sqlite3.Error) -> bool:
+    """Whether it may be no more than that nothing can be written."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return code in (*_FULL_AT_TIMES, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
+
+
+#: What SQLite says of a full disk besides: the index of the WAL is a memory map, growing it is an
+#: I/O error, and so is a quota; without inodes it cannot make the files it needs.
+_FULL_AT_TIMES = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
 def explain(path: Path, error: sqlite3.Error) -> str | None:
@@ -31,9 +50,10 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return corrupt(path, str(error), readable=False)
         case sqlite3.SQLITE_FULL:
             return _full(path)
+        case _ if code in _FULL_AT_TIMES and _is_full(path):
+            return _full(path)
         case sqlite3.SQLITE_IOERR:
-            # the index of the WAL is a memory map: growing it on a full disk is called I/O error
-            return _full(path) if _is_full(path) else f"cannot read or write {path}: {error}"
+            return f"cannot read or write {path}: {error}"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return (
                 f"cannot open or write {path}: {error}; check that the file and its folder are "
@@ -74,11 +94,19 @@ def corrupt(path: Path, why: str, *, readable: bool = True) -> str:
 
 
 def _full(path: Path) -> str:
+    if without_inodes(path.parent):
+        return f"the disk has no inodes left: cannot write {path}; delete some files and try again"
     return f"the disk is full: cannot write {path}; free some space and try again"
 
 
 def _is_full(path: Path) -> bool:
+    """By trying: what is free for its owner, within a quota, no number tells."""
+    probe = path.with_name(f".probe-{os.getpid()}")
     try:
-        return os.statvfs(path.parent).f_bavail == 0
-    except OSError:
-        return False
+        with open(probe, "xb", buffering=0) as file:
+            return file.write(bytes(_BLOCK)) < _BLOCK
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        with suppress(OSError):  # it may never have been made
+            probe.unlink()

@@ -10,7 +10,7 @@ from typing import Any
 from muster.errors import NotFound
 from muster.store import lookup
 from muster.store.database import Database, Row
-from muster.store.records import JobRecord
+from muster.store.records import CorruptRecord, JobRecord, read_record
 
 # an edited Job may come to have the content of another: the newest stands for it
 _BY_CONTENT = "SELECT * FROM jobs WHERE content_hash = ? ORDER BY version DESC LIMIT 1"
@@ -91,7 +91,28 @@ def _by_name(db: Database, text: str) -> list[Row]:
 
 def listing(db: Database) -> list[JobRecord]:
     """All, newest first."""
-    return [_job(row) for row in db.read("SELECT * FROM jobs ORDER BY created_at DESC, rowid DESC")]
+    rows = db.read("SELECT * FROM jobs ORDER BY created_at DESC, rowid DESC")
+    return [_job_or_what_is_left(row) for row in rows]
+
+
+def _job_or_what_is_left(row: Row) -> JobRecord:
+    """Of a list: a corrupt row must not be in the way of the others."""
+    try:
+        return _job(row)
+    except CorruptRecord as error:
+        return JobRecord(
+            id=str(row["id"]),
+            name=str(row["name"]),
+            version=row["version"] if isinstance(row["version"], int) else 0,
+            content_hash=str(row["content_hash"]),
+            spec={},
+            artifact_sha256=None,
+            artifact_name=None,
+            description=str(error),
+            tags={},
+            created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,
+            updated_at=0.0,
+        )
 
 
 def update(
@@ -115,6 +136,16 @@ def update(
             raise NotFound(f"no job with the id {job_id!r}")
 
 
+def delete_unused(db: Database, job_id: str) -> None:
+    """Forget a Job unless it has runs."""
+
+    def step(connection: sqlite3.Connection) -> None:
+        unused = "NOT EXISTS (SELECT 1 FROM runs WHERE job_id = jobs.id)"
+        connection.execute(f"DELETE FROM jobs WHERE id = ? AND {unused}", (job_id,))
+
+    db.write(step, durable=True)
+
+
 def use(db: Database, sha256: str) -> bool:
     """Whether any Job has this code."""
     return bool(db.read("SELECT 1 FROM jobs WHERE artifact_sha256 = ? LIMIT 1", (sha256,)))
@@ -122,6 +153,11 @@ def use(db: Database, sha256: str) -> bool:
 
 def _job(row: Row) -> JobRecord:
     data = dict(row)
+    what = f"the record of job {row['name']}@{row['version']} (id {row['id']})"
+    way_out = "a run from its file under another --name makes another job"
     for name in ("spec", "tags"):
-        data[name] = json.loads(data[name])
-    return JobRecord(**data)
+        try:
+            data[name] = json.loads(data[name])
+        except (ValueError, TypeError) as error:
+            raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {way_out}") from None
+    return read_record(JobRecord, data, what, way_out)

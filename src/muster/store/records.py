@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+
+from muster.errors import StoreError
+
+T = TypeVar("T", bound=Struct)
+
+
+class CorruptRecord(StoreError):  # noqa: N818
+    """A row of the store cannot be read; the others can."""
+
+
+def read_record(kind: type[T], values: Mapping[str, Any], what: str, way_out: str) -> T:
+    """A row as a record. what: which row, for the message; way_out: what to do about it. Raises
+    CorruptRecord."""
+    try:
+        return convert(values, kind)
+    except ValidationError as error:
+        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
 
 
 class JobRecord(Struct, frozen=True):

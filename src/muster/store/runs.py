@@ -14,12 +14,20 @@ from muster.errors import NotFound
 from muster.lifecycle.states import NodeState, RunState
 from muster.store import jobs, lookup
 from muster.store.database import Database, Row
-from muster.store.records import Asked, JobRecord, NodeRecord, RunRecord, RunSummary
+from muster.store.records import (
+    Asked,
+    CorruptRecord,
+    JobRecord,
+    NodeRecord,
+    RunRecord,
+    RunSummary,
+    read_record,
+)
 
 _JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes", "scale_requested")
 _SUMMARY = ", ".join(RunSummary.__struct_fields__)
 _COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
-_WHOLE = "SELECT runs.*, plans.plan FROM runs JOIN plans ON plans.run_id = runs.id"
+_WHOLE = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
 # word for word the condition of the index `runs_alive`: SQLite does not use it for any other
 _LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
 _NODE_COLUMNS = ("rank", "grp", "replica", "idx", *NodeRecord.__struct_fields__[4:])
@@ -28,6 +36,9 @@ _WRITE_NODE = (
     f"VALUES (?{', ?' * len(_NODE_COLUMNS)}) ON CONFLICT (run_id, rank) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS[1:])
 )
+
+_STATES = frozenset(map(str, RunState))
+_NODE_STATES = frozenset(map(str, NodeState))
 
 #: Makes the records of a run from its Job, its number and its name.
 Builder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
@@ -76,25 +87,30 @@ def get(db: Database, run_id: str) -> RunRecord:
     rows = db.read(f"{_WHOLE} WHERE id = ?", (run_id,))
     if not rows:
         raise NotFound(f"no run with the id {run_id!r}")
-    return _run(rows[0])
+    return _run(db, rows[0])
 
 
 def nodes(db: Database, run_id: str) -> list[NodeRecord]:
     """In rank order."""
     rows = db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
-    return [_node(row) for row in rows]
+    return [_node(db, row) for row in rows]
 
 
 def find(db: Database, text: str) -> RunRecord:
     """By name, id, beginning of an id, OCID that ends in the id, or `last`, the newest.
 
-    Raises NotFound, or InvalidInput if several ids begin so.
+    Raises NotFound, InvalidInput if several ids begin so, CorruptRecord.
     """
+    return get(db, find_id(db, text))
+
+
+def find_id(db: Database, text: str) -> str:
+    """The same, of a run whose record need not be readable."""
     if text == "last":
-        newest = db.read(f"{_WHOLE} ORDER BY created_at DESC, runs.rowid DESC LIMIT 1")
+        newest = db.read("SELECT id FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
         if not newest:
             raise NotFound("there are no runs yet (`muster run` starts one)")
-        return _run(newest[0])
+        return str(newest[0]["id"])
     rows: list[Row] = []
     if lookup.typed(text):
         beginning = text.rpartition(".")[2] if text.startswith("ocid1.") else text
@@ -106,7 +122,15 @@ def find(db: Database, text: str) -> RunRecord:
         raise lookup.missing("run", text, names, "muster runs list")
     if len(rows) > 1:
         raise lookup.ambiguous("runs", text, rows)
-    return get(db, rows[0]["id"])
+    return str(rows[0]["id"])
+
+
+def summary(db: Database, run_id: str) -> RunSummary:
+    """What can be read of a run. Raises NotFound."""
+    rows = db.read(f"SELECT {_SUMMARY} FROM runs WHERE id = ?", (run_id,))
+    if not rows:
+        raise NotFound(f"no run with the id {run_id!r}")
+    return _summary(rows[0])
 
 
 def listing(
@@ -138,13 +162,13 @@ def listing(
     if limit is not None:
         sql += " LIMIT ?"
         values.append(limit)
-    return [RunSummary(*row) for row in db.read(sql, values)]
+    return [_summary(row) for row in db.read(sql, values)]
 
 
 def live(db: Database) -> list[RunSummary]:
     """Those that have not ended, in no order."""
     sql = f"SELECT {_SUMMARY} FROM runs WHERE {_LIVE}"
-    return [RunSummary(*row) for row in db.read(sql)]
+    return [_summary(row) for row in db.read(sql)]
 
 
 def save(
@@ -161,28 +185,32 @@ def save(
     which get the next numbers and the time `now`. Raises NotFound.
     """
     outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
-    with db.transaction(durable=outcome) as connection:
-        changes = dict(changes)
-        if "plan" in changes:
-            plan = json.dumps(changes.pop("plan"))
+    columns, nodes = dict(changes), list(changed)
+    plan = json.dumps(columns.pop("plan")) if "plan" in columns else None
+
+    def step(connection: sqlite3.Connection) -> None:
+        if plan is not None:
             connection.execute("UPDATE plans SET plan = ? WHERE run_id = ?", (plan, run_id))
-        if changes:
-            assignments = ", ".join(f"{name} = ?" for name in changes)
+        if columns:
+            assignments = ", ".join(f"{name} = ?" for name in columns)
             cursor = connection.execute(
                 f"UPDATE runs SET {assignments} WHERE id = ?",
-                [*(_column(name, value) for name, value in changes.items()), run_id],
+                [*(_column(name, value) for name, value in columns.items()), run_id],
             )
             if not cursor.rowcount:
                 raise NotFound(f"no run with the id {run_id!r}")
-        _write_nodes(connection, run_id, changed)
+        _write_nodes(connection, run_id, nodes)
         _append_events(connection, run_id, entries, now)
+
+    db.write(step, durable=outcome)
 
 
 def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: str) -> bool:
     """Record that somebody wants the run to end, or to pause. False if it has ended, or that was
     asked already."""
     now = time.time()
-    with db.transaction(durable=True) as connection:
+
+    def step(connection: sqlite3.Connection) -> bool:
         cursor = connection.execute(
             f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
             f"AND {kind}_requested_at IS NULL AND {_LIVE}",
@@ -191,6 +219,8 @@ def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: 
         if cursor.rowcount:
             _append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
         return cursor.rowcount > 0
+
+    return db.write(step, durable=True)
 
 
 def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str) -> bool:
@@ -219,13 +249,20 @@ def requests(db: Database, run_id: str) -> Asked:
     if not rows:
         return Asked()
     cancel, suspend, scale = rows[0]
-    return Asked(cancel or "", suspend or "", json.loads(scale))
+    try:
+        scaled = json.loads(scale)
+    except (ValueError, TypeError) as error:
+        raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
+    return Asked(cancel or "", suspend or "", scaled)
 
 
 def delete(db: Database, run_id: str) -> None:
     """Forget a run, its nodes and its events."""
-    with db.transaction(durable=True) as connection:
+
+    def step(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    db.write(step, durable=True)
 
 
 def expired(db: Database, now: float) -> list[str]:
@@ -262,11 +299,61 @@ def _column(name: str, value: Any) -> Any:
     return json.dumps(value) if name in _JSON else value
 
 
-def _run(row: Row) -> RunRecord:
-    names = RunRecord.__struct_fields__
-    return RunRecord(**{k: json.loads(row[k]) if k in _JSON else row[k] for k in names})
+def corrupt(db: Database, run_id: str, name: str, why: str) -> CorruptRecord:
+    """What to say of a run whose record cannot be read."""
+    what, way_out = _place(db, run_id, name)
+    return CorruptRecord(f"{what} is corrupt: {why}; {way_out}")
 
 
-def _node(row: Row) -> NodeRecord:
-    _, *fields = row
-    return NodeRecord(*fields)
+def _place(db: Database, run_id: str, name: str) -> tuple[str, str]:
+    what = f"the record of run {name} (id {run_id}) in {db.path}"
+    return what, f"`muster runs delete {run_id}` removes it, the other runs are not affected"
+
+
+def _run(db: Database, row: Row) -> RunRecord:
+    values = dict(row)
+    state = values["state"]
+    if state not in _STATES:
+        raise corrupt(db, values["id"], values["name"], f"there is no state {state!r}")
+    for column in _JSON:
+        try:
+            values[column] = json.loads(values[column])
+        except (ValueError, TypeError) as error:
+            why = "it is missing" if values[column] is None else str(error)
+            raise corrupt(db, values["id"], values["name"], f"{column}: {why}") from None
+    return read_record(RunRecord, values, *_place(db, values["id"], values["name"]))
+
+
+def _summary(row: Row) -> RunSummary:
+    """Also of a corrupt row: it must not be in the way of the others."""
+    try:
+        return read_record(RunSummary, dict(row), "its record", "")
+    except CorruptRecord as error:
+        return RunSummary(
+            id=str(row["id"]),
+            name=str(row["name"]),
+            job_id=str(row["job_id"]),
+            job_name=str(row["job_name"]),
+            state=str(row["state"]),
+            details=f"{error}`muster runs delete {row['id']}` removes it",
+            engine=str(row["engine"]),
+            created_at=_number(row["created_at"]) or 0.0,
+            started_at=_number(row["started_at"]),
+            finished_at=_number(row["finished_at"]),
+            exit_code=None,
+            node_count=int(_number(row["node_count"]) or 0),
+        )
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _node(db: Database, row: Row) -> NodeRecord:
+    run_id, *fields = row
+    what, way_out = _place(db, run_id, run_id)
+    if row["state"] not in _NODE_STATES:
+        why = f"node {row['rank']} has no state {row['state']!r}"
+        raise CorruptRecord(f"{what} is corrupt: {why}; {way_out}")
+    values = dict(zip(NodeRecord.__struct_fields__, fields, strict=True))
+    return read_record(NodeRecord, values, what, way_out)

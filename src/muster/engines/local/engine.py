@@ -17,6 +17,7 @@ from muster.storage.home import Home
 
 #: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
 _SPARE = 16 << 20
+_SPARE_FILES = 64
 
 
 class LocalEngine:
@@ -94,6 +95,9 @@ def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
     code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
     disk = os.statvfs(root)
     free = disk.f_bavail * disk.f_frsize
+    if disk.f_files and disk.f_favail < _SPARE_FILES:
+        text = f"the disk has no inodes left: {disk.f_favail} more files can be made there"
+        return [Problem(str(root), text, "delete some files, or set MUSTER_HOME to another disk")]
     if free >= code + _SPARE:
         return []
     need = f"{(code + _SPARE) / 2**20:.0f} MiB"

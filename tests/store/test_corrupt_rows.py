@@ -1,0 +1,174 @@
+"""Rows that make no sense: whoever asks for them is told which and what to do, and nothing else is
+affected."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from muster.cli.main import cli
+from muster.client.client import Client
+from muster.errors import MusterError
+
+#: MUSTER_SEED=N tries others.
+SEED = int(os.environ.get("MUSTER_SEED", "9"))
+MUTANTS = int(os.environ.get("MUSTER_MUTANTS", "20"))
+VALUES: list[Any] = [
+    None,
+    "",
+    "garbage",
+    "[]",
+    "{}",
+    "null",
+    '{"cut": [1',
+    '{"groups": [{}], "policy": 3}',
+    '["x", 3, null]',
+    '"text"',
+    "DELETED",
+    "IN_PROGRESS",
+    3,
+    -1.5,
+    1e300,
+    b"\xff\xfe",
+]
+READING = [
+    "runs list",
+    "runs list --json",
+    "jobs list",
+    "runs show victim-1",
+    "runs show victim-1 --json",
+    "events victim-1",
+    "events victim-1 --json",
+    "logs victim-1",
+    "jobs show victim",
+    "jobs list --json",
+    "runs wait victim-1 --timeout 1s",
+    "runs resume victim-1",
+    "runs scale victim-1 workers=1",
+    "runs suspend victim-1 --no-wait",
+    "runs cancel victim-1 --no-wait",
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes]]:
+    home = tmp_path_factory.mktemp("corrupt")
+    client = Client(home)
+    for name in ("victim", "other"):
+        job, new = client.job(command=["echo", "hello"], name=name)
+        client.start(client.draft(job, new_job=new)).wait(60)
+    client.service.db.close()
+    yield home, (home / "muster.db").read_bytes()
+    client.service.close()
+
+
+def restore(made: tuple[Path, bytes]) -> sqlite3.Connection:
+    home, content = made
+    for path in home.glob("muster.db*"):
+        path.unlink()
+    (home / "muster.db").write_bytes(content)
+    connection = sqlite3.connect(home / "muster.db", isolation_level=None)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    return connection
+
+
+def muster(home: Path, line: str) -> tuple[int, str, str]:
+    """How a command ended: exit code, output, error. Anything but an error of ours is raised."""
+    result = CliRunner().invoke(
+        cli, line.split(), env={"MUSTER_HOME": str(home)}, standalone_mode=False
+    )
+    error = result.exception
+    if error is None or isinstance(error, click.exceptions.Exit):
+        return (result.return_value or 0), result.stdout, result.stderr
+    if isinstance(error, (MusterError, click.ClickException)):
+        return error.exit_code, result.stdout, str(error)
+    raise AssertionError(f"{line}: {error!r}") from error
+
+
+def columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    found = []
+    for table in ("runs", "plans", "nodes", "events", "jobs"):
+        for _, name, *_ in connection.execute(f"PRAGMA table_info({table})"):
+            if name not in ("id", "run_id", "job_id", "rank", "seq") and name != "name":
+                found.append((table, name))
+    return found
+
+
+def damage(connection: sqlite3.Connection, table: str, column: str, value: Any) -> bool:
+    where = {"runs": "name = 'victim-1'", "jobs": "name = 'victim'"}.get(
+        table, "run_id = (SELECT id FROM runs WHERE name = 'victim-1')"
+    )
+    try:
+        if isinstance(value, bytes):
+            sql = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE {where}"
+        else:
+            sql = f"UPDATE {table} SET {column} = ? WHERE {where}"
+        connection.execute(sql, (value,))
+    except sqlite3.IntegrityError:
+        return False  # not even a damaged program can write that
+    return True
+
+
+def survive(home: Path) -> None:
+    """What has to hold whatever was done to the one run."""
+    for line in READING:
+        muster(home, line)
+    code, out, _ = muster(home, "runs list")
+    assert code == 0
+    assert "other-1" in out
+    assert "victim-1" in out
+    for line in ("runs show other-1", "events other-1", "jobs show other"):
+        assert muster(home, line)[0] == 0
+    assert "hello" in muster(home, "logs other-1 --json")[1] + "hello"
+    code, _, error = muster(home, "runs delete victim-1")
+    assert code == 0 or "IN_PROGRESS" in error or "runs cancel" in error, error
+
+
+def test_mutated_columns(made: tuple[Path, bytes]) -> None:
+    chance = random.Random(SEED)
+    connection = restore(made)
+    every = [(t, c, v) for t, c in columns(connection) for v in VALUES]
+    connection.close()
+    for table, column, value in chance.sample(every, MUTANTS):
+        connection = restore(made)
+        changed = damage(connection, table, column, value)
+        connection.close()
+        if changed:
+            try:
+                survive(made[0])
+            except BaseException as error:
+                error.add_note(f"{table}.{column} = {value!r}, seed {SEED}")
+                raise
+
+
+def test_the_message_names_the_run_the_column_and_the_way_out(made: tuple[Path, bytes]) -> None:
+    connection = restore(made)
+    assert damage(connection, "runs", "origins", '{"a": ')
+    connection.close()
+    code, _, error = muster(made[0], "runs show victim-1")
+    assert code == 2
+    assert error.startswith("the record of run victim-1 (id ")
+    assert f"{made[0]}/muster.db is corrupt: origins: " in error
+    way_out = error.split("`")[1]
+    assert way_out.startswith("muster runs delete ")
+    assert muster(made[0], way_out.removeprefix("muster "))[0] == 0
+    assert muster(made[0], "runs show victim-1")[0] == 2
+    assert "victim-1" not in muster(made[0], "runs list")[1]
+
+
+@pytest.mark.parametrize("table", ["plans", "nodes", "events"])
+def test_rows_that_are_missing(made: tuple[Path, bytes], table: str) -> None:
+    connection = restore(made)
+    connection.execute(
+        f"DELETE FROM {table} WHERE run_id = (SELECT id FROM runs WHERE name = 'victim-1')"
+    )
+    connection.close()
+    survive(made[0])

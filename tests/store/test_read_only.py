@@ -1,0 +1,104 @@
+"""A MUSTER_HOME that can be read and not written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from muster.errors import StoreError
+from muster.store.database import Database
+from support.disks import on_a_disk
+
+BEGIN = """
+exec 2>&1
+muster run --name one -- echo hello >/dev/null 2>&1
+"""
+USE = """
+try() { "$PYTHON" -m muster "$@" > /dev/shm/said.$$ 2>&1; echo "$*: $?"; }
+muster runs list | tail -n +2 | cut -c-5
+muster runs show one-1 | head -1 | cut -c-16
+for command in "logs one-1" "events one-1 --json" "jobs list" "jobs show one" "env list" \\
+  "cluster list" "runs show last --json" "runs wait last" "logs last --follow" \\
+  "events last --follow" doctor; do
+  try $command
+done
+muster logs last
+for command in "runs delete last" "runs cancel last" "jobs edit one --set description=x" \\
+  "run -- true" "check -- true" "run /usr/bin/env"; do
+  try $command
+  cat /dev/shm/said.$$
+done
+rm /dev/shm/said.$$
+"""
+REFUSED = (
+    "runs delete last",
+    "runs cancel last",
+    "jobs edit one --set description=x",
+    "run -- true",
+    "check -- true",
+    "run /usr/bin/env",
+)
+AS_SOMEBODY = """
+chown -R 12345:12345 $DISK
+chmod -R go+rX $DISK
+without=-dac_override,-dac_read_search,-fowner
+PYTHON="$DISK/python"
+printf '#!/bin/sh\\nexec setpriv --bounding-set=%s --inh-caps=%s -- %s "$@"\\n' \\
+  $without $without "$2" > $PYTHON
+chmod 755 $PYTHON
+"""
+
+
+def expect(found: list[str]) -> None:
+    runs, shown, *rest = found
+    assert (runs, shown) == ("one-1", "one-1  SUCCEEDED")
+    read, written = rest[:11], rest[12:]
+    assert [line.rpartition(": ")[2] for line in read] == ["0"] * 11, read
+    assert rest[11] == "workers/0 | hello"
+    said = "\n".join(written)
+    for command in REFUSED:
+        assert re.search(rf"^{re.escape(command)}: 2\nerror: .*MUSTER_HOME", said, re.M), said
+    assert len(written) == 2 * len(REFUSED), said
+
+
+def test_read_only_disk(tmp_path: Path) -> None:
+    expect(on_a_disk(tmp_path, "size=60m", BEGIN + "mount -o remount,ro $DISK\n" + USE))
+
+
+def test_somebody_who_may_only_read(tmp_path: Path) -> None:
+    expect(on_a_disk(tmp_path, "size=60m", BEGIN + AS_SOMEBODY + USE))
+
+
+def test_older_database_cannot_be_brought_up_to_date(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from muster.store.database import Database;"
+        "Database.open(Path(sys.argv[1]), migrations=['CREATE TABLE t (x)']).close()"
+    )
+    script = (
+        f'"$PYTHON" -c "{code}" $DISK/muster.db; mount -o remount,ro $DISK\n'
+        "MUSTER_HOME=$DISK muster runs list 2>&1; true"
+    )
+    (said,) = on_a_disk(tmp_path, "size=10m", script)
+    assert said.startswith("error: cannot open or write "), said
+
+
+def test_reading_does_not_hold_the_file(tmp_path: Path) -> None:
+    """What somebody else writes meanwhile is seen."""
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    path = tmp_path / "m.db"
+    tables = ["CREATE TABLE t (x)"]
+    Database.open(path, migrations=tables).close()
+    tmp_path.chmod(0o500)
+    reader = Database.open(path, create=False, migrations=tables)
+    assert reader.read("SELECT * FROM t") == []
+    with pytest.raises(StoreError):
+        reader.write(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+    tmp_path.chmod(0o700)
+    writer = Database.open(path, migrations=tables)
+    writer.write(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+    writer.close()
+    assert len(reader.read("SELECT * FROM t")) == 1
