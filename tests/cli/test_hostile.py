@@ -35,7 +35,7 @@ PRINTS = {
     "runs resume": "runs resume --help",
     "runs scale": "runs scale --help",
     "runs show": "runs show last",
-    "runs suspend": "runs suspend last",
+    "runs suspend": "runs suspend --help",
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
     "logs": "logs last",
