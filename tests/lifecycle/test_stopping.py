@@ -6,7 +6,7 @@ import pytest
 
 from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import KillNodes, StopNodes
-from muster.lifecycle.events import CancelRequested, SuspendRequested
+from muster.lifecycle.events import CancelRequested, Event, SuspendRequested
 from muster.lifecycle.policy import Backoff, Checkpoint, Success
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
@@ -148,3 +148,12 @@ def test_who_only_serves_is_told_once() -> None:
     life.tell(SuspendRequested("a rest")).end(0)
     assert life.tick().stops() == []
     assert life.end(1, 143, signal=15).stops() == []
+
+
+@pytest.mark.parametrize("again", [CancelRequested("enough"), SuspendRequested("wait")])
+def test_who_is_told_to_end_again_has_no_more_time(again: Event) -> None:
+    life = running(policy((1, 2, None), max_restarts=1, grace_period=10)).end(0, 1)
+    kill_at = life.node(1).kill_at
+    life.tell(again, after=6)
+    assert (life.node(1).kill_at, life.effects) == (kill_at, ())
+    assert life.tick(after=4).effects == (KillNodes(refs(1)),)
