@@ -17,7 +17,7 @@ demo: $(VENV)/.pytorch
 
 # every example; horovod's where horovod has been built
 demos: $(VENV)/.heavy
-	@for job in examples/*/job.yaml examples/ads/train.yaml; do \
+	@for job in examples/*/job.yaml examples/ads/train.yaml examples/jobset/jobset.yaml; do \
 	  case $$job in *horovod*) $(BIN)/python -c "import horovod" 2>/dev/null || continue;; esac; \
 	  echo "== $$job"; $(BIN)/muster run $$job || exit 1; \
 	done

@@ -29,8 +29,8 @@ def name(path: Path) -> str:
 
 def test_every_example_is_a_job_with_a_page() -> None:
     folders = {path for path in (ROOT / "examples").iterdir() if path.is_dir()}
-    # a function is started by a program, ADS's YAML has a name of ADS's own
-    others = {ROOT / "examples" / name for name in ("function", "ads")}
+    # a function is started by a program, manifests have names of their own
+    others = {ROOT / "examples" / name for name in ("function", "ads", "jobset")}
     assert folders - others == {job.parent for job in JOBS}
     assert all((folder / "README.md").is_file() for folder in folders)
 
