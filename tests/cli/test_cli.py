@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from muster.client.client import Client
 
@@ -160,6 +161,34 @@ def test_editing_a_job_leaves_its_runs_alone() -> None:
     refused = muster("jobs", "edit", "true", "--set", "command=x")
     assert refused.returncode == 2
     assert "command cannot change" in refused.stderr
+
+
+def test_a_job_is_shown_as_its_file_says_it(tmp_path: Path) -> None:
+    path = tmp_path / "shown.yaml"
+    path.write_text(
+        "command: 'true'\nmax_runtime: 90m\nenv: {A_TOKEN: hush}\n"
+        "resources: {memory: 256MiB}\n"
+        "node_groups:\n  - {name: a, nodes: 2, timeout: 10m}\n"
+        "failure: {max_restarts: 3, backoff: {initial: 500ms}}\n"
+    )
+    data("run", str(path), "--json")
+    head, *lines = ok("jobs", "show", "shown").splitlines()
+    assert head.startswith("# shown@1, id ")
+    assert yaml.safe_load("\n".join(lines)) == {
+        "name": "shown",
+        "command": ["true"],
+        "env": {"A_TOKEN": "***"},
+        "node_groups": [{"name": "a", "nodes": 2, "timeout": "10m"}],
+        "failure": {"max_restarts": 3, "backoff": {"initial": "0.5s"}},
+        "resources": {"memory": "256Mi"},
+        "max_runtime": "1h30m",
+    }
+    again = data("jobs", "show", "shown", "--json")["spec"]
+    assert (again["max_runtime"], again["artifact"], again["resources"]["memory"]) == (
+        5400.0,
+        None,
+        256 << 20,
+    )
 
 
 def test_maximum_runtime_cancels() -> None:

@@ -52,10 +52,17 @@ def test_prune_takes_what_is_old_and_half_made(own_home: Path) -> None:
     old, new = make(own_home, "old", days=31), make(own_home, "new", days=29)
     half = make(own_home, "half", whole=False)
     _, err = call("prune")
-    assert sorted(err.splitlines()) == ["2 MiB freed", "removed half", "removed old"]
+    assert sorted(err.splitlines()) == ["2 MiB freed", "pruned half", "pruned old"]
     assert [path.exists() for path in (old, new, half)] == [False, True, False]
     call("prune", "--older-than", "7d")
     assert not new.exists()
+
+
+def test_one_word_for_pruning() -> None:
+    for command in ((), ("prune",)):
+        out, _ = call(*command, "--help")
+        assert "rune" in out
+        assert "emove" not in out
 
 
 def test_prune_some_and_all(own_home: Path) -> None:

@@ -57,7 +57,7 @@ def list_environments(as_json: bool) -> None:
     help="Those that no run has begun to use for so long.",
 )
 def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
-    """Remove environments: those named, all, or those long unused and half-made ones.
+    """Prune environments: those named, all, or those long unused and half-made ones.
 
     What a run uses now stays. What is needed again is installed again.
 
@@ -86,7 +86,7 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
             continue
         if remove(home, one.key):
             freed += one.size
-            echo(f"removed {one.key}", err=True)
+            echo(f"pruned {one.key}", err=True)
         else:
             echo(f"{one.key} is in use and stays", err=True)
     echo(f"{freed / 2**20:.0f} MiB freed", err=True)

@@ -49,7 +49,10 @@ def list_jobs(as_json: bool) -> None:
 @job_argument()
 @json_option()
 def show(job_name: str, as_json: bool) -> None:
-    """A job's spec, with everything it left open filled in."""
+    """A job's spec, as a file would say it: what is left out has its default.
+
+    With --json, every field, in bytes and seconds.
+    """
     from muster.client.client import Client
     from muster.client.job import Job
 
@@ -58,10 +61,10 @@ def show(job_name: str, as_json: bool) -> None:
     if as_json:
         print_json(job.to_dict())
         return
-    import yaml
+    from muster.spec.formats.yaml_write import dump
 
     echo(f"# {job.name}@{job.version}, id {job.id}")
-    echo(yaml.safe_dump(job.spec, sort_keys=False), end="")
+    echo(dump(job.written), end="")
 
 
 @jobs.command()

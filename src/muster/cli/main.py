@@ -29,7 +29,7 @@ _COMMANDS = {
     "node": ("muster.cli.node", "Be a node of a cluster that assembles itself."),
     "ports": ("muster.cli.ports", "Say which ports a framework needs."),
     "check": ("muster.cli.check", "Try whether a job's nodes can work together."),
-    "env": ("muster.cli.env", "List and remove what was installed for runs."),
+    "env": ("muster.cli.env", "List and prune what was installed for runs."),
     "doctor": ("muster.cli.doctor", "Say what this machine can do."),
     "convert": ("muster.cli.convert", "Turn a spec into a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),

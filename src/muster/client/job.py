@@ -38,6 +38,17 @@ class Job:
         shown: dict[str, Any] = hidden(self._record.spec)
         return shown
 
+    @property
+    def written(self) -> dict[str, Any]:
+        """The same as in a spec file: without what is at its default, times and sizes as people
+        write them."""
+        from muster.spec.formats.muster_write import write_spec
+        from muster.spec.resolve import spec_from_json
+        from muster.spec.secrets import hidden
+
+        shown: dict[str, Any] = hidden(write_spec(spec_from_json(self._record.spec)))
+        return shown
+
     def run(self, **overrides: Any) -> JobRun:
         """Start a run of it. overrides: fields of `muster.spec.models.RunOverrides`."""
         return self._client.start(self._client.draft(self._record, overrides_from(overrides)))
