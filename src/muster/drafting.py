@@ -57,15 +57,16 @@ def draft_run(
     with _in_own_terms(written):
         resolved = resolve(written, overrides)
         arranged = arrange(resolved.spec)
-        plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name)
+        sources = mount_paths(written)
+        plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
     plan = replace(plan, notes=(*notes, *plan.notes))
     return Draft(job, new_job, arranged.spec, overrides, resolved.origins, plan, plan.notes)
 
 
 @contextmanager
 def _in_own_terms(written: JobSpec) -> Iterator[None]:
-    """Problems with groups that the spec's author never wrote are told of what was written:
-    `nodes: 4` is a group of workers to us, and its first node may be one of its own."""
+    """Problems are told of what the spec's author wrote: `nodes: 4` is a group of workers to us,
+    its first node may be one of its own, and groups take over what the job says."""
     try:
         yield
     except InvalidInput as error:
@@ -78,11 +79,15 @@ def in_own_terms(problem: Problem, written: JobSpec) -> Problem:
     from muster.plan.arrange import MAIN
     from muster.spec.models import DEFAULT_GROUP
 
-    names = [group.name for group in written.node_groups]
-    group, _, rest = problem.path.removeprefix("node_groups[").partition("].")
-    if not rest or group in names or group not in (MAIN, DEFAULT_GROUP):
+    groups = {group.name: group for group in written.node_groups}
+    name, _, rest = problem.path.removeprefix("node_groups[").partition("].")
+    if not rest or (name not in groups and name not in (MAIN, DEFAULT_GROUP)):
         return problem
-    return problem._replace(path=f"node_groups[{names[0]}].{rest}" if names else rest)
+    group = groups.get(name) or next(iter(groups.values()), None)
+    setting = rest.partition(".")[0].partition("[")[0]
+    if group is None or (getattr(written, setting, None) and not getattr(group, setting, None)):
+        return problem._replace(path=rest)  # it is the job's
+    return problem._replace(path=f"node_groups[{group.name}].{rest}")
 
 
 class Redraft(Struct, frozen=True):
@@ -120,41 +125,73 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
         Identity(run.id, run.name, run.job_id, run.job_name),
         artifact.sha256 if artifact else None,
         artifact.file_name if artifact else None,
+        {},
     )
     origins = {**run.origins, **dict.fromkeys(changed, "override")}
     return Redraft(arranged.spec, origins, plan, changed)
 
 
+def mount_paths(written: JobSpec) -> Mapping[str, str]:
+    """Where the sources of mounts stand in a spec: source -> path."""
+    paths = {m.source: f"mounts[{n}].source" for n, m in enumerate(written.mounts)}
+    for group in written.node_groups:
+        for number, mount in enumerate(group.mounts):
+            paths.setdefault(mount.source, f"node_groups[{group.name}].mounts[{number}].source")
+    return paths
+
+
 def _plan(
-    home: Home, arranged: Arranged, identity: Identity, code: str | None, code_name: str | None
+    home: Home,
+    arranged: Arranged,
+    identity: Identity,
+    code: str | None,
+    code_name: str | None,
+    sources: Mapping[str, str],
 ) -> RunPlan:
-    """Plan and check. Raises InvalidInput with every problem found."""
+    """Plan and check. sources: see `mount_paths`. Raises InvalidInput with every problem found."""
+    artifact = _artifact_plan(home, arranged.spec, code, code_name)
+    plan, problems = plan_on_machine(home, arranged, identity, artifact, sources)
+    if plan is None or problems:
+        raise InvalidInput(*problems)
+    notes = (*LocalEngine().notes(plan), *_advice(home, plan))
+    return replace(plan, notes=notes)
+
+
+def plan_on_machine(
+    home: Home,
+    arranged: Arranged,
+    identity: Identity,
+    artifact: ArtifactPlan | None,
+    sources: Mapping[str, str],
+) -> tuple[RunPlan | None, list[Problem]]:
+    """The plan, if there can be one, and what is wrong with it on this machine."""
     from muster.plan.build import build_plan
     from muster.storage.mounts import check_sources, classify_source
 
     spec = arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
-    problems = check_sources([m.source for g in spec.node_groups for m in g.mounts])
-    engine = LocalEngine()
-    plan = build_plan(
-        arranged,
-        identity,
-        artifact=_artifact_plan(home, spec, code, code_name),
-        addresses=addresses.allot,
-        source_kind=classify_source,
-        shape_of=shapes.resources,
-        in_place=engine.in_place,
-    )
-    problems += shapes.problems + engine.check(plan, home.root)
+    mounted = [m.source for g in spec.node_groups for m in g.mounts]
+    problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
     environment = _environment_plan(spec)
     if environment is not None:
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, os.environ)
-    if problems:
-        raise InvalidInput(*problems)
-    notes = (*engine.notes(plan), *_advice(home, plan))
-    return replace(plan, notes=notes, environment=environment)
+    engine = LocalEngine()
+    try:
+        plan = build_plan(
+            arranged,
+            identity,
+            artifact=artifact,
+            addresses=addresses.allot,
+            source_kind=classify_source,
+            shape_of=shapes.resources,
+            in_place=engine.in_place,
+        )
+    except InvalidInput as error:
+        return None, [*problems, *shapes.problems, *error.problems]
+    problems += shapes.problems + engine.check(plan, home.root)
+    return replace(plan, environment=environment), problems
 
 
 def _advice(home: Home, plan: RunPlan) -> Iterator[str]:

@@ -39,12 +39,14 @@ class Problem(NamedTuple):
     message: what is wrong, with the offending value.
     hint: what to do, or "".
     source: file and line (`job.yaml:12`) where known, or "".
+    meant: of an unknown field, the path of the one whose name was probably meant, or "".
     """
 
     path: str
     message: str
     hint: str = ""
     source: str = ""
+    meant: str = ""
 
     def __str__(self) -> str:
         where = ": ".join(part for part in (self.source, self.path) if part)

@@ -53,6 +53,8 @@ from muster.store.records import (
 if TYPE_CHECKING:
     from muster.engines.local.doctor import Finding
     from muster.spec.models import JobSpec, RunOverrides
+    from muster.spec.overrides import Changes
+    from muster.spec.reader import Written
 
 
 class Service:
@@ -133,6 +135,14 @@ class Service:
             if new_job:
                 self.discard(job)
             raise
+
+    def review(
+        self, written: Written, changes: Changes, found: Sequence[Problem] = ()
+    ) -> list[Problem]:
+        """See `review.review`."""
+        from muster.review import review
+
+        return review(self.home, written, changes, found)
 
     def discard(self, job: JobRecord) -> None:
         """See `versions.discard`."""

@@ -137,9 +137,8 @@ def test_demands_that_cannot_be_met(asked: ResourcePlan, message: str) -> None:
 
 
 def test_no_gpus_at_all_is_a_sentence() -> None:
-    """Of groups that are alike there is one problem: perhaps nobody has written them."""
     (problem,) = check_fit(plan(ResourcePlan(gpus=1)), Machine(2, 8 * GIB, 0))
-    assert problem.path == "resources.gpus"
+    assert problem.path == "node_groups[workers].resources.gpus"
     assert problem.message == "a node needs 1 GPU, this machine has none"
     assert problem.hint.startswith("leave gpus out to run on CPUs")
 

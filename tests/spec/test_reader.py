@@ -211,6 +211,8 @@ BAD = {
         "command: x\nentrypoint: y\nbogus: 1\nnode_groups: [{name: a, nodes: 0}, {name: a}]\n",
         [
             "job.yaml:1: command: stands beside entrypoint (keep the one you mean)",
+            "job.yaml:2: entrypoint: there is no artifact to look for it in "
+            "(give an artifact, or git)",
             "job.yaml:3: bogus: unknown field (`muster schema` prints all that there are)",
             "job.yaml:4: node_groups[0].nodes: must be at least 1, not 0",
             "job.yaml:4: node_groups[1].name: 'a' is the name of node_groups[0] already "
@@ -270,7 +272,10 @@ BAD = {
     "far too many": (
         "command: x\nprocesses_per_node: 5000\n"
         "node_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
-        ["job.yaml:2: processes_per_node: must be at most 1024, not 5000"],
+        [
+            "job.yaml:2: processes_per_node: must be at most 1024, not 5000",
+            "job.yaml:3: node_groups: 1,000,000 nodes in all (a run can have 100,000)",
+        ],
     ),
     "far too many nodes": (
         "command: x\nnode_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",

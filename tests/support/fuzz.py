@@ -23,11 +23,13 @@ import yaml
 from msgspec import to_builtins
 
 from muster.cli import explain
-from muster.client.target import notes_for, single_targets, spec_for
+from muster.client.target import notes_for, single_targets, spec_for, written_for
 from muster.drafting import draft_run
 from muster.errors import MusterError
+from muster.review import review
 from muster.spec.formats.convert import convert_file
 from muster.spec.models import RunOverrides
+from muster.spec.overrides import Changes
 from muster.storage.artifacts import store_artifact
 from muster.storage.home import Home
 from muster.store.records import JobRecord
@@ -180,6 +182,8 @@ def examine(path: Path, home: Home) -> bool:
     """Read, resolve, plan, explain and convert; whether anybody could run it. Raises what nobody
     should see."""
     fine = [_survives(_explain, target, home) for target in _targets(path)]
+    for target in _targets(path):
+        _survives(_review, target, home)
     for to in ("jobset", "muster"):
         _survives(convert_file, path, None, to)
     return any(fine)
@@ -208,6 +212,11 @@ def _say(error: MusterError) -> None:
     assert all(c.isprintable() or c == "\n" for c in text), f"not escaped: {text!r}"
     for line in text.splitlines():
         assert len(line) < 5000, f"a message that fills the screen: {line[:200]!r}"
+
+
+def _review(target: str, home: Home) -> None:
+    for problem in review(home, written_for(target, None, {}), Changes()):
+        assert str(problem).strip()
 
 
 def _explain(target: str, home: Home) -> None:

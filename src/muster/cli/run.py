@@ -152,25 +152,13 @@ def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) ->
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
-    from muster.client.target import notes_for, takes_command
+    from muster.client.target import takes_command
     from muster.spec.options import options_from_flags
-    from muster.spec.overrides import overrides_from_flags
+    from muster.spec.overrides import changes_from_flags
 
     target = options["target"]
     inside = bool(after) and takes_command(target, options["entrypoint"])
-    job, new = client.job(
-        target,
-        command=after if inside else None,
-        name=options["name"],
-        framework=options["framework"],
-        framework_options=options_from_flags(options["framework_options"]) or None,
-        entrypoint=options["entrypoint"],
-        requirements=list(options["requirements"]) or None,
-        conda=options["conda"],
-        processes_per_node=options["processes_per_node"],
-        network=options["network"],
-    )
-    overrides = overrides_from_flags(
+    changes = changes_from_flags(
         nodes=options["nodes"],
         env=options["env"],
         max_runtime=options["max_runtime"],
@@ -182,8 +170,19 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         processes_per_node=options["processes_per_node"],
         environ=os.environ,
     )
-    notes = notes_for(target, options["entrypoint"])
-    return client.draft(job, overrides, new_job=new, notes=notes)
+    return client.draft_for(
+        target,
+        changes,
+        command=after if inside else None,
+        name=options["name"],
+        framework=options["framework"],
+        framework_options=options_from_flags(options["framework_options"]) or None,
+        entrypoint=options["entrypoint"],
+        requirements=list(options["requirements"]) or None,
+        conda=options["conda"],
+        processes_per_node=options["processes_per_node"],
+        network=options["network"],
+    )
 
 
 def _print_notes(draft: Draft) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.job import Job
 from muster.client.run import JobRun
 from muster.lifecycle.states import RunState
@@ -61,12 +61,11 @@ def run(
         "requirements": requirements,
         "conda": conda,
     }
-    from muster.client.target import notes_for
+    from muster.spec.overrides import changes_from_mapping
 
-    record, new = client.job(target, command=command, **fields)
     overrides["processes_per_node"] = processes_per_node
-    notes = notes_for(target, entrypoint)
-    return client.start(client.draft(record, overrides_from(overrides), new_job=new, notes=notes))
+    changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
+    return client.start(client.draft_for(target, changes, command=command, **fields))
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:

@@ -18,6 +18,7 @@ from muster.store.records import JobRecord, RunSummary
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
     from muster.spec.models import RunOverrides
+    from muster.spec.overrides import Changes
 
 
 class Client:
@@ -37,13 +38,53 @@ class Client:
 
         target: may also name a Job that is there, where there is no file of that name.
         """
-        from muster.client.target import is_address, spec_for
+        from muster.client.target import spec_for
 
-        named = isinstance(target, str) and not is_address(target)
-        if isinstance(target, str) and named and not os.path.exists(target):
-            with contextlib.suppress(InvalidInput):
-                return self.service.job(target), False
+        known = self._named(target)
+        if known is not None:
+            return known, False
         return self.service.draft_job(spec_for(target, command, fields))
+
+    def draft_for(
+        self,
+        target: str | Path | None,
+        changes: Changes,
+        *,
+        command: str | Sequence[str] | None = None,
+        **fields: Any,
+    ) -> Draft:
+        """`job` and `draft` in one. Raises InvalidInput with the problems of every stage."""
+        from muster.client.target import notes_for, written_for
+        from muster.spec.reader import Written
+        from muster.spec.resolve import spec_from_json
+
+        known = self._named(target)
+        try:
+            written = (
+                Written(spec_from_json(known.spec))
+                if known is not None
+                else written_for(target, command, fields)
+            )
+        except InvalidInput as error:
+            raise type(error)(*changes.problems, *error.problems) from None
+        if written.problems or changes.problems:
+            raise InvalidInput(*self.service.review(written, changes))
+        notes = notes_for(target, fields.get("entrypoint"))
+        try:
+            job, new = (known, False) if known else self.service.draft_job(written.spec)
+            return self.draft(job, changes.overrides, new_job=new, notes=notes)
+        except InvalidInput as error:
+            problems = self.service.review(written, changes, error.problems)
+            raise type(error)(*problems) from None
+
+    def _named(self, target: str | Path | None) -> JobRecord | None:
+        """The Job of that name, where there is no file of that name."""
+        from muster.client.target import is_address
+
+        if isinstance(target, str) and not is_address(target) and not os.path.exists(target):
+            with contextlib.suppress(InvalidInput):
+                return self.service.job(target)
+        return None
 
     def draft(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 from muster.errors import InvalidInput, Problem
 from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
-from muster.spec.reader import is_manifest, read_spec, spec_from_mapping
+from muster.spec.reader import Written, is_manifest, read_written, written_from
 from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
@@ -31,6 +31,13 @@ def spec_for(
     command: what is run; with code as the target, inside of that. fields: what the Job is given
     besides (framework, name, ...), for targets that are no spec file. Raises InvalidInput.
     """
+    return written_for(target, command, fields).whole()
+
+
+def written_for(
+    target: str | Path | None, command: str | Sequence[str] | None, fields: Mapping[str, Any]
+) -> Written:
+    """As `spec_for`, with whatever could be read. Raises InvalidInput where that is nothing."""
     given = {name: value for name, value in fields.items() if value is not None}
     if isinstance(command, str):
         command = shlex.split(command)  # as in a spec file; no shell runs
@@ -44,14 +51,14 @@ def spec_for(
                 )
             )
         name = given.pop("name", None) or Path(command[0]).name
-        return spec_from_mapping({"name": name, "command": list(command), **given})
+        return written_from({"name": name, "command": list(command), **given})
     if command:
         given["command"] = list(command)
     if is_address(target):
         from muster.client.git_target import git_fields, git_name
 
         git = git_fields(str(target))
-        return spec_from_mapping({"name": git_name(git), "git": git, **given})
+        return written_from({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
         given.pop("processes_per_node", None)  # a run may change it
@@ -60,9 +67,9 @@ def spec_for(
             raise InvalidInput(
                 Problem(flags, f"{path} describes the job already", "change it there")
             )
-        return read_spec(path, chosen)
+        return read_written(path, chosen)
     given.setdefault("name", _name_of(path))
-    return spec_from_mapping({"artifact": str(path.absolute()), **given})
+    return written_from({"artifact": str(path.absolute()), **given})
 
 
 def takes_command(target: str | None, entrypoint: str | None) -> bool:

@@ -6,7 +6,7 @@ What comes out is a spec as its owner could have written it; arranging that chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 from msgspec import Struct
@@ -59,9 +59,11 @@ def arrange(spec: JobSpec) -> Arranged:
     options = read_options(framework, spec.framework_options)
     parted = _with_main(spec) if framework.has_main(options) else spec
     setup = framework.setup(_cluster(parted, options))
-    _check_programs(parted, setup.roles)
+    problems = list(_program_problems(parted, setup.roles))
     rest = parted.node_groups[1].name if parted is not spec else None
-    awaited = _with_awaited(parted, setup.roles, rest)
+    awaited = _with_awaited(parted, setup.roles, rest, problems)
+    if problems:
+        raise InvalidInput(*problems)
     return Arranged(_with_replacement(_with_success(awaited, setup.roles), setup.roles), setup)
 
 
@@ -116,10 +118,9 @@ def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGro
     return replace(group, depends_on=depends)
 
 
-def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
-    """Raises InvalidInput if a group that only serves was given a program of its own, or what is
-    about one, or one that does not only serve has none."""
-    problems = []
+def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator[Problem]:
+    """If a group that only serves was given a program of its own, or what is about one, or one
+    that does not only serve has none."""
     first = spec.node_groups[0]
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
@@ -127,21 +128,19 @@ def _check_programs(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> None:
             for name, why in _OF_PROGRAMS.items():
                 if getattr(group, name) not in (None, getattr(first, name)):
                     text = why.format(framework=spec.framework)
-                    problems.append(Problem(f"{path}.{name}", text, "leave it out"))
+                    yield Problem(f"{path}.{name}", text, "leave it out")
         elif group.command is None and spec.artifact is None and spec.git is None:
             hint = "give it a command, or the job an artifact"
-            problems.append(Problem(path, f"nothing to run in group {group.name}", hint))
-    if problems:
-        raise InvalidInput(*problems)
+            yield Problem(path, f"nothing to run in group {group.name}", hint)
 
 
-def _with_awaited(spec: JobSpec, roles: Mapping[str, RoleSetup], rest: str | None) -> JobSpec:
+def _with_awaited(
+    spec: JobSpec, roles: Mapping[str, RoleSetup], rest: str | None, problems: list[Problem]
+) -> JobSpec:
     """With nobody waiting for the success of nodes that only serve: they do not end before the
-    run. rest: the group whose owner did not know it to be one.
-
-    Raises InvalidInput if an owner asked for just that.
+    run. rest: the group whose owner did not know it to be one. problems: extended if an owner
+    asked for just that.
     """
-    problems: list[Problem] = []
 
     def awaited(path: str, name: str) -> bool:
         if _role(roles, name).program:
@@ -161,8 +160,6 @@ def _with_awaited(spec: JobSpec, roles: Mapping[str, RoleSetup], rest: str | Non
             if other.status == "ready" or awaited(path, other.group)
         )
         groups.append(replace(group, depends_on=depends))
-    if problems:
-        raise InvalidInput(*problems)
     success = replace(spec.success, groups=wanted)
     return replace(spec, node_groups=tuple(groups), success=success)
 

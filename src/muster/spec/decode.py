@@ -33,6 +33,16 @@ def salvage(model: type[T], data: Any, problems: list[Problem], path: str = "") 
     """Like `decode`, but with what could be read of it: fields that are wrong are left out. None
     if a required one is.
     """
+    given = _given(model, data, problems, path)
+    if given is None or any(info.required and info.name not in given for info in _fields(model)):
+        return None
+    return model(**given)
+
+
+def _given(
+    model: type[msgspec.Struct], data: Any, problems: list[Problem], path: str
+) -> dict[str, Any] | None:
+    """The fields that are right; None if there are none, since it is no mapping."""
     if not isinstance(data, Mapping):
         problems.append(
             Problem(path, f"must be a mapping, not {say(data)}", _shorthand(model) if path else "")
@@ -52,9 +62,7 @@ def salvage(model: type[T], data: Any, problems: list[Problem], path: str = "") 
                 given[info.name] = value
         elif info.required:
             problems.append(Problem(_join(path, name), "is missing"))
-    if any(info.required and info.name not in given for info in known.values()):
-        return None
-    return model(**given)
+    return given
 
 
 def names(model: type[msgspec.Struct]) -> list[str]:
@@ -105,18 +113,25 @@ def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
             hint = "put a dash before each: - ..."
         problems.append(Problem(path, f"must be a list, not {say(data)}", hint))
         return None
-    values = [_value(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
+    values = [_item(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
     # a list with holes would move everything after them
-    values = [_stand_in(item) if value is None else value for value in values]
     return None if None in values else tuple(values)
 
 
-def _stand_in(item: Any) -> Any:
-    """Keeps the place of an item that is wrong; None where nothing can."""
-    plain = unwrap(item)[0]
-    if _is_struct(plain) and not any(info.required for info in _fields(plain)):
-        return plain()
-    return None
+def _item(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
+    """The value; of a mapping that is wrong, what is right of it, to keep its place. None where
+    nothing can."""
+    model = unwrap(kind)[0]
+    if not _is_struct(model):
+        return _value(kind, data, path, problems)
+    given = _given(model, data, problems, path) or {}
+    for info in _fields(model):
+        if info.required and info.name not in given:
+            plain = unwrap(info.type)[0]
+            if plain is not str and get_origin(plain) is not Literal:
+                return None
+            given[info.name] = "" if plain is str else get_args(plain)[0]
+    return model(**given)
 
 
 def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]) -> Any:

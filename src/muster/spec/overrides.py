@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from muster.errors import InvalidInput, Problem
-from muster.spec.decode import decode
+from muster.spec.decode import salvage
 from muster.spec.models import RunOverrides
 from muster.spec.reader import absolute_source
 from muster.spec.wording import short
@@ -19,16 +21,42 @@ _PATH = r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[[\w-]+\])*"
 _STEP = r"[\w-]+"
 
 
+class Changes(Struct, frozen=True):
+    """What a run changes, as it was asked for: what could be read, and what is wrong with the rest.
+
+    broken: paths of what could not be read, and is left out. said: path -> the flag it is from.
+    """
+
+    overrides: RunOverrides = RunOverrides()
+    problems: tuple[Problem, ...] = ()
+    broken: tuple[str, ...] = ()
+    said: Mapping[str, str] = field(default_factory=dict)
+
+    def whole(self) -> RunOverrides:
+        """The overrides. Raises InvalidInput with every problem."""
+        if self.problems:
+            raise InvalidInput(*self.problems)
+        return self.overrides
+
+
+def changes_from_mapping(data: Mapping[str, Any]) -> Changes:
+    """From plain data."""
+    problems: list[Problem] = []
+    overrides = salvage(RunOverrides, _absolute(data), problems) or RunOverrides()
+    return Changes(overrides, tuple(problems), tuple(problem.path for problem in problems))
+
+
 def overrides_from_mapping(data: Mapping[str, Any]) -> RunOverrides:
     """From plain data. Raises InvalidInput with every problem."""
-    problems: list[Problem] = []
-    overrides = decode(RunOverrides, _absolute(data), problems)
-    if overrides is None:
-        raise InvalidInput(*problems)
-    return overrides
+    return changes_from_mapping(data).whole()
 
 
-def overrides_from_flags(
+def overrides_from_flags(**flags: Any) -> RunOverrides:
+    """As `changes_from_flags`. Raises InvalidInput with every problem."""
+    return changes_from_flags(**flags).whole()
+
+
+def changes_from_flags(
     *,
     nodes: Sequence[str] = (),
     env: Sequence[str] = (),
@@ -40,12 +68,12 @@ def overrides_from_flags(
     sets: Sequence[str] = (),
     args: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
-) -> RunOverrides:
+) -> Changes:
     """From a command line.
 
     nodes: `4` or `workers=2`. env: `K=V`, `workers:K=V`, or `K` alone, taken from `environ`.
     mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. sets: `PATH=VALUE`, the value in YAML. The flags with
-    a name of their own win over `sets`. Raises InvalidInput with every problem.
+    a name of their own win over `sets`.
     """
     flags = _Flags()
     for text in sets:
@@ -68,11 +96,10 @@ def overrides_from_flags(
     if args is not None:
         flags.put("--", ["args"], list(args))
     found: list[Problem] = []
-    overrides = decode(RunOverrides, _absolute(flags.data), found)
+    overrides = salvage(RunOverrides, _absolute(flags.data), found) or RunOverrides()
     problems = [*flags.problems, *(flags.placed(problem) for problem in found)]
-    if overrides is None or problems:
-        raise InvalidInput(*problems)
-    return overrides
+    broken = [*flags.broken, *(problem.path for problem in found)]
+    return Changes(overrides, tuple(problems), tuple(broken), flags.said)
 
 
 class _Flags:
@@ -84,7 +111,8 @@ class _Flags:
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self.problems: list[Problem] = []
-        self._said: dict[str, str] = {}
+        self.broken: list[str] = []
+        self.said: dict[str, str] = {}
 
     def put(self, flag: str, steps: Sequence[str], value: Any) -> None:
         """flag: as what it is told; "" if the path is as good a name."""
@@ -93,20 +121,21 @@ class _Flags:
             inner = where.setdefault(step, {})
             if not isinstance(inner, dict):
                 path = _join(steps[:number])
-                by = next((self._said[p] for p in _around(path) if p in self._said), "another flag")
+                by = next((self.said[p] for p in _around(path) if p in self.said), "another flag")
                 text = f"{path} was given a value of its own by {by}"
                 self.problems.append(Problem(flag or _join(steps), text, "keep the one you mean"))
                 return
             where = inner
         where[steps[-1]] = value
         if flag:
-            self._said[_join(steps)] = flag
+            self.said[_join(steps)] = flag
 
     def nodes(self, text: str) -> None:
         group, equals, count = text.rpartition("=")
         if not (count.isascii() and count.isdigit() and len(count) < 10) or (equals and not group):
             problem = f"{short(text)} is not a number of nodes"
             self.problems.append(Problem("--nodes", problem, "write 4 or workers=4"))
+            self.broken.append(_join([*_group(group), "nodes"]))
             return
         self.put("", [*_group(group), "nodes"], int(count))
 
@@ -127,7 +156,7 @@ class _Flags:
     def mounts(self, texts: Sequence[str]) -> None:
         self.put("--mount", ["mounts"], [_mount(text) for text in texts])
         for number, text in enumerate(texts):
-            self._said[f"mounts[{number}]"] = f"--mount {text}".strip()
+            self.said[f"mounts[{number}]"] = f"--mount {text}".strip()
 
     def set(self, text: str) -> None:
         from muster.spec.yaml import load
@@ -149,17 +178,18 @@ class _Flags:
             data = load(value, "--set", _join(steps))[0] if value else ""
         except InvalidInput as error:
             self.problems += [Problem(f"--set {text}", p.message, p.hint) for p in error.problems]
+            self.broken.append(_join(steps))
         else:
             self.put(f"--set {text}", steps, data)
 
     def placed(self, problem: Problem) -> Problem:
         """The problem with the flag it is of, instead of a path into data nobody wrote."""
         for path in _around(problem.path):
-            if path in self._said:
+            if path in self.said:
                 rest = problem.path[len(path) :].lstrip(".")
                 text = f"{rest}: {problem.message}" if rest else problem.message
-                return Problem(self._said[path], text, problem.hint)
-        said = [flag for path, flag in self._said.items() if path.startswith(problem.path)]
+                return Problem(self.said[path], text, problem.hint)
+        said = [flag for path, flag in self.said.items() if path.startswith(problem.path)]
         return problem._replace(path=said[0]) if said else problem
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from muster.errors import Problem
@@ -21,6 +22,20 @@ def placed(problem: Problem, source: str, lines: Lines) -> Problem:
         return problem
     line = _line(problem.path, lines)
     return problem._replace(source=source if line is None else f"{source}:{line}")
+
+
+def follows(path: str, broken: Iterable[str]) -> bool:
+    """Whether something is wrong there already: what else seems to be may only follow."""
+    return any(path == other or path.startswith((f"{other}.", f"{other}[")) for other in broken)
+
+
+def touched(fields: Iterable[str], broken: Iterable[str]) -> bool:
+    """Whether any of the fields could not be read, or something in one. Written without the
+    numbers of lists: `node_groups.command` is the command of any group."""
+    bare = [re.sub(r"\[[^]]*\]", "", path) for path in broken]
+    return any(
+        follows(field, [other]) or follows(other, [field]) for field in fields for other in bare
+    )
 
 
 def _line(path: str, lines: Lines) -> int | None:

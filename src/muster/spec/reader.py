@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
 from muster.spec.files import STDIN, called, read_text
 from muster.spec.models import JobSpec
 from muster.spec.places import Lines, in_order, placed
-from muster.spec.rules import check, conflicts
+from muster.spec.rules import check
 from muster.spec.source_paths import absolute_sources
 
 #: ADS: what its YAML says at the top; apiVersion may be missing.
@@ -24,6 +26,27 @@ _MANIFEST = re.compile(
 )
 
 
+class Written(Struct, frozen=True):
+    """A spec as somebody wrote it: what could be read of it, and all that is wrong with it.
+
+    broken: paths of what could not be read, and is at its default. source: the file, for messages;
+    lines: path -> line there.
+    """
+
+    spec: JobSpec
+    problems: tuple[Problem, ...] = ()
+    broken: tuple[str, ...] = ()
+    source: str = ""
+    lines: Lines = field(default_factory=dict)
+
+    def whole(self) -> JobSpec:
+        """The spec. Raises InvalidInput with every problem and its line."""
+        if self.problems:
+            problems = in_order(self.problems, self.lines)
+            raise InvalidInput(*(placed(p, self.source, self.lines) for p in problems))
+        return self.spec
+
+
 def read_spec(path: Path, name: str | None = None) -> JobSpec:
     """The spec in a YAML or JSON file, which may also be a JobSet manifest, or a folder of those.
     Relative paths in it are taken from its folder; without a name it is called after the file.
@@ -31,17 +54,22 @@ def read_spec(path: Path, name: str | None = None) -> JobSpec:
     name: of the JobSet that is meant, where there are several. Raises InvalidInput with every
     problem and its line.
     """
+    return read_written(path, name).whole()
+
+
+def read_written(path: Path, name: str | None = None) -> Written:
+    """As `read_spec`, with whatever could be read. Raises InvalidInput where that is nothing."""
     from muster.spec.yaml import load
 
     text = "" if os.path.isdir(path) else read_text(path)
     if name is not None or os.path.isdir(path) or is_manifest(text):
         from muster.spec.formats.manifests import read_manifest
 
-        return read_manifest(path, name).spec
+        return Written(read_manifest(path, name).spec)
     data, lines = load(text, called(path))
     if isinstance(data, Mapping) and data.get("name") is None:
         data = {**data, "name": _default_name(path)}
-    return spec_from_mapping(data, source=called(path), lines=lines, folder=path.absolute().parent)
+    return written_from(data, source=called(path), lines=lines, folder=path.absolute().parent)
 
 
 def is_manifest(text: str) -> bool:
@@ -60,19 +88,22 @@ def spec_from_mapping(
     source: where they are from, for messages; lines: path -> line there; folder: what relative
     paths are relative to (default: the working directory). Raises InvalidInput.
     """
+    return written_from(data, source=source, lines=lines, folder=folder).whole()
+
+
+def written_from(
+    data: Any, *, source: str = "", lines: Lines | None = None, folder: Path | None = None
+) -> Written:
+    """As `spec_from_mapping`, with whatever could be read. Raises InvalidInput where that is
+    nothing."""
     problems: list[Problem] = []
     spec = salvage(JobSpec, _absolute(data, folder or Path.cwd()), problems)
-    if spec is None or problems:
-        # what is there and cannot be is told as well; what is missing may be among what is wrong
-        told = {problem.path for problem in problems}
-        more = conflicts(spec) if spec is not None else []
-        problems += [problem for problem in more if problem.path not in told]
-    else:
-        problems = check(spec)
-    if spec is None or problems:
-        known = lines or {}
-        raise InvalidInput(*(placed(p, source, known) for p in in_order(problems, known)))
-    return spec
+    if spec is None:
+        raise InvalidInput(*(placed(problem, source, lines or {}) for problem in problems))
+    # a misspelt field is no reason to say that it is missing
+    broken = dict.fromkeys(path for p in problems for path in (p.path, p.meant) if path)
+    problems += check(spec, tuple(broken))
+    return Written(spec, tuple(problems), tuple(broken), source, lines or {})
 
 
 def _default_name(path: Path) -> str:

@@ -52,11 +52,19 @@ class Resolved(Struct, frozen=True):
 
 def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
     """Merge. Raises InvalidInput if an override names no group or breaks a rule."""
-    written = job.node_groups or (_shorthand(job),)
-    overrides = _by_name(written, overrides)
-    problems = _unknown_groups(written, overrides)
+    resolved, problems = merge(job, overrides)
+    problems = problems or check(resolved.spec)
     if problems:
         raise InvalidInput(*problems)
+    return resolved
+
+
+def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem]]:
+    """The two together, and what is wrong with the names of groups in overrides: those are left
+    out."""
+    written = job.node_groups or (_shorthand(job),)
+    overrides, problems = _by_name(written, overrides)
+    problems += _unknown_groups(written, overrides)
     origins: dict[str, Origin] = dict(job_origins(job, overrides))
     groups = []
     for group in written:
@@ -82,12 +90,9 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
         processes_per_node=overrides.processes_per_node or job.processes_per_node,
         **_times(job, overrides),
     )
-    problems = check(spec)
-    if problems:
-        raise InvalidInput(*problems)
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
-    return Resolved(spec, origins)
+    return Resolved(spec, origins), problems
 
 
 def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
@@ -119,20 +124,24 @@ def _shorthand(job: JobSpec) -> NodeGroup:
     )
 
 
-def _by_name(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> RunOverrides:
+def _by_name(
+    groups: tuple[NodeGroup, ...], overrides: RunOverrides
+) -> tuple[RunOverrides, list[Problem]]:
     """Groups by name that were given by number, as in `node_groups[0].nodes`."""
     names = {str(number): group.name for number, group in enumerate(groups)}
     known = {group.name for group in groups}
     if not any(name in names and name not in known for name in overrides.node_groups):
-        return overrides
+        return overrides, []
+    problems = []
     changes: dict[str, GroupOverrides] = {}
     for said, change in overrides.node_groups.items():
         name = said if said in known else names.get(said, said)
         if name in changes:
             text = f"given as {said}, too"
-            raise InvalidInput(Problem(f"node_groups[{name}]", text, "say it in one of the ways"))
+            hint = "say it in one of the ways"
+            problems.append(Problem(f"node_groups[{name}]", text, hint))
         changes[name] = change
-    return replace(overrides, node_groups=changes)
+    return replace(overrides, node_groups=changes), problems
 
 
 def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> list[Problem]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from muster.errors import Problem
 from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
+from muster.spec.places import follows, touched
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
 from muster.spec.size_rules import too_long_commands, too_many_groups
 from muster.spec.source_rules import lost_programs, source_conflicts, source_gaps
@@ -16,38 +17,26 @@ from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
 _TAKEN = ("/", "/proc", "/sys", "/dev")
 
 
-def check(spec: JobSpec) -> list[Problem]:
-    """What is wrong with a spec as it was written."""
-    return too_many_groups(spec) or [
-        *source_gaps(spec),
-        *lost_programs(spec),
-        *_missing(spec),
-        *_numbers(spec),
-        *policy_gaps(spec),
-        *bad_hostnames(spec),
-        *conflicts(spec),
-    ]
+def check(spec: JobSpec, broken: Collection[str] = ()) -> list[Problem]:
+    """What is wrong with a spec as it was written.
+
+    broken: paths of what could not be read, and is at its default: rules that need it are left
+    out, and so is whatever else is said of it.
+    """
+    if alone := too_many_groups(spec):
+        return alone
+    rules = (rule for rule, needs in _RULES if not broken or not touched(needs, broken))
+    return [p for rule in rules for p in rule(spec) if not follows(p.path, broken)]
 
 
-def conflicts(spec: JobSpec) -> list[Problem]:
-    """Things that are there and exclude each other: true even of a spec that was read in part."""
-    return too_many_groups(spec) or [
-        *_job(spec),
-        *_duplicates(spec),
-        *source_conflicts(spec),
-        *_groups(spec),
-        *order_conflicts(spec),
-        *policy_conflicts(spec),
-        *name_conflicts(spec),
-        *too_long_commands(spec),
-    ]
-
-
-def _missing(spec: JobSpec) -> Iterator[Problem]:
+def _blind_probes(spec: JobSpec) -> Iterator[Problem]:
     for path, probe in _probes(spec):
         if probe is not None and probe.exec_ is None and probe.tcp is None and probe.file is None:
             hint = "give exactly one of exec, tcp and file"
             yield Problem(path, "has neither exec, tcp nor file", hint)
+
+
+def _missing(spec: JobSpec) -> Iterator[Problem]:
     if spec.artifact is not None or spec.git is not None or spec.command is not None:
         return
     if not any(group.command for group in spec.node_groups):
@@ -183,3 +172,31 @@ def _mounts(
             text = f"{seen[where]} and {mount.source} are both mounted at {where}"
             yield Problem(place, text, "give one of them another path")
         seen.setdefault(where, mount.source)
+
+
+def _anywhere(*fields: str) -> tuple[str, ...]:
+    """Fields that the job and its groups have alike."""
+    return (*fields, *(f"node_groups.{field}" for field in fields))
+
+
+_SIZES = ("nodes", *(f"node_groups.{name}" for name in ("nodes", "replicas", "max_replicas")))
+_PROGRAM = ("artifact", "git", *_anywhere("command"))
+#: Each rule, and what it cannot be judged without. Where there is nothing, it is about things that
+#: are there and exclude each other: true even of a spec that was read in part.
+_RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ...] = (
+    (source_gaps, (*_PROGRAM, "entrypoint")),
+    (lost_programs, (*_PROGRAM, "node_groups.working_dir", *_anywhere("image"))),
+    (_blind_probes, _anywhere("startup_probe")),
+    (_missing, (*_PROGRAM, "framework")),
+    (_numbers, (*_SIZES, *_anywhere("min_success"))),
+    (policy_gaps, ("node_groups.name", "success", "failure", *_anywhere("min_success"))),
+    (bad_hostnames, (*_SIZES, "name", "node_groups.name", "node_groups.hostname")),
+    (_job, ()),
+    (_duplicates, ()),
+    (source_conflicts, ("artifact", "entrypoint")),
+    (_groups, ()),
+    (order_conflicts, ("node_groups.name", "node_groups.depends_on")),
+    (policy_conflicts, ("failure.rules",)),
+    (name_conflicts, ()),
+    (too_long_commands, ()),
+)

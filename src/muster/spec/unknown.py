@@ -139,22 +139,25 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
         if meant and meant[0] not in known:
             hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
             return Problem(where, "unknown field", hint)
-    return Problem(where, "unknown field", _hint(model, name, known))
+    hint, meant_here = _hint(model, name, known)
+    beside = where.removesuffix(name)
+    return Problem(where, "unknown field", hint, meant=beside + meant_here if meant_here else "")
 
 
-def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> str:
+def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str, str]:
+    """What to do, and the field of the same model that was probably meant, or ""."""
     plain = name.replace("-", "_")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
     meant = [snake, _NEIGHBOURS_IN.get(model, {}).get(snake, ""), _NEIGHBOURS.get(snake, "")]
     close = [text for text in meant if text in known] or close_to(snake, known, 1, 0.7)
     if close:
-        return f'did you mean "{close[0]}"?'
+        return f'did you mean "{close[0]}"?', close[0]
     for other, place in _PLACES if model in (kind for kind, _ in _PLACES) else ():
         theirs = names(other)
         found = [text for text in meant if text in theirs] or close_to(snake, theirs, 1, 0.8)
         if found and other is not model:
             verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
-            return f"{verb} {place.format(name=found[0])}"
+            return f"{verb} {place.format(name=found[0])}", ""
     if len(known) > _MOST:
-        return "`muster schema` prints all that there are"
-    return f"there are: {', '.join(known)}" if known else "there are none here; remove it"
+        return "`muster schema` prints all that there are", ""
+    return f"there are: {', '.join(known)}" if known else "there are none here; remove it", ""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -46,18 +47,39 @@ def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRe
     A folder becomes an archive, less what its ignore files name. entrypoint: "" = none is needed,
     only commands run. Raises InvalidInput.
     """
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            from muster.storage.ignore import files_of
-
-            return store_files(home, path, files_of(path, home.root), entrypoint, str(path))
-        if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
-            raise InvalidInput(Problem("artifact", f"{path} is neither file nor folder"))
+    with _explaining(home, path):
+        kind, files = _examine(home, path, entrypoint)
+        if files is not None:
+            return _pack(home, path, files)
         with open(path, "rb") as file:
-            kind = check_file(path, file, entrypoint)
-            file.seek(0)
             return _store(home, file, path.name, kind)
+
+
+def check_artifact(home: Home, path: Path, entrypoint: str | None) -> None:
+    """What `store_artifact` refuses, with nothing stored. Raises InvalidInput."""
+    with _explaining(home, path):
+        _examine(home, path, entrypoint)
+
+
+def _examine(home: Home, path: Path, entrypoint: str | None) -> tuple[str, Sequence[str] | None]:
+    """The kind of a file; of a folder, and its files that count. Raises InvalidInput."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        from muster.storage.ignore import files_of
+
+        files = files_of(path, home.root)
+        check_files(path, files, entrypoint, str(path))
+        return "archive", files
+    if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
+        raise InvalidInput(Problem("artifact", f"{path} is neither file nor folder"))
+    with open(path, "rb") as file:
+        return check_file(path, file, entrypoint), None
+
+
+@contextmanager
+def _explaining(home: Home, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise _explain(error, home, path) from None
 
@@ -179,24 +201,36 @@ def store_files(
 
     entrypoint: "" = none is needed. shown: what messages call the folder. Raises InvalidInput.
     """
-    from muster.storage.archives import pack
+    check_files(folder, files, entrypoint, shown)
+    return _pack(home, folder, files)
 
-    name = f"{folder.absolute().name or 'code'}.tar"
+
+def check_files(folder: Path, files: Sequence[str], entrypoint: str | None, shown: str) -> None:
+    """What `store_files` refuses. Raises InvalidInput."""
     if entrypoint != "":
-        entry = check_entry(shown, name, files, entrypoint)
+        entry = check_entry(shown, _archive_name(folder), files, entrypoint)
         if (kind := kind_of(entry)) is None:
             with open(folder / entry, "rb") as file:
                 check_start(entry, file.read(4))
         elif kind == "notebook":
             check_notebook(entry, (folder / entry).read_bytes(), "entrypoint")
     check_size(shown, sum(os.lstat(folder / file).st_size for file in files))
+
+
+def _pack(home: Home, folder: Path, files: Sequence[str]) -> ArtifactRef:
+    from muster.storage.archives import pack
+
     with open(_temporary(home), "w+b") as packed:
         try:
             pack(folder, files, packed)
             packed.seek(0)
-            return _store(home, packed, name, "archive")
+            return _store(home, packed, _archive_name(folder), "archive")
         finally:
             os.unlink(packed.name)
+
+
+def _archive_name(folder: Path) -> str:
+    return f"{folder.absolute().name or 'code'}.tar"
 
 
 def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -82,22 +82,24 @@ def _named(source: str) -> Named | None:
     return None
 
 
-def check_sources(sources: Iterable[str]) -> list[Problem]:
-    """What is wrong with them, as far as can be told without reaching out."""
-    problems = []
-    for source in dict.fromkeys(sources):
-        kind = classify_source(source)
-        if kind == "directory":
-            problems += _check_directory(Path(source))
-        elif kind == "url":
-            problems += _check_url(source)
-        elif kind in ("scratch", "volume"):
-            problems += _check_named(source)
-        elif os.geteuid() != 0:
-            text = f"{source} can only be mounted by root"
-            hint = "mount it yourself and give the directory"
-            problems.append(Problem("mounts", text, hint))
-    return problems
+def check_sources(sources: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with them, as far as can be told without reaching out. sources: each with its
+    path in the spec."""
+    return [p._replace(path=path) for source, path in sources.items() for p in _check(source)]
+
+
+def _check(source: str) -> list[Problem]:
+    kind = classify_source(source)
+    if kind == "directory":
+        return _check_directory(Path(source))
+    if kind == "url":
+        return _check_url(source)
+    if kind in ("scratch", "volume"):
+        return _check_named(source)
+    if os.geteuid() == 0:
+        return []
+    text = f"{source} can only be mounted by root"
+    return [Problem("", text, "mount it yourself and give the directory")]
 
 
 #: What stands before the @ of an address: credentials on the web, and wherever there is a password.
@@ -112,11 +114,11 @@ def without_secret(url: str) -> str:
 
 def _check_directory(path: Path) -> list[Problem]:
     if not os.path.exists(path):  # Path.exists raises where we may not look
-        return [Problem("mounts", f"there is no {path}", "make it, or check the path")]
+        return [Problem("", f"there is no {path}", "make it, or check the path")]
     if not path.is_dir():
-        return [Problem("mounts", f"{path} is no directory", "give the folder it is in")]
+        return [Problem("", f"{path} is no directory", "give the folder it is in")]
     if not os.access(path, os.R_OK | os.X_OK):
-        return [Problem("mounts", f"{path} cannot be read", "check its permissions")]
+        return [Problem("", f"{path} cannot be read", "check its permissions")]
     return []
 
 
@@ -125,10 +127,10 @@ def _check_named(source: str) -> list[Problem]:
     if found is None:
         text = f"{source} does not say whose it is"
         hint = "scratch:node/NAME is a directory of each node, scratch:run/NAME one for all of them"
-        return [Problem("mounts", text, hint)]
+        return [Problem("", text, hint)]
     if not _NAME.fullmatch(found.name):
         text = f"{source}: {found.name!r} cannot name a directory"
-        return [Problem("mounts", text, "use up to 255 letters, digits, . _ and -, but no ..")]
+        return [Problem("", text, "use up to 255 letters, digits, . _ and -, but no ..")]
     return []
 
 
@@ -143,15 +145,15 @@ def _check_protocol(shown: str, protocol: str) -> list[Problem]:
 
     if protocol == "memory":
         text = f"{shown} is the memory of one process, gone before the run could read it"
-        return [Problem("mounts", text, "give a folder or a URL that others can reach")]
+        return [Problem("", text, "give a folder or a URL that others can reach")]
     own = str(known_implementations.get(protocol, {}).get("class", ""))
     if not own and protocol not in registry and protocol not in _PACKAGES:
         known = ", ".join(sorted({*_PACKAGES, "file"}))
         text = f"{shown}: nothing knows how to read {protocol}://"
-        return [Problem("mounts", text, f"known are {known}")]
+        return [Problem("", text, f"known are {known}")]
     module, package = _PACKAGES.get(protocol) or (own.partition(".")[0], own.partition(".")[0])
     if module == "fsspec" or protocol in registry:
         return []
     if find_spec(module) is None:
-        return [Problem("mounts", f"{shown} needs {package}", f"pip install {package}")]
+        return [Problem("", f"{shown} needs {package}", f"pip install {package}")]
     return []

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
-from muster.storage.artifacts import ArtifactRef, store_artifact, store_files
+from muster.storage.artifacts import (
+    ArtifactRef,
+    check_artifact,
+    check_files,
+    store_artifact,
+    store_files,
+)
 from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 
@@ -28,15 +34,28 @@ _READ = 1 << 20  # bytes of a module; longer ones are generated
 def store_code(home: Home, path: Path, entrypoint: str | None) -> tuple[ArtifactRef, str | None]:
     """Store a file or folder, a script with the modules beside it that it imports; and what the
     entry point is then. Raises InvalidInput."""
-    kind = kind_of(path.name)
-    if kind in ("python", "notebook") and not entrypoint and path.is_file():
-        found = neighbours(path, home.root)
-        if found:
-            own = path.name if entrypoint is None else ""
-            files = sorted({path.name, *found})
-            shown = str(path)
-            return store_files(home, path.parent, files, own, shown), own or None
+    files = _with_neighbours(home, path, entrypoint)
+    if files:
+        own = path.name if entrypoint is None else ""
+        return store_files(home, path.parent, files, own, str(path)), own or None
     return store_artifact(home, path, entrypoint), entrypoint
+
+
+def check_code(home: Home, path: Path, entrypoint: str | None) -> None:
+    """What `store_code` refuses, with nothing stored. Raises InvalidInput."""
+    files = _with_neighbours(home, path, entrypoint)
+    if files:
+        check_files(path.parent, files, path.name if entrypoint is None else "", str(path))
+    else:
+        check_artifact(home, path, entrypoint)
+
+
+def _with_neighbours(home: Home, path: Path, entrypoint: str | None) -> list[str]:
+    """A script and the modules beside it; nothing if it has none. Raises InvalidInput."""
+    if kind_of(path.name) not in ("python", "notebook") or entrypoint or not path.is_file():
+        return []
+    found = neighbours(path, home.root)
+    return sorted({path.name, *found}) if found else []
 
 
 def neighbours(script: Path, home: Path) -> list[str]:

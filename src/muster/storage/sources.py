@@ -3,7 +3,7 @@ that it is, the lines of requirements files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from muster.spec.source_paths import CONDA, absolute_line, is_file, is_requireme
 from muster.spec.source_rules import needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
-from muster.storage.neighbours import store_code
+from muster.storage.neighbours import check_code, store_code
 
 _DEEPEST = 10
 
@@ -41,15 +41,47 @@ def gather(
         return replace(_with_lists(spec, found.folder), git=found.git), code
 
 
+def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> list[Problem]:
+    """What `gather` refuses, with nothing stored and no repository asked.
+
+    entrypoint_known: whether it is known what is to run; else only the code itself is looked at.
+    """
+    if spec.git is not None:
+        return []  # lists are files of the repository
+    folder = Path.cwd()
+    looks: list[Callable[[], object]] = [
+        lambda: _requirements(spec, folder),
+        lambda: _conda(spec, folder),
+    ]
+    if spec.artifact is not None:
+        code = Path(spec.artifact)
+        entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
+        entrypoint = entrypoint if entrypoint_known else ""
+        looks.insert(0, lambda: check_code(home, code, entrypoint))
+    problems: list[Problem] = []
+    for look in looks:
+        try:
+            look()
+        except InvalidInput as error:
+            problems += error.problems
+    return problems
+
+
 def _with_lists(spec: JobSpec, folder: Path) -> JobSpec:
     """With what is in its lists of requirements. folder: of relative paths."""
+    requirements = _requirements(spec, folder)
+    return replace(spec, requirements=requirements, conda=_conda(spec, folder))
+
+
+def _requirements(spec: JobSpec, folder: Path) -> tuple[str, ...] | None:
     lines = list(_expand(spec.requirements or (), folder))
     if not lines and spec.requirements:
         raise InvalidInput(Problem("requirements", "holds nothing to install", "leave it out"))
-    conda = spec.conda
-    if is_file(conda, CONDA):
-        conda = _read(folder / str(conda), "conda")
-    return replace(spec, requirements=tuple(lines) or None, conda=conda)
+    return tuple(lines) or None
+
+
+def _conda(spec: JobSpec, folder: Path) -> str | None:
+    return _read(folder / str(spec.conda), "conda") if is_file(spec.conda, CONDA) else spec.conda
 
 
 def _expand(lines: tuple[str, ...], folder: Path) -> Iterator[str]:

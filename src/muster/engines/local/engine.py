@@ -93,7 +93,8 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
 
 def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
     code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
-    disk = os.statvfs(root)
+    there = next(path for path in (root, *root.absolute().parents) if os.path.exists(path))
+    disk = os.statvfs(there)  # a home that is not there yet will be on the same one
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and disk.f_favail < _SPARE_FILES:
         text = f"the disk has no inodes left: {disk.f_favail} more files can be made there"

@@ -58,15 +58,11 @@ def share_of_memory(plan: RunPlan, group: GroupPlan) -> int:
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
     """Demands no node here can meet. CPUs are shared out; GPUs never are, so those add up."""
-    found = [(group.name, _check_group(group, machine)) for group in plan.groups]
-    if all(problems == found[0][1] for _, problems in found):
-        problems = found[0][1]  # of all alike: of groups that nobody may have written
-    else:
-        problems = [
-            p._replace(path=f"node_groups[{name}].{p.path}")
-            for name, theirs in found
-            for p in theirs
-        ]
+    problems = [
+        p._replace(path=f"node_groups[{group.name}].{p.path}")
+        for group in plan.groups
+        for p in _check_group(group, machine)
+    ]
     wanted = sum(
         group.resources.gpus * policy.initial * policy.nodes
         for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
