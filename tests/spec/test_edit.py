@@ -18,6 +18,16 @@ def test_what_may_change() -> None:
     assert edit(changed, ["shape=local"]).resources is None
 
 
+def test_one_mount_of_several() -> None:
+    data = {"command": "x", "mounts": [{"source": "/a"}, {"source": "/b"}]}
+    spec = spec_from_mapping({**data, "node_groups": [{"name": "g", "mounts": [{"source": "/c"}]}]})
+    changed = edit(spec, ["mounts[1].source=/d", "node_groups[0].mounts[0].path=/p"])
+    assert [mount.source for mount in changed.mounts] == ["/a", "/d"]
+    assert changed.node_groups[0].mounts[0].path == "/p"
+    with pytest.raises(InvalidInput, match=r"mounts has 2 items \(they are 0 to 1"):
+        edit(spec, ["mounts[2].source=/d"])
+
+
 @pytest.mark.parametrize("change", ["env.A=1", "command=y", "nodes=2", "node_groups.b.shape=x"])
 def test_what_may_not(change: str) -> None:
     spec = spec_from_mapping({"command": "x", "node_groups": [{"name": "a"}]})

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
-from muster.spec.models import GroupOverrides, Mount, Resources, RunOverrides
-from muster.spec.overrides import overrides_from_flags, overrides_from_mapping
+from muster.spec.items import with_items
+from muster.spec.models import GroupOverrides, JobSpec, Mount, Resources, RunOverrides
+from muster.spec.overrides import changes_from_flags, overrides_from_flags, overrides_from_mapping
+from muster.spec.reader import spec_from_mapping
+from muster.spec.resolve import resolve
 
 
 @pytest.mark.parametrize(
@@ -210,3 +214,105 @@ def test_any_flags_are_taken_or_refused(nodes: list[str], env: list[str], sets: 
         assert error.problems
     else:
         assert isinstance(made, RunOverrides)
+
+
+LISTS: dict[str, Any] = {
+    "command": "x",
+    "args": ["a", "b"],
+    "mounts": [{"source": "/m0"}, {"source": "/m1", "read_only": True}],
+}
+GROUPS: dict[str, Any] = {
+    **LISTS,
+    "node_groups": [
+        {"name": "one", "mounts": [{"source": "/own"}]},
+        {"name": "two", "args": ["c"]},
+    ],
+}
+
+
+def changed(data: dict[str, Any], *sets: str) -> JobSpec:
+    """The spec that a run with these changes has."""
+    job = spec_from_mapping(data)
+    return resolve(job, with_items(changes_from_flags(sets=sets), job).whole()).spec
+
+
+def test_items_of_lists_by_number() -> None:
+    sets = ("args[0]=1.10", "mounts[1].source=/other", "mounts[0].path=/p")
+    (group,) = changed(LISTS, *sets).node_groups
+    assert group.args == ("1.10", "b")
+    assert group.mounts == (
+        Mount(source="/m0", path="/p"),
+        Mount(source="/other", read_only=True),
+    )
+    (group,) = changed(LISTS, "mounts[0]={source: /whole}").node_groups
+    assert [mount.source for mount in group.mounts] == ["/whole", "/m1"]
+
+
+def test_items_of_the_job_and_of_its_groups() -> None:
+    one, two = changed(
+        GROUPS, "args[1]=z", "mounts[0].source=/new", "node_groups[0].mounts[0].source=/mine"
+    ).node_groups
+    assert (one.args, two.args) == (("a", "z"), ("c",))
+    assert [mount.source for mount in one.mounts] == ["/new", "/m1", "/mine"]
+    assert [mount.source for mount in two.mounts] == ["/new", "/m1"]
+    one, two = changed(GROUPS, "node_groups.two.args[0]=y", "node_groups.one.args[0]=x").node_groups
+    assert (one.args, two.args) == (("x", "b"), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            "args[2]=x",
+            "--set args[2]=x: args has 2 items (they are 0 to 1; or set all of it: args=[...])",
+        ),
+        (
+            "mounts[-1].source=/x",
+            "--set mounts[-1].source=/x: mounts has 2 items (they are 0 to 1; or set all of it: "
+            "mounts=[...])",
+        ),
+        (
+            "node_groups[1].mounts[0].source=/x",
+            "--set node_groups[1].mounts[0].source=/x: node_groups[1].mounts is empty "
+            "(set all of it: node_groups[1].mounts=[...])",
+        ),
+        (
+            "node_groups.three.args[0]=x",
+            "--set node_groups.three.args[0]=x: no group named 'three' (there are: one, two)",
+        ),
+        (
+            "args[0].x=1",
+            "--set args[0].x=1: args[0] has no x (set the item: args[0]=...)",
+        ),
+        (
+            "mounts[0].sorce=/x",
+            '--set mounts[0].sorce=/x: unknown field (did you mean "source"?)',
+        ),
+        (
+            "description=new",
+            "--set description=new: belongs to the Job; a run cannot change it "
+            "(`muster jobs edit JOB --set description=VALUE` does, or change the spec; a run can",
+        ),
+        (
+            "failure.rules[1].action=fail",
+            "--set failure.rules[1].action=fail: belongs to the Job; a run cannot change it "
+            "(change the spec; a run can",
+        ),
+    ],
+)
+def test_items_that_there_are_not(change: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        changed(GROUPS, change)
+    assert str(caught.value).startswith(message)
+
+
+def test_items_of_a_run_that_is_resumed() -> None:
+    """Its spec is in normal form: all it has is in its groups."""
+    once = changed(LISTS)
+    changes = with_items(changes_from_flags(sets=["args[0]=z"]), once)
+    assert resolve(once, changes.whole()).spec.node_groups[0].args == ("z", "b")
+
+
+def test_a_list_and_an_item_of_it() -> None:
+    with pytest.raises(InvalidInput, match=r"args is given as a whole, too \(keep the one"):
+        changed(LISTS, "args=[x]", "args[0]=y")

@@ -280,12 +280,13 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 @json_option()
 def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> None:
     """Have suspended runs go on, with other resources, mounts, args or env if you like."""
-    from muster.spec.overrides import overrides_from_flags
+    from muster.spec.overrides import changes_from_flags
 
-    changes = overrides_from_flags(sets=sets) if sets else None
+    changes = changes_from_flags(sets=sets) if sets else None
     found = _found(run_name)
-    for run in found:
-        run.resume_with(changes)
+    overrides = [run.overrides(changes) if changes else None for run in found]
+    for run, own in zip(found, overrides, strict=True):
+        run.resume_with(own)
     if as_json:
         print_json([run.to_dict() for run in found])
         return

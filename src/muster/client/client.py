@@ -55,6 +55,7 @@ class Client:
     ) -> Draft:
         """`job` and `draft` in one. Raises InvalidInput with the problems of every stage."""
         from muster.client.target import notes_for, written_for
+        from muster.spec.items import with_items
         from muster.spec.reader import Written
         from muster.spec.resolve import spec_from_json
 
@@ -67,6 +68,7 @@ class Client:
             )
         except InvalidInput as error:
             raise type(error)(*changes.problems, *error.problems) from None
+        changes = with_items(changes, written.spec)
         if written.problems or changes.problems:
             raise InvalidInput(*self.service.review(written, changes))
         notes = notes_for(target, fields.get("entrypoint"))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from muster.control.persist import Lifecycle
     from muster.lifecycle.status import Failure
     from muster.spec.models import RunOverrides
+    from muster.spec.overrides import Changes
 
 _STREAMS = ("stdout", "stderr")
 
@@ -204,6 +205,14 @@ class JobRun:
         """As `resume`, with overrides that were read already."""
         self._record = self._service.resume(self.id, overrides)
         return self
+
+    def overrides(self, changes: Changes) -> RunOverrides:
+        """What `resume_with` takes, of changes that may be of single items of its lists. Raises
+        InvalidInput with every problem."""
+        from muster.spec.items import with_items
+        from muster.spec.resolve import spec_from_json
+
+        return with_items(changes, spec_from_json(self._record.spec)).whole()
 
     def scale(self, group: str, replicas: int, why: str = "by its owner") -> JobRun:
         """Have more replicas of a group, or fewer; they start, or end, soon after. Raises

@@ -5,6 +5,7 @@ OCI: UpdateJobDetails allows infrastructure, storage mounts, display name, descr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +26,15 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
     problems = []
     for change in changes:
         path, given, text = change.partition("=")
-        steps = path.split(".")
-        if not given:
+        steps = re.findall(r"[^\s.\[\]]+", path)
+        if not given or not steps:
             problems.append(Problem("--set", f"{change!r} is not PATH=VALUE", "resources.cpus=2"))
+            continue
+        try:
+            if _set_mount(data, steps, path, text):
+                continue
+        except InvalidInput as error:
+            problems += [Problem(f"--set {change}", p.message, p.hint) for p in error.problems]
             continue
         where = _editable(data, steps)
         if where is None:
@@ -48,10 +55,8 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
 
 def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
     """The mapping that holds the last step; None if that may not change."""
-    where: Any = data
-    if steps[0] == "node_groups" and len(steps) > 2:
-        where = next((g for g in data["node_groups"] if g["name"] == steps[1]), None)
-        steps = steps[2:]
+    where: Any
+    where, steps = _level(data, steps)
     if where is None or steps[0] not in EDITABLE:
         return None
     for step in steps[:-1]:
@@ -60,6 +65,29 @@ def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
             where[step] = {}
         where = where[step]
     return where if isinstance(where, dict) else None
+
+
+def _set_mount(data: dict[str, Any], steps: list[str], path: str, text: str) -> bool:
+    """Change one mount of a list, if the path leads there. Raises InvalidInput."""
+    from muster.spec.items import set_item
+    from muster.spec.yaml import load
+
+    whose, inner = _level(data, steps)
+    if whose is None or len(inner) < 2 or inner[0] != "mounts":
+        return False
+    value = load(text, "--set", path)[0] if text else None
+    mounts = whose["mounts"] = list(whose["mounts"])
+    set_item(mounts, path[: path.rfind("mounts") + len("mounts")], inner[1], inner[2:], value)
+    return True
+
+
+def _level(data: dict[str, Any], steps: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
+    """The job or a group, by name or number, and the steps within it."""
+    if steps[0] != "node_groups" or len(steps) < 3:
+        return data, steps
+    groups = {str(number): group for number, group in enumerate(data["node_groups"])}
+    groups |= {group["name"]: group for group in data["node_groups"]}
+    return groups.get(steps[1]), steps[2:]
 
 
 def _drop_rival(where: dict[str, Any], name: str) -> None:

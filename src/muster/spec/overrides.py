@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
+from muster.spec.items import LISTS, Item
 from muster.spec.models import RunOverrides
 from muster.spec.reader import absolute_source
 from muster.spec.wording import short
@@ -25,17 +26,23 @@ class Changes(Struct, frozen=True):
     """What a run changes, as it was asked for: what could be read, and what is wrong with the rest.
 
     broken: paths of what could not be read, and is left out. said: path -> the flag it is from.
+    items: of single items of the job's lists; `items.with_items` makes them.
     """
 
     overrides: RunOverrides = RunOverrides()
     problems: tuple[Problem, ...] = ()
     broken: tuple[str, ...] = ()
     said: Mapping[str, str] = field(default_factory=dict)
+    items: tuple[Item, ...] = ()
 
     def whole(self) -> RunOverrides:
         """The overrides. Raises InvalidInput with every problem."""
-        if self.problems:
-            raise InvalidInput(*self.problems)
+        unmade = (
+            Problem(item.flag, "there is no job here whose list it is of", f"set {item.list_path}")
+            for item in self.items
+        )
+        if problems := [*self.problems, *unmade]:
+            raise InvalidInput(*problems)
         return self.overrides
 
 
@@ -99,7 +106,7 @@ def changes_from_flags(
     overrides = salvage(RunOverrides, _absolute(flags.data), found) or RunOverrides()
     problems = [*flags.problems, *(flags.placed(problem) for problem in found)]
     broken = [*flags.broken, *(problem.path for problem in found)]
-    return Changes(overrides, tuple(problems), tuple(broken), flags.said)
+    return Changes(overrides, tuple(problems), tuple(broken), flags.said, tuple(flags.items))
 
 
 class _Flags:
@@ -112,6 +119,7 @@ class _Flags:
         self.data: dict[str, Any] = {}
         self.problems: list[Problem] = []
         self.broken: list[str] = []
+        self.items: list[Item] = []
         self.said: dict[str, str] = {}
 
     def put(self, flag: str, steps: Sequence[str], value: Any) -> None:
@@ -175,12 +183,19 @@ class _Flags:
             self.put(f"--set {path}", steps, value)  # a variable is text, as with --env
             return
         try:
-            data = load(value, "--set", _join(steps))[0] if value else ""
+            data = load(value, "--set", path)[0] if value else ""
         except InvalidInput as error:
             self.problems += [Problem(f"--set {text}", p.message, p.hint) for p in error.problems]
             self.broken.append(_join(steps))
         else:
-            self.put(f"--set {text}", steps, data)
+            self._set(f"--set {text}", steps, data)
+
+    def _set(self, flag: str, steps: Sequence[str], value: Any) -> None:
+        group, inner = (steps[1], steps[2:]) if steps[0] == "node_groups" else ("", steps)
+        if inner[0] in LISTS and len(inner) > 1:
+            self.items.append(Item(flag, group, inner[0], inner[1], inner[2:], value))
+        else:
+            self.put(flag, steps, value)
 
     def placed(self, problem: Problem) -> Problem:
         """The problem with the flag it is of, instead of a path into data nobody wrote."""

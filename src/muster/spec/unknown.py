@@ -133,8 +133,13 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
     if model in (models.RunOverrides, models.GroupOverrides):
         job = names(models.JobSpec if model is models.RunOverrides else models.NodeGroup)
         if name in job:
+            from muster.spec.edit import EDITABLE
+
             text = "belongs to the Job; a run cannot change it"
-            return Problem(where, text, f"change the spec; a run can change {', '.join(known)}")
+            way = "change the spec"
+            if name in EDITABLE:
+                way = f"`muster jobs edit JOB --set {name}=VALUE` does, or change the spec"
+            return Problem(where, text, f"{way}; a run can change {', '.join(known)}")
         meant = close_to(name, [*known, *job], 1, 0.7)
         if meant and meant[0] not in known:
             hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
