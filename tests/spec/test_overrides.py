@@ -264,17 +264,18 @@ def test_items_of_the_job_and_of_its_groups() -> None:
     [
         (
             "args[2]=x",
-            "--set args[2]=x: args has 2 items (they are 0 to 1; or set all of it: args=[...])",
+            "--set args[2]=x: args has 2 items (they are 0 to 1; or set all of it: "
+            "--set args=[...])",
         ),
         (
             "mounts[-1].source=/x",
             "--set mounts[-1].source=/x: mounts has 2 items (they are 0 to 1; or set all of it: "
-            "mounts=[...])",
+            "--set mounts=[...])",
         ),
         (
             "node_groups[1].mounts[0].source=/x",
             "--set node_groups[1].mounts[0].source=/x: node_groups[1].mounts is empty "
-            "(set all of it: node_groups[1].mounts=[...])",
+            "(set all of it: --set node_groups[1].mounts=[...])",
         ),
         (
             "node_groups.three.args[0]=x",

@@ -235,8 +235,8 @@ BAD = {
             "job.yaml:5: node_groups[0].node_env.A: no placeholder named ${rnk} "
             '(did you mean "rank"?)',
             "job.yaml:5: node_groups[0].node_env.B: no placeholder named ${zzz} (there are: rank, "
-            "group, replica, index, run.name, run.replica, attempt, run.id, address, hostname; "
-            "$${zzz} is the text itself)",
+            "group, replica, index, run.name, run.replica, attempt, run.restarts, run.id, address, "
+            "hostname; $${zzz} is the text itself)",
             "job.yaml:6: node_groups[0].node_args[1]: no placeholder named ${indx} "
             '(did you mean "index"?)',
             "job.yaml:7: node_groups[0].working_dir: a/../.. leads out of where it begins (write "

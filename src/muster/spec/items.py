@@ -44,7 +44,7 @@ def set_item(values: list[Any], path: str, index: str, inside: Sequence[str], va
         count = len(values)
         has = f"has {count} item{'s' * (count != 1)}" if count else "is empty"
         hint = "the first is 0" if count == 1 else f"they are 0 to {count - 1}"
-        whole = f"set all of it: {path}=[...]"
+        whole = f"set all of it: --set {path}=[...]"
         raise InvalidInput(Problem("", f"{path} {has}", f"{hint}; or {whole}" if count else whole))
     if not inside:
         values[number] = value
