@@ -91,8 +91,16 @@ class RunFailed(MusterError):  # noqa: N818
     exit_code = EXIT_RUN_FAILED
 
 
-class NotAnswering(UserWarning):
+class MusterWarning(UserWarning):
+    """Something that whoever waits for a run, or looks at runs, should act on."""
+
+
+class NotAnswering(MusterWarning):
     """The supervisor of a run that somebody waits for is stopped, or hangs."""
+
+
+class LowSpace(MusterWarning):
+    """The disk of MUSTER_HOME is full, or nearly."""
 
 
 class HomeGone(MusterError):  # noqa: N818

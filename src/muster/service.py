@@ -29,15 +29,18 @@ from muster.errors import (
     EngineError,
     HomeGone,
     InvalidInput,
+    LowSpace,
     MusterError,
     NotAnswering,
     Problem,
     StoreBusy,
+    StoreError,
 )
-from muster.lifecycle.states import RunState
+from muster.lifecycle.states import AT_REST, RunState
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
 from muster.plan.names import named
+from muster.storage.claims import Claims
 from muster.storage.home import Home, default_home
 from muster.store import events, jobs, runs
 from muster.store.database import Database
@@ -65,6 +68,8 @@ class Service:
         self._launcher = launcher
         self._once = RLock()  # several threads may share a service
         self._database: Database | None = None
+        self._warned_of_space = False
+        self._claims = Claims(self.home)
 
     @property
     def db(self) -> Database:
@@ -83,15 +88,17 @@ class Service:
                     expire(self._database, self.home)
             return self._database
 
-    def space_warning(self) -> str:
-        """That the disk is full, and what to do about it; "" if it is not."""
-        if not self.db.reserve.lacks_space or self.home.read_only():
-            return ""
-        return (
+    def warn_of_space(self) -> None:
+        """Warn (LowSpace), once, if the disk is full."""
+        if self._warned_of_space or not self.db.reserve.lacks_space or self.home.read_only():
+            return
+        self._warned_of_space = True
+        text = (
             f"the disk of {self.home.root} is full, or nearly: what runs do is recorded in little "
             "space that was kept for it, or not at all; free some (`muster runs delete`, "
             "`muster env prune`)"
         )
+        warnings.warn(text, LowSpace, stacklevel=4)
 
     # --- jobs
 
@@ -109,7 +116,7 @@ class Service:
 
     def draft_job(self, spec: JobSpec) -> tuple[JobRecord, bool]:
         """See `versions.draft_job`."""
-        return versions.draft_job(self.home, self.db, spec)
+        return versions.draft_job(self.home, self.db, self._claims, spec)
 
     def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
         """See `versions.edit_job`."""
@@ -146,7 +153,7 @@ class Service:
 
     def discard(self, job: JobRecord) -> None:
         """See `versions.discard`."""
-        versions.discard(self.home, self.db, job)
+        versions.discard(self.home, self.db, self._claims, job)
 
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
         """Accept the run and have a supervisor take it up, unless it is to begin suspended.
@@ -229,7 +236,9 @@ class Service:
             first = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
             return record, [node_record(node, status) for node, status in first]
 
-        return runs.insert(self.db, draft.job, build)
+        accepted = runs.insert(self.db, draft.job, build)
+        self._claims.drop(draft.job.id)
+        return accepted
 
     def run(self, text: str) -> RunRecord:
         """The run called `text` (name, id or id prefix, `last`). Raises NotFound."""
@@ -252,9 +261,9 @@ class Service:
 
     def cancel(
         self, run_id: str, why: str = "canceled by its owner", *, force: bool = False
-    ) -> RunRecord:
+    ) -> None:
         """Ask for the run's end; it is CANCELED when no process of it is left. Final, and
-        without effect on a run that has ended.
+        without effect on a run that has ended. Its record need not be readable.
 
         force: end its supervisor, too, with every process of the run, at once; `wait` then records
         the end. Raises EngineError if that cannot be done.
@@ -263,24 +272,25 @@ class Service:
             self._end_by_force(run_id, why)
         if runs.request(self.db, run_id, "cancel", why):
             bell.ring(self.home.run_dir(run_id).bell)
-        record = runs.get(self.db, run_id)
-        if record.state == RunState.SUSPENDED:  # nobody is there to hear
+        run = runs.summary(self.db, run_id)
+        if run.state == RunState.SUSPENDED:  # nobody is there to hear
             from muster.control.request import ask_suspended
             from muster.lifecycle.events import CancelRequested
 
             folder = self.home.run_dir(run_id)
-            ask_suspended(self.db, folder, run_id, record.name, [CancelRequested(why)])
-            record = runs.get(self.db, run_id)
-        return record
+            try:
+                ask_suspended(self.db, folder, run_id, run.name, [CancelRequested(why)])
+            except CorruptRecord as error:
+                runs.end_corrupt(self.db, run_id, str(error))
 
     def _end_by_force(self, run_id: str, why: str) -> None:
         from muster.control.force import end_supervisor
 
-        record = runs.get(self.db, run_id)
+        run = runs.summary(self.db, run_id)
         # before the supervisor ends, so that whoever takes the run up next hears of it
         with contextlib.suppress(StoreBusy):  # by a supervisor that was stopped while it wrote
             runs.request(self.db, run_id, "cancel", why)
-        end_supervisor(self.home.run_dir(run_id), record.name)
+        end_supervisor(self.home.run_dir(run_id), run.name)
 
     def suspend(self, run_id: str, why: str = "suspended by its owner") -> RunRecord:
         """Ask for the run's pause; it is SUSPENDED when no process of it is left. Without effect
@@ -343,7 +353,7 @@ class Service:
         except CorruptRecord:
             found = runs.summary(self.db, run_id)
             if lease.held(self.home.run_dir(run_id).lease):
-                hint = f"`kill {lease.holder(self.home.run_dir(run_id).lease)}` ends it"
+                hint = f"`muster runs cancel {run_id}` ends it"
                 raise InvalidInput(Problem("", f"{found.name} is still running", hint)) from None
         else:
             if not RunState(record.state).terminal:
@@ -366,8 +376,13 @@ class Service:
         runs.save(self.db, run.id, changes, (), (), time.time())
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
-        """The run, once it has ended or is suspended. Raises TimeoutError after `timeout`
-        seconds. Warns (NotAnswering) if its supervisor does not answer."""
+        """The run, once it has ended or is suspended; see `rest`."""
+        self.rest(run_id, timeout)
+        return runs.get(self.db, run_id)
+
+    def rest(self, run_id: str, timeout: float | None = None) -> RunSummary:
+        """What can be read of the run, once it has ended or is suspended. Raises TimeoutError after
+        `timeout` seconds. Warns as `warn` does."""
         deadline = None if timeout is None else time.monotonic() + timeout
         answering = self.answering(run_id)
         while True:
@@ -378,15 +393,21 @@ class Service:
                 if deadline is None or time.monotonic() < deadline:
                     self.warn(answering)
                     continue
-                name = runs.get(self.db, run_id).name
+                name = runs.summary(self.db, run_id).name
                 raise TimeoutError(f"run {name} has not ended within {timeout:g} s") from None
-            record = runs.get(self.db, run_id)
-            if RunState(record.state).at_rest:
-                return record
+            run = runs.summary(self.db, run_id)
+            if run.state in AT_REST:
+                return run
             if self.db.gone:
                 raise HomeGone(
-                    f"{self.home.root} was deleted or moved away while {record.name} was running: "
+                    f"{self.home.root} was deleted or moved away while {run.name} was running: "
                     "its processes are ended, and nothing more of it is recorded"
+                )
+            if self.home.read_only():
+                raise StoreError(
+                    f"{run.name} is {run.state}, but its supervisor is gone, and {self.home.root} "
+                    "is read-only: copy it to where it can be written to, and set MUSTER_HOME to "
+                    "the copy, to have the run's end recorded"
                 )
             pid = lease.holder(self.home.run_dir(run_id).lease)
             if not recover(self.db, self.home, self._hand_over) and pid is not None:
@@ -396,12 +417,14 @@ class Service:
 
     def answering(self, run_id: str) -> Answering:
         """For those who wait for a run in ways of their own."""
-        return Answering(self.home.run_dir(run_id), runs.get(self.db, run_id).name)
+        return Answering(self.home.run_dir(run_id), runs.summary(self.db, run_id).name)
 
     def warn(self, answering: Answering) -> None:
-        """Look whether the run's supervisor answers; if not, say so."""
+        """Warn whoever waits for a run if its supervisor does not answer (NotAnswering), or if the
+        disk is full (LowSpace)."""
         if text := answering.look():
             warnings.warn(text, NotAnswering, stacklevel=4)
+        self.warn_of_space()
 
     def close(self) -> None:
         """Let go of the store and the launcher; runs go on."""

@@ -22,13 +22,32 @@ from muster.store.records import JobRecord
 if TYPE_CHECKING:
     from muster.spec.models import JobSpec
     from muster.storage.artifacts import ArtifactRef
+    from muster.storage.claims import Claims
 
 
-def draft_job(home: Home, db: Database, spec: JobSpec) -> tuple[JobRecord, bool]:
-    """The Job of this content, and whether it is new. Only its artifact is stored yet.
+def draft_job(home: Home, db: Database, claims: Claims, spec: JobSpec) -> tuple[JobRecord, bool]:
+    """The Job of this content, and whether it is new. Only its artifact is stored yet, and claimed
+    until somebody drops the claim or discards the Job.
 
     Same content, same Job; other content under a known name is a new version of it.
     """
+    job_id = new_id()
+    try:
+        job, new = _draft(home, db, claims, spec, job_id)
+    except BaseException:
+        claims.drop(job_id)
+        raise
+    if not new:
+        claims.drop(job_id)
+    return job, new
+
+
+def _draft(
+    home: Home, db: Database, claims: Claims, spec: JobSpec, job_id: str
+) -> tuple[JobRecord, bool]:
+    if spec.artifact is not None or _has_sources(spec):
+        home.prepare()
+        claims.add(job_id)
     spec, artifact = _gather(home, spec)
     content = to_builtins(spec)
     name = spec.name or "job"
@@ -38,7 +57,7 @@ def draft_job(home: Home, db: Database, spec: JobSpec) -> tuple[JobRecord, bool]
         return known, False
     now = time.time()
     job = JobRecord(
-        id=new_id(),
+        id=job_id,
         name=name,
         version=0,  # the store counts
         content_hash=digest,
@@ -72,12 +91,14 @@ def edit_job(db: Database, job: JobRecord, changes: Sequence[str]) -> None:
     )
 
 
-def discard(home: Home, db: Database, job: JobRecord) -> None:
-    """Forget the code of a drafted Job that came to nothing."""
-    if job.artifact_sha256 is not None and not jobs.use(db, job.artifact_sha256):
-        from muster.storage.artifacts import stored_path
+def discard(home: Home, db: Database, claims: Claims, job: JobRecord) -> None:
+    """Forget the code of a drafted Job that came to nothing, unless another process has stored code
+    and not recorded it yet: it may be the same."""
+    with claims.alone(job.id) as alone:
+        if alone and job.artifact_sha256 is not None and not jobs.use(db, job.artifact_sha256):
+            from muster.storage.artifacts import stored_path
 
-        stored_path(home, job.artifact_sha256).unlink(missing_ok=True)
+            stored_path(home, job.artifact_sha256).unlink(missing_ok=True)
 
 
 def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
@@ -96,20 +117,22 @@ def _less(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in content.items() if value != defaults[key]}
 
 
+def _has_sources(spec: JobSpec) -> bool:
+    return spec.git is not None or bool(spec.requirements) or spec.conda is not None
+
+
 def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     """What the Job is made of, stored; and the spec that says so."""
     from muster.spec.source_rules import needs_entrypoint
 
-    if spec.git is not None or spec.requirements or spec.conda is not None:
+    if _has_sources(spec):
         from muster.storage.sources import gather
 
-        home.prepare()
         return gather(home, spec, os.environ)
     if spec.artifact is None:
         return spec, None
     from muster.storage.neighbours import store_code
 
-    home.prepare()
     entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
     artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint)
     return replace(spec, entrypoint=entrypoint or None), artifact

@@ -208,10 +208,10 @@ def test_a_run_of_another_version_is_in_nobody_s_way(client: Client) -> None:
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
-    assert recover(service.db, service.home, service._hand_over) == []
+    assert recover(service.db, service.home, service._hand_over) == [run_id]
     found = runs.get(service.db, run_id)
     assert found.state == "FAILED"
-    assert found.details.startswith("this version of Muster cannot read what the run was to do: ")
+    assert "is corrupt, or of another version of Muster: plan: " in found.details
 
 
 @pytest.mark.parametrize("isolation", ["namespaces", "plain"])

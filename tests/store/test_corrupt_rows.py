@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from click.testing import CliRunner
 
 from muster.cli.main import cli
 from muster.client.client import Client
+from muster.control import lease
 from muster.errors import MusterError
 
 #: MUSTER_SEED=N tries others.
@@ -65,8 +70,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes
     for name in ("victim", "other"):
         job, new = client.job(command=["echo", "hello"], name=name)
         client.start(client.draft(job, new_job=new)).wait(60)
+    # what is in the WAL is part of it: a supervisor that is about to end may have the file open
+    with closing(sqlite3.connect(home / "muster.db")) as connection:
+        content = connection.serialize()
     client.service.db.close()
-    yield home, (home / "muster.db").read_bytes()
+    yield home, content
     client.service.close()
 
 
@@ -97,14 +105,17 @@ def columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     found = []
     for table in ("runs", "plans", "nodes", "events", "jobs"):
         for _, name, *_ in connection.execute(f"PRAGMA table_info({table})"):
-            if name not in ("id", "run_id", "job_id", "rank", "seq") and name != "name":
+            # any number is a time at which a run may be forgotten
+            if name not in ("id", "run_id", "job_id", "rank", "seq", "name", "expires_at"):
                 found.append((table, name))
     return found
 
 
-def damage(connection: sqlite3.Connection, table: str, column: str, value: Any) -> bool:
-    where = {"runs": "name = 'victim-1'", "jobs": "name = 'victim'"}.get(
-        table, "run_id = (SELECT id FROM runs WHERE name = 'victim-1')"
+def damage(
+    connection: sqlite3.Connection, table: str, column: str, value: Any, name: str = "victim-1"
+) -> bool:
+    where = {"runs": f"name = '{name}'", "jobs": "name = 'victim'"}.get(
+        table, f"run_id = (SELECT id FROM runs WHERE name = '{name}')"
     )
     try:
         if isinstance(value, bytes):
@@ -172,3 +183,82 @@ def test_rows_that_are_missing(made: tuple[Path, bytes], table: str) -> None:
     )
     connection.close()
     survive(made[0])
+
+
+# --- of runs that are running
+
+#: What a supervisor reads while it drives a run, and what whoever takes the run up reads.
+DRIVEN = [
+    ("runs", "scale_requested", '{"cut": [1'),
+    ("runs", "cancel_reason", 3),
+    ("runs", "state", "SUCCEEDED"),
+    ("plans", "plan", '{"groups": [{}], "policy": 3}'),
+]
+LOST = [
+    ("runs", "state", "garbage"),
+    ("runs", "spec", "garbage"),
+    ("runs", "scale_requested", '["x", 3, null]'),
+    ("runs", "lifecycle", '"text"'),
+    ("plans", "plan", '{"groups": [{}], "policy": 3}'),
+    ("nodes", "state", "garbage"),
+    ("nodes", "intent", '{"cut": [1'),
+    ("events", "time", "garbage"),
+]
+
+
+def command(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", *argv],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "MUSTER_HOME": str(home)},
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    client = Client(tmp_path_factory.mktemp("live"))
+    yield client
+    client.service.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "lost"),
+    [*((*damaged, False) for damaged in DRIVEN), *((*damaged, True) for damaged in LOST)],
+)
+def test_a_live_run_can_be_canceled_and_deleted(
+    live: Client,
+    alive: Callable[[str], list[str]],
+    table: str,
+    column: str,
+    value: Any,
+    lost: bool,
+) -> None:
+    """lost: its supervisor was killed."""
+    mark = f"of-a-corrupt-run-{os.urandom(8).hex()}"
+    job, new = live.job(command=["sleep", "1000"], name="victim", env={"MARK": mark})
+    run = live.start(live.draft(job, new_job=new))
+    while run.refresh().nodes[0].state != "READY":
+        pass
+    home = live.service.home
+    with closing(sqlite3.connect(home.database, isolation_level=None, timeout=30)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        assert damage(connection, table, column, value, run.name)
+    if lost:
+        supervisor = lease.supervisor(home.run_dir(run.id).lease)
+        assert supervisor is not None
+        os.kill(supervisor, signal.SIGKILL)
+    command(home.root, "runs", "wait", run.name, "--timeout", "0s")
+    if value != "SUCCEEDED":
+        done = command(home.root, "runs", "cancel", run.name)
+        assert done.returncode == 0, done.stderr
+        assert f"{run.name} is" in done.stdout
+        assert not alive(mark)
+    done = command(home.root, "runs", "delete", run.name)
+    assert done.returncode == 0, done.stderr
+    assert run.name not in command(home.root, "runs", "list").stdout
+    assert not alive(mark)

@@ -72,6 +72,38 @@ def test_somebody_who_may_only_read(tmp_path: Path) -> None:
     expect(on_a_disk(tmp_path, "size=60m", BEGIN + AS_SOMEBODY + USE))
 
 
+CRASHED = """
+exec 2>&1
+muster run --name one -- echo hello >/dev/null 2>&1
+muster run -d --name two -- sh -c 'echo hello; exec sleep 1000' >/dev/null 2>&1
+while ! muster runs show two-1 2>/dev/null | grep -q READY; do :; done
+cp -a $MUSTER_HOME $DISK/crashed
+muster runs cancel two-1 >/dev/null
+export MUSTER_HOME=$DISK/crashed
+rm -f $LOST
+until mount -o remount,ro $DISK 2>/dev/null; do :; done
+muster runs list | tail -n +2 | cut -c-23
+muster logs two-1 --follow
+muster events two-1 | grep -c IN_PROGRESS
+muster jobs list | wc -l
+muster runs wait two-1
+echo $?
+muster runs delete one-1
+"""
+
+
+@pytest.mark.parametrize("lost", ["nothing", "muster.db-shm"])
+def test_read_only_disk_after_a_crash(tmp_path: Path, lost: str) -> None:
+    """What is in the WAL is read, also if its index is not there."""
+    script = f"LOST=$DISK/crashed/{lost}\n{CRASHED}"
+    *found, wait, code, delete = on_a_disk(tmp_path, "size=60m", script)
+    assert [line[:5] for line in found[:2]] == ["two-1", "one-1"]
+    assert found[2:] == ["workers/0 | hello", "1", "3"]
+    assert wait.startswith("error: two-1 is IN_PROGRESS, but its supervisor is gone, and ")
+    assert code == "2"
+    assert delete.startswith("error: cannot open or write ")
+
+
 def test_older_database_cannot_be_brought_up_to_date(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from muster.store.database import Database;"

@@ -7,7 +7,6 @@ from typing import Literal
 import click
 
 from muster.cli.arguments import run_argument
-from muster.cli.terminal import warn
 
 
 def _attempt(
@@ -66,7 +65,7 @@ def logs(
         tail=tail,
         services=services or None,
     )
-    chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow, warn=warn)
+    chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if not as_json:
         Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
         tell_if_suspended(run, follow=follow)

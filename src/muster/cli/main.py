@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import click
 
 from muster.cli.streams import ReaderGone, guard
-from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, NotAnswering, lack_of
+from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, MusterWarning, lack_of
 from muster.interrupt import Raised, leave_at_once
 
 #: Subcommand -> (module, one line for the overview).
@@ -108,10 +108,10 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """What people are to know is for people; any other warning says where it comes from."""
-    if issubclass(category, NotAnswering):
-        from muster.cli.terminal import echo, style
+    if issubclass(category, MusterWarning):
+        from muster.cli.terminal import warn
 
-        echo(f"{style('warning:', 'yellow')} {message}", err=True)
+        warn(str(message))
     else:
         _show_any_warning(message, category, filename, lineno, file, line)
 

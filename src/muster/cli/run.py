@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.terminal import echo, echo_notes, warn
+from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
 from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, HomeGone, MusterError
 
@@ -216,7 +216,7 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         to = 2 if as_json else 1  # JSON has stdout to itself
         printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
         # of several runs, all but the first may have restarted before it is their turn
-        printer.print(run.log_chunks(Selection(attempt="all"), follow=True, warn=warn))
+        printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
         run.wait()
     except KeyboardInterrupt:
         return _interrupted(run)

@@ -11,11 +11,10 @@ import click
 from muster.cli.arguments import json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
 from muster.cli.streams import optional_output
-from muster.cli.terminal import echo, warn
+from muster.cli.terminal import echo
 from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from muster.client.client import Client
     from muster.client.run import JobRun, Setting
     from muster.store.records import RunSummary
 
@@ -61,7 +60,7 @@ def list_runs(
     print_table(header, [_row(summary) for summary in found])
     if limit and len(found) == limit:
         echo(f"the newest {limit}; --limit 0 shows all", err=True)
-    _warn_of_space(client)
+    client.service.warn_of_space()
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
@@ -107,12 +106,7 @@ def show(run_name: str, as_json: bool) -> None:
         print_json({**run.to_dict(), "why": run.why(), "settings": settings})
         return
     _show(run)
-    _warn_of_space(client)
-
-
-def _warn_of_space(client: Client) -> None:
-    if warning := client.service.space_warning():
-        warn(warning)
+    client.service.warn_of_space()
 
 
 def _show(run: JobRun) -> None:
@@ -206,19 +200,22 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, force: bool, as_json: bool)
     With --force their processes have no time to save anything, and their supervisors are killed
     as well: for a run whose supervisor is stopped, or hangs, and is not going to hear of a cancel.
     """
-    found = _found(run_name)
-    ended = {run.id for run in found if run.done}
+    from muster.client.client import Client
+    from muster.lifecycle.states import TERMINAL
+
+    client = Client()
+    service = client.service
+    found = [service.find_run(name) for name in run_name]  # also one whose record is corrupt
+    ended = {run.id for run in found if run.state in TERMINAL}
     for run in found:
-        run.cancel(force=force and run.id not in ended)
-    for run in found:
-        if not no_wait:
-            run.wait()
+        service.cancel(run.id, force=force and run.id not in ended)
+    found = [service.find_run(run.id) if no_wait else service.rest(run.id) for run in found]
     if as_json:
-        print_json([run.to_dict() for run in found])
+        print_json([client.run(run.id).to_dict() for run in found])
         return
     for run in found:
         if no_wait and run.id not in ended:
-            echo(f"{run.name} will be canceled; it is {state(run.refresh().state)}")
+            echo(f"{run.name} will be canceled; it is {state(run.state)}")
             continue
         already = " already" if run.id in ended else ""
         echo(f"{run.name} is{already} {state(run.state)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal
@@ -60,17 +60,15 @@ def chunks(
     selection: Selection,
     *,
     follow: bool,
-    warn: Callable[[str], None] | None = None,
 ) -> Iterator[RunChunk]:
     """Whole lines in the order they were written, attempt by attempt. follow: until the run has
     ended or is suspended; the last nodes of an attempt may still write when the next has begun.
-    warn: called once if the disk fills up meanwhile.
 
     Raises InvalidInput if there is no such attempt.
     """
     if isinstance(selection.attempt, int):
         check_attempt(service.home, run, selection.attempt)
-    return _chunks(service, run, selection, follow=follow, warn=warn)
+    return _chunks(service, run, selection, follow=follow)
 
 
 def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:
@@ -87,9 +85,8 @@ def _chunks(
     selection: Selection,
     *,
     follow: bool,
-    warn: Callable[[str], None] | None,
 ) -> Iterator[RunChunk]:
-    source = _Source(service, run.id, warn) if follow else None
+    source = _Source(service, run.id) if follow else None
     try:
         with closing(_Output(_folder(service.home, run), selection)) as output:
             final = source is None or source.ended
@@ -201,12 +198,9 @@ def _of(attempt: int, chunk: LogChunk) -> RunChunk:
 class _Source:
     """Waiting for a run to write or to end, told by the kernel."""
 
-    def __init__(
-        self, service: Service, run_id: str, warn: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, service: Service, run_id: str) -> None:
         self._service = service
         self._run_id = run_id
-        self._warn = warn
         self._watcher = Watcher()
         self._watched: set[Path] = set()
         self._answering = service.answering(run_id)
@@ -232,15 +226,9 @@ class _Source:
         gone = bool(wait_for(self._watcher, self._life, timeout=self._answering.patience()))
         self._watcher.drain()
         self._service.warn(self._answering)
-        self._look_for_space()
         if gone:
             self._find_successor()
         return gone
-
-    def _look_for_space(self) -> None:
-        if self._warn is not None and (warning := self._service.space_warning()):
-            self._warn(warning)
-            self._warn = None
 
     def _find_successor(self) -> None:
         """A supervisor that was killed may get one; without us, perhaps, not for long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,8 +167,8 @@ class JobRun:
     def wait(self, timeout: float | None = None) -> JobRun:
         """Wait until the run has ended, or is suspended. Returns itself.
 
-        Raises TimeoutError after `timeout` seconds (default: never). Warns
-        (`muster.errors.NotAnswering`) if the run's supervisor is stopped, or hangs.
+        Raises TimeoutError after `timeout` seconds (default: never). Warns if the run's supervisor
+        is stopped, or hangs (`muster.errors.NotAnswering`), and if the disk is full (`LowSpace`).
         """
         self._record = self._service.wait(self.id, timeout)
         return self
@@ -179,8 +179,8 @@ class JobRun:
         force: end all its processes at once, its supervisor included, which may not answer any
         more. Raises EngineError if that cannot be done.
         """
-        self._record = self._service.cancel(self.id, why, force=force)
-        return self
+        self._service.cancel(self.id, why, force=force)
+        return self.refresh()
 
     def suspend(self, why: str = "suspended by its owner") -> JobRun:
         """Pause the run; `wait` tells when nothing of it is left. Its nodes are told to save what
@@ -262,16 +262,9 @@ class JobRun:
         for chunk in self.log_chunks(selection, follow=follow):
             yield from records(chunk, chunk.attempt)
 
-    def log_chunks(
-        self,
-        selection: Selection,
-        *,
-        follow: bool = False,
-        warn: Callable[[str], None] | None = None,
-    ) -> Iterator[RunChunk]:
-        """As `logs`, but many lines of one stream at a time: for those in a hurry. warn: called
-        once if the disk fills up while the run is followed."""
-        return chunks(self._service, self._record, selection, follow=follow, warn=warn)
+    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[RunChunk]:
+        """As `logs`, but many lines of one stream at a time: for those in a hurry."""
+        return chunks(self._service, self._record, selection, follow=follow)
 
     def why(self) -> list[str]:
         """Why it is in the state it is in; the most important sentence first."""

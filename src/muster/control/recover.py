@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from msgspec import ValidationError
 
 from muster.control import lease
 from muster.control.watch import wait_for_process
@@ -19,9 +15,6 @@ from muster.storage.home import Home, RunDir
 from muster.store import events, runs
 from muster.store.database import Database
 from muster.store.records import CorruptRecord, RunRecord, RunSummary
-
-if TYPE_CHECKING:
-    from muster.plan.model import RunPlan
 
 _DYING = 5.0  # seconds; by then the number is somebody else's
 #: A run that lost so many supervisors in a row, with nothing of it started, is given up.
@@ -45,8 +38,8 @@ def _take_up_if_lost(db: Database, home: Home, run: RunSummary, launch: Launch) 
         if run.state == RunState.SUSPENDED and not runs.requests(db, run.id).cancel:
             return False
         return _take_up(db, home, run.id, launch)
-    except CorruptRecord:
-        return False  # who asks for this run is told; it is not in the way of the others
+    except CorruptRecord:  # of a suspended run: nobody waits for it, and who asks for it is told
+        return False
 
 
 def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
@@ -68,10 +61,13 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
             # a dying process lets go of its files a moment before its namespace is emptied
             wait_for_process(pid, _DYING)
         why = WHY if pid is not None else NEVER
-        if not lose(db, folder, run_id, why):
-            return False
-        if not RunState(runs.get(db, run_id).state).at_rest and life >= 0:
-            launch(run_id, (held, life), _environ(folder.environ))
+        try:
+            if not lose(db, folder, run_id, why):
+                return False
+            if not RunState(runs.get(db, run_id).state).at_rest and life >= 0:
+                launch(run_id, (held, life), _environ(folder.environ))
+        except CorruptRecord as error:  # it must not be in the way of the others, nor of who waits
+            runs.end_corrupt(db, run_id, str(error))
         return True
     finally:
         os.close(held)
@@ -79,35 +75,25 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
             os.close(life)
 
 
-def _plan_of(db: Database, run: RunRecord) -> RunPlan | None:
-    """What the run was to do. None, and its end is recorded, if this version of Muster does not
-    know: such a run must not be in the way of all the others."""
-    from muster.plan.model import RunPlan
-
-    try:
-        return RunPlan.from_json(run.plan)
-    except ValidationError as error:
-        text = f"this version of Muster cannot read what the run was to do: {error}"
-        end, now = {"state": RunState.FAILED, "details": text}, time.time()
-        runs.save(db, run.id, {**end, "finished_at": now}, (), [("run", end)], now)
-        return None
-
-
 def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     """Record that a run's nodes went with its supervisor, and what follows from that by its
-    policy; False if it has ended already. A cancel that nobody heard is honoured."""
-    record = runs.get(db, run_id)
-    if RunState(record.state).terminal or (plan := _plan_of(db, record)) is None:
-        return False
+    policy; False if it has ended already. A cancel that nobody heard is honoured. Raises
+    CorruptRecord."""
     # imported here: every command looks for such runs, hardly any finds one
-    from muster.control.ledger import StoreLedger
-    from muster.control.step import step
     from muster.engines.local import cgroups
+
+    cgroups.sweep(run_id)
+    record = runs.get(db, run_id)
+    if RunState(record.state).terminal:
+        return False
+    from muster.control.ledger import StoreLedger
+    from muster.control.persist import plan_of
+    from muster.control.step import step
     from muster.engines.local.begun import begun
     from muster.lifecycle.events import Event, RunBroken, SupervisorLost
     from muster.lifecycle.status import NodeRef
 
-    cgroups.sweep(run_id)
+    plan = plan_of(record)
     ledger = StoreLedger(db, plan, folder.pulse)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
@@ -123,15 +109,24 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
 
 def record_broken(db: Database, run_id: str, why: str) -> None:
     """Record the end of a run that cannot go on, whatever its policy says."""
-    record = runs.get(db, run_id)
-    if RunState(record.state).terminal or (plan := _plan_of(db, record)) is None:
-        return
-    from muster.control.ledger import StoreLedger
-    from muster.control.step import step
     from muster.engines.local import cgroups
-    from muster.lifecycle.events import RunBroken
 
     cgroups.sweep(run_id)
+    try:
+        _record_broken(db, runs.get(db, run_id), why)
+    except CorruptRecord as error:
+        runs.end_corrupt(db, run_id, why if why == str(error) else f"{why}; {error}")
+
+
+def _record_broken(db: Database, run: RunRecord, why: str) -> None:
+    if RunState(run.state).terminal:
+        return
+    from muster.control.ledger import StoreLedger
+    from muster.control.persist import plan_of
+    from muster.control.step import step
+    from muster.lifecycle.events import RunBroken
+
+    plan = plan_of(run)
     ledger = StoreLedger(db, plan)
     step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 

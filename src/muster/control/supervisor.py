@@ -20,7 +20,7 @@ from muster.control import bell
 from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
-from muster.control.persist import lifecycle_of
+from muster.control.persist import lifecycle_of, plan_of
 from muster.control.recover import forget_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
@@ -84,7 +84,7 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         traceback.print_exc()
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
         record_broken(database, assignment.run_id, text)
-    state = RunState(runs.get(database, assignment.run_id).state)
+    state = RunState(runs.summary(database, assignment.run_id).state)
     if state.terminal:
         forget_environ(folder.environ)
     if state.at_rest:
@@ -94,7 +94,7 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
     run_id, home = assignment.run_id, assignment.home
     record = runs.get(database, run_id)
-    plan = RunPlan.from_json(record.plan)
+    plan = plan_of(record)
     attention = _Attention(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes

@@ -26,10 +26,11 @@ class RunState(StrEnum):
     @property
     def at_rest(self) -> bool:
         """Nothing of the run is left running, and nobody drives it."""
-        return self in TERMINAL or self is RunState.SUSPENDED
+        return self in AT_REST
 
 
 TERMINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, RunState.DELETED})
+AT_REST = TERMINAL | {RunState.SUSPENDED}
 
 
 class NodeState(StrEnum):

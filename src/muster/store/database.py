@@ -157,11 +157,13 @@ class Database:
     def _open_to_read(self, error: sqlite3.OperationalError) -> sqlite3.Connection:
         """Open a file that cannot be opened as usual: SQLite would have to make the index of the
         WAL, and cannot on a read-only or full disk. Raises `error` if it has another reason."""
-        if not cannot_write(error) or (self._wal.exists() and self._wal.stat().st_size):
+        if not cannot_write(error):
             raise error
-        # without a WAL all there is to read is in the file itself
-        uri = f"{self.path.absolute().as_uri()}?immutable=1"
-        connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        if self._wal.exists() and self._wal.stat().st_size:
+            connection = self._copy()
+        else:  # all there is to read is in the file itself
+            uri = f"{self.path.absolute().as_uri()}?immutable=1"
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
         connection.row_factory = sqlite3.Row
         try:
             self._check_version(connection)
@@ -172,6 +174,20 @@ class Database:
         if old:  # it has to be written to before it can be read
             connection.close()
             raise error
+        return connection
+
+    def _copy(self) -> sqlite3.Connection:
+        """The content in memory, that of the WAL included: after a crash it may be all there is."""
+        import shutil
+        from tempfile import TemporaryDirectory
+
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        with TemporaryDirectory() as folder:
+            copied = Path(shutil.copy(self.path, folder))
+            shutil.copy(self._wal, folder)
+            copied.chmod(0o600)
+            with closing(sqlite3.connect(copied)) as source:
+                source.backup(connection)
         return connection
 
     @property

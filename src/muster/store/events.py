@@ -26,8 +26,9 @@ def total(db: Database, run_id: str, kind: str) -> int:
 
 def last_time(db: Database, run_id: str) -> float:
     """When the newest entry was made (epoch seconds); 0 where there is none."""
-    rows = db.read("SELECT max(time) FROM events WHERE run_id = ?", (run_id,))
-    return float(rows[0][0] or 0.0)
+    # to SQLite, any text is more than any number
+    sql = "SELECT max(time) FROM events WHERE run_id = ? AND typeof(time) IN ('real', 'integer')"
+    return float(db.read(sql, (run_id,))[0][0] or 0.0)
 
 
 def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:

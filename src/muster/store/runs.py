@@ -256,6 +256,24 @@ def requests(db: Database, run_id: str) -> Asked:
     return Asked(cancel or "", suspend or "", scaled)
 
 
+def end_corrupt(db: Database, run_id: str, why: str) -> None:
+    """Record that a run has ended that nobody can drive, as its record cannot be read. Nothing if
+    it has ended."""
+    now = time.time()
+
+    def step(connection: sqlite3.Connection) -> None:
+        asked = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {_LIVE}"
+        for (canceled,) in connection.execute(asked, (run_id,)).fetchall():
+            state = RunState.FAILED if canceled is None else RunState.CANCELED
+            connection.execute(
+                "UPDATE runs SET state = ?, details = ?, finished_at = ? WHERE id = ?",
+                (state, why, now, run_id),
+            )
+            _append_events(connection, run_id, [("run", {"state": state, "details": why})], now)
+
+    db.write(step, durable=True)
+
+
 def delete(db: Database, run_id: str) -> None:
     """Forget a run, its nodes and its events."""
 
@@ -285,7 +303,8 @@ def _append_events(
 ) -> None:
     newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
-    now = max(now, latest)  # whoever writes here may have another clock than who wrote before
+    # whoever writes here may have another clock than who wrote before
+    now = max(now, _number(latest) or 0.0)
     connection.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
         [
