@@ -11,6 +11,7 @@ import os
 from typing import NamedTuple
 
 from muster.escapes import visible_line
+from muster.secrets import redacted
 
 #: Documented exit codes of the `muster` command (docs/cli.md).
 EXIT_OK = 0
@@ -26,10 +27,14 @@ EXIT_TERMINATED = 143
 class MusterError(Exception):
     """Root of all errors Muster raises on purpose.
 
-    The text says what is wrong, where, and what to do about it.
+    The text says what is wrong, where, and what to do about it. Secrets in it are hidden, as it may
+    end up in any log.
     """
 
     exit_code: int = EXIT_PLATFORM
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class Problem(NamedTuple):
@@ -61,7 +66,8 @@ class InvalidInput(MusterError):  # noqa: N818
     exit_code = EXIT_BAD_INPUT
 
     def __init__(self, *problems: Problem | str) -> None:
-        self.problems = tuple(p if isinstance(p, Problem) else Problem("", p) for p in problems)
+        given = (p if isinstance(p, Problem) else Problem("", p) for p in problems)
+        self.problems = tuple(Problem(*map(redacted, problem)) for problem in given)
         super().__init__("\n".join(str(p) for p in self.problems))
 
 

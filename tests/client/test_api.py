@@ -165,3 +165,19 @@ def test_url_that_cannot_be_read_stops_the_run_before_it_starts(
     run = client.start(client.draft(job, mounts, new_job=new)).wait(60)
     assert run.state == "FAILED"
     assert "could not be started:\ncannot synchronise zip://" in run.details
+
+
+def test_what_the_api_gives_holds_no_secrets(tmp_path: Path) -> None:
+    """Not in errors, events or data: they end up in notebooks and logs."""
+    with pytest.raises(muster.InvalidInput) as refused:
+        muster.run(tmp_path / "a.py", mounts=[{"source": "blub://me:hunter2@host/a"}])
+    assert "hunter2" not in f"{refused.value!r} {refused.value.problems}"
+    script = "echo 'RuntimeError: cannot log in with --password=hunter2' >&2; exit 3"
+    run = muster.run(command=["sh", "-c", script], name="logs-in")
+    muster.get_job("logs-in").edit("description=PASSWORD=hunter2")
+    assert run.wait(60).state == "FAILED"
+    events = list(run.events())
+    assert "--password=***" in str(events)
+    run_data = [run.to_dict(), run.details, run.why(), run.cause, run.notes, events]
+    assert "hunter2" not in str([run_data, muster.get_job("logs-in").to_dict()])
+    assert "hunter2" in "".join(record.message for record in run.logs()), "its own output"

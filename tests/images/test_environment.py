@@ -80,6 +80,15 @@ def test_everything_wrong_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_secret_variables_are_refused(tmp_path: Path) -> None:
+    text = "dependencies: [secretstorage=3.3.3]\nvariables:\n  LEVEL: 2\n  HF_TOKEN: hunter2\n"
+    assert refused(tmp_path, text) == [
+        "environment.yaml:4: variables.HF_TOKEN: is a secret, which everyone who has the image "
+        "could read (leave it out, and set it where containers are started)"
+    ]
+    assert read(tmp_path, text.replace("HF_TOKEN", "MODE")).conda == ("secretstorage",)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -66,11 +66,15 @@ def test_all_that_cannot_work_is_told_with_its_line(tmp_path: Path) -> None:
         "mine @ file:///home/me/mine.whl\n"
         "-r ../other.txt\n"
         "-r missing.txt\n"
+        "secretstorage==3.3.3\n"
+        "mine @ https://example.com/mine.whl?sig=hunter2\n"
     )
     with pytest.raises(InvalidInput) as caught:
         read_requirements(path)
     said = str(caught.value)
     assert "hunter2" not in said
+    assert f"{path}:9" not in said, "a requirement is no secret, whatever its name"
+    assert f"{path}:10: has a password in an address" in said
     assert f"{path}:2: has a password in an address" in said
     for line in (3, 4, 5, 6):
         assert f"{path}:{line}: " in said

@@ -10,11 +10,11 @@ import pytest
 from muster.errors import InvalidInput
 from muster.images.reference import read_tag
 from muster.images.requirements import check_lines, lines_of
+from muster.secrets import without_credentials
 from muster.spec.formats.env_write import escaped
 from muster.spec.formats.quantity import parse_quantity
 from muster.spec.formats.value import Value, expand, references
 from muster.spec.placeholders import literal, pieces
-from muster.spec.urls import without_credentials
 from muster.spec.wording import Refused
 from muster.storage.ignore_rules import read_rules, verdict
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from muster.errors import InvalidInput
+from muster.secrets import hidden, without_credentials
 from muster.spec.formats.muster_write import write_spec
 from muster.spec.reader import spec_from_mapping
-from muster.spec.secrets import hidden
 from muster.spec.source_paths import absolute_line
-from muster.spec.urls import without_credentials
 
 GIT = {"git": {"url": "https://h/o/r.git"}}
 

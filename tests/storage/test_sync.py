@@ -165,7 +165,7 @@ def test_in_and_out_as_processes(tmp_path: Path, there: Path) -> None:
     [
         (["in"], 2, "usage:"),
         (["sideways", "file:///a", "b"], 2, "usage:"),
-        (["in", "blub://me:hunter2@host/a", "f"], 1, "blub://***@host/a: ValueError: Protocol"),
+        (["in", "blub://me:hunter2@host/a", "f"], 1, "blub://me@host/a: ValueError: Protocol"),
     ],
 )
 def test_what_is_said(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import fsspec
 
 from muster.errors import EngineError, InvalidInput, Problem
-from muster.storage.mounts import without_secret
+from muster.secrets import redacted
 
 T = TypeVar("T")
 _LARGEST = 16 << 20  # bytes; whatever is larger is not one of these
@@ -38,7 +38,7 @@ class WorkDir:
     """
 
     def __init__(self, work_dir: str, job: str, wait: Callable[[float], None] = time.sleep) -> None:
-        shown = without_secret(work_dir)
+        shown = redacted(work_dir)
         try:
             # a listing that is kept from before would never show who came since
             self._fs, root = fsspec.core.url_to_fs(work_dir, use_listings_cache=False)

@@ -18,8 +18,7 @@ from muster.cli.serving import Shown, around, ports
 from muster.cli.terminal import echo
 from muster.drafting import Draft
 from muster.plan.model import GroupPlan, RunPlan
-from muster.spec.secrets import hidden_words, hide
-from muster.spec.urls import without_credentials
+from muster.secrets import hidden_words, hide, redacted
 from muster.storage.artifacts import stored_path
 from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
@@ -105,7 +104,7 @@ def _sources(plan: RunPlan) -> Iterator[str]:
         if plan.environment.conda is not None:
             yield "installs: a conda environment"
         for line in plan.environment.requirements:
-            yield f"installs: {without_credentials(line)}"
+            yield f"installs: {redacted(line)}"
 
 
 def _describe_group(plan: RunPlan, group: GroupPlan) -> None:

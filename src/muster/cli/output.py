@@ -13,7 +13,7 @@ from muster.cli.terminal import echo, plain, style
 from muster.errors import EXIT_CANCELED, EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED
 from muster.escapes import visible_line
 from muster.lifecycle.states import RunState
-from muster.spec.secrets import hidden
+from muster.secrets import hidden
 
 _COLORS = {
     "SUCCEEDED": "green",

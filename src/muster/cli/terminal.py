@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from muster.escapes import visible
-from muster.spec.secrets import redacted
+from muster.secrets import redacted
 
 _KEY = os.urandom(8).hex()
 _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")

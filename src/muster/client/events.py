@@ -11,19 +11,21 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from muster.control.watch import end_of_life
 from muster.lifecycle.states import RunState
+from muster.secrets import hidden
 from muster.service import Service
 from muster.storage.notify import Watcher, wait_for
 from muster.store.records import EventRecord
 
 
 def entries(service: Service, run_id: str, *, after: int, follow: bool) -> Iterator[EventRecord]:
-    """Entries after number `after`. follow: until the run has ended."""
-    if follow:
-        yield from _follow(service, run_id, after)
-    else:
-        yield from service.events(run_id, after)
+    """Entries after number `after`, secrets hidden. follow: until the run has ended."""
+    found = _follow(service, run_id, after) if follow else iter(service.events(run_id, after))
+    for entry in found:
+        yield replace(entry, data=hidden(entry.data))
 
 
 def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:

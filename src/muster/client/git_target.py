@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from muster.errors import InvalidInput, Problem
+from muster.secrets import redacted
 from muster.spec.sources import check_port
-from muster.spec.urls import without_credentials
 from muster.spec.wording import Refused
 
 _FORM = "write git+https://host/owner/repo.git@branch#folder"
@@ -28,7 +28,7 @@ def git_fields(target: str) -> dict[str, Any]:
         check_port(target.removeprefix("git+"))
     except Refused as error:
         raise InvalidInput(Problem("git.url", error.message, error.hint)) from None
-    shown = without_credentials(target)
+    shown = redacted(target)
     if not target.startswith("git+"):
         hint = (
             _FORM if "@" not in shown.partition("/")[0] else "write git+ssh://git@host/owner/repo"

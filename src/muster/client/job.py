@@ -33,7 +33,7 @@ class Job:
     @property
     def spec(self) -> dict[str, Any]:
         """What was asked for, as data. Secrets in `env` are hidden."""
-        from muster.spec.secrets import hidden
+        from muster.secrets import hidden
 
         shown: dict[str, Any] = hidden(self._record.spec)
         return shown
@@ -42,9 +42,9 @@ class Job:
     def written(self) -> dict[str, Any]:
         """The same as in a spec file: without what is at its default, times and sizes as people
         write them."""
+        from muster.secrets import hidden
         from muster.spec.formats.muster_write import write_spec
         from muster.spec.resolve import spec_from_json
-        from muster.spec.secrets import hidden
 
         shown: dict[str, Any] = hidden(write_spec(spec_from_json(self._record.spec)))
         return shown
@@ -64,20 +64,25 @@ class Job:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The Job as JSON-ready data."""
+        """The Job as JSON-ready data; secrets hidden."""
+        from muster.secrets import hidden
+
         record = self._record
-        return {
-            "id": record.id,
-            "name": record.name,
-            "version": record.version,
-            "description": record.description,
-            "artifact": record.artifact_name,
-            "artifact_sha256": record.artifact_sha256,
-            "tags": dict(record.tags),
-            "created_at": time_text(record.created_at),
-            "updated_at": time_text(record.updated_at),
-            "spec": self.spec,
-        }
+        shown: dict[str, Any] = hidden(
+            {
+                "id": record.id,
+                "name": record.name,
+                "version": record.version,
+                "description": record.description,
+                "artifact": record.artifact_name,
+                "artifact_sha256": record.artifact_sha256,
+                "tags": dict(record.tags),
+                "created_at": time_text(record.created_at),
+                "updated_at": time_text(record.updated_at),
+                "spec": record.spec,
+            }
+        )
+        return shown
 
     def __repr__(self) -> str:
         return f"<Job {self.name}@{self.version} {self.id}>"

@@ -79,7 +79,7 @@ class JobRun:
     @property
     def details(self) -> str:
         """Why it is in this state, where the state alone does not say."""
-        from muster.spec.secrets import redacted
+        from muster.secrets import redacted
 
         return redacted(self._record.details)
 
@@ -101,7 +101,7 @@ class JobRun:
     @property
     def spec(self) -> dict[str, Any]:
         """What it runs, in normal form, as plain data; secrets hidden."""
-        from muster.spec.secrets import hidden
+        from muster.secrets import hidden
 
         shown: dict[str, Any] = hidden(self._record.spec)
         return shown
@@ -131,7 +131,9 @@ class JobRun:
     @property
     def notes(self) -> list[str]:
         """What the engine does not do as asked, and why."""
-        return list(self._record.notes)
+        from muster.secrets import redacted
+
+        return [redacted(note) for note in self._record.notes]
 
     @property
     def cause(self) -> dict[str, Any] | None:
@@ -269,7 +271,7 @@ class JobRun:
     def why(self) -> list[str]:
         """Why it is in the state it is in; the most important sentence first."""
         from muster.client.explain import why
-        from muster.spec.secrets import redacted
+        from muster.secrets import redacted
 
         restarts = self._service.restarts(self.id)
         nodes = self._service.nodes(self.id)
@@ -277,8 +279,8 @@ class JobRun:
 
     def settings(self) -> list[Setting]:
         """Every effective setting, and where it came from. Secrets in `env` are hidden."""
+        from muster.secrets import hidden
         from muster.spec.resolve import setting_value
-        from muster.spec.secrets import hidden
 
         # what the spec leaves to the framework was settled by the plan
         network = self._planned("network")
@@ -384,7 +386,7 @@ class JobRun:
             "job_id": record.job_id,
             "job_name": record.job_name,
             "state": str(record.state),
-            "details": record.details,
+            "details": self.details,
             "engine": record.engine,
             "attempt": record.attempt,
             "created_at": time_text(record.created_at),
@@ -394,7 +396,7 @@ class JobRun:
             "restarts": self._service.restarts(self.id),
             "cause": self.cause,
             "consequences": self.consequences,
-            "notes": list(record.notes),
+            "notes": self.notes,
             "replicas": self.replicas,
             "outputs": [str(path) for path in self.outputs],
             "nodes": [node.to_dict() for node in self.nodes],
@@ -406,7 +408,7 @@ class JobRun:
 
 def failure_dict(failure: Failure) -> dict[str, Any]:
     """A failure as JSON-ready data."""
-    from muster.spec.secrets import redacted
+    from muster.secrets import redacted
 
     return {
         "rank": failure.rank,

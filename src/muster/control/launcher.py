@@ -23,6 +23,7 @@ from typing import Any
 
 from muster.errors import EngineError
 from muster.interrupt import Held
+from muster.secrets import print_traceback
 
 _HEADER = struct.Struct("=I")
 
@@ -202,7 +203,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
         supervise(assignment, isolation)
         code = 0
     except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())
+        print_traceback()
     finally:
         os._exit(code)
 

@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from muster.lifecycle.policy import Strategy
 from muster.lifecycle.states import RunState
 from muster.node.files import open_own
 from muster.plan.model import RunPlan
+from muster.secrets import print_traceback
 from muster.storage.home import Home, RunDir
 from muster.storage.notify import Presence, Watcher
 from muster.store import events, runs
@@ -77,11 +77,11 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
     except MusterError as error:
         record_broken(database, assignment.run_id, str(error))
     except OSError as error:  # a folder that a program has put in the place of a file, say
-        traceback.print_exc()
+        print_traceback()
         text = f"its supervisor cannot continue: {error} (see {folder.supervisor_log})"
         record_broken(database, assignment.run_id, str(lack_of(error) or text))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
-        traceback.print_exc()
+        print_traceback()
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
         record_broken(database, assignment.run_id, text)
     state = RunState(runs.summary(database, assignment.run_id).state)

@@ -6,6 +6,7 @@ Source of the format: conda's user guide, "Creating an environment file manually
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.images.requirements import Line, Requirement, check_lines, normal, read_requirement
+from muster.secrets import hide
 from muster.spec.wording import say
 from muster.spec.yaml import load
 
@@ -74,9 +76,7 @@ def _checked(path: Path, text: str, data: dict[str, Any], places: dict[str, int]
     def wrong(where: str, message: str, hint: str = "") -> None:
         problems.append(Problem(where, message, hint, f"{path}:{places.get(where, 1)}"))
 
-    for field in sorted(data.keys() - _FIELDS):
-        hint = f"there are: {', '.join(sorted(_FIELDS))}"
-        wrong(field, "is no field of an environment file", hint)
+    _check_fields(data, wrong)
     pip: list[str] = []
     conda: list[str] = []
     python, named = "", False
@@ -105,6 +105,18 @@ def _checked(path: Path, text: str, data: dict[str, Any], places: dict[str, int]
     if problems or passwords or local:
         raise InvalidInput(*problems, *passwords, *local)
     return Environment(python, named, tuple(conda), tuple(pip), text)
+
+
+def _check_fields(data: dict[str, Any], wrong: Callable[[str, str, str], None]) -> None:
+    for field in sorted(data.keys() - _FIELDS):
+        hint = f"there are: {', '.join(sorted(_FIELDS))}"
+        wrong(field, "is no field of an environment file", hint)
+    variables = data.get("variables")
+    for name, value in variables.items() if isinstance(variables, dict) else ():
+        if hide(str(name), str(value)) != str(value):
+            hint = "leave it out, and set it where containers are started"
+            what = "is a secret, which everyone who has the image could read"
+            wrong(f"variables.{name}", what, hint)
 
 
 def _python(version: str) -> str:

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.images.packages import Packages
+from muster.secrets import has_secret
 from muster.spec.source_paths import absolute_line
-from muster.spec.urls import has_credentials
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(\[[^\]]*\])?\s*(.*)")
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S.*)|-[rc](\S+)")
@@ -82,7 +82,7 @@ def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
     problems = []
     for line in lines:
         where = f"{source}:{line.number}" if line.number else source
-        if _TOKEN.search(line.text) or has_credentials(_written(line.text)):
+        if _TOKEN.search(line.text) or any(map(has_secret, _addresses(_written(line.text)))):
             text = "has a password in an address, which everyone who has the image could read"
             hint = "move it into a pip configuration and give that with --pip-config"
             problems.append(Problem("", text, hint, where))
@@ -171,6 +171,10 @@ def settle(packages: Packages, theirs: Iterable[Requirement]) -> tuple[str, ...]
             version = own.version or ours.version
             settled.append(f"{ours.name}{ours.extras}{version}")
     return tuple(settled)
+
+
+def _addresses(text: str) -> list[str]:
+    return [word for word in text.split() if "://" in word]
 
 
 def _written(text: str) -> str:

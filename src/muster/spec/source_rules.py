@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from muster.errors import Problem
+from muster.secrets import redacted
 from muster.spec.models import JobSpec
 from muster.spec.sources import is_notebook
-from muster.spec.urls import without_credentials
 
 #: What a path begins with that says itself where it is, and a word that is none.
 _ELSEWHERE = ("/", "~", "$", "-")
@@ -21,7 +21,7 @@ def source_gaps(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("entrypoint", "there is no artifact to look for it in", hint)
     if spec.git is None or spec.entrypoint is not None or not needs_entrypoint(spec):
         return
-    url = without_credentials(spec.git.url)
+    url = redacted(spec.git.url)
     yield Problem("entrypoint", f"{url} needs one", "say which file of the repository to run")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from muster.spec.urls import without_credentials
+from muster.secrets import redacted
 from muster.spec.values import Text, Words
 from muster.spec.wording import Refused, short
 
@@ -62,7 +62,7 @@ def _url(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.startswith("-") or "::" in value.partition("/")[0] or re.search(r"\s", value):
-        shown = short(without_credentials(value))
+        shown = short(redacted(value))
         raise Refused(f"{shown} is no address of a repository", "write https://host/owner/repo.git")
     check_port(value)
     if "?" in value and "://" in value:

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from muster.errors import EngineError
 from muster.plan.model import EnvironmentPlan
-from muster.spec.urls import without_credentials
+from muster.secrets import redacted
 from muster.storage.home import Home
 from muster.storage.installers import install, parent_packages
 
@@ -117,7 +117,7 @@ def _make(
         with open(environment.log, "w") as log:
 
             def both(line: str) -> None:
-                shown = without_credentials(line)
+                shown = redacted(line)
                 print(shown, file=log, flush=True)
                 say(shown)
 
@@ -128,7 +128,7 @@ def _make(
         shutil.rmtree(environment.folder, ignore_errors=True)
         raise EngineError(text) from None
     about = {
-        "requirements": [without_credentials(line) for line in plan.requirements],
+        "requirements": [redacted(line) for line in plan.requirements],
         "conda": plan.conda is not None,
         "python": platform.python_version(),
         "created": time.time(),

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem
+from muster.secrets import redacted, without_credentials
 from muster.spec.sources import Git
-from muster.spec.urls import without_credentials
 from muster.spec.wording import close_to
 
 #: Where the secret is for the helper below: in git's environment, never among its arguments.
@@ -98,13 +98,9 @@ class GitProgram:
             hint = "install it (apt-get install git), or clone by hand and give the folder"
             raise InvalidInput(Problem("git", "the program git is not installed", hint)) from None
         if done.returncode:
-            raise GitFailed(self._redacted(done.stderr.decode(errors="replace")))
+            known = (self.remote.password, self._env.get(_PASSWORD, ""))
+            raise GitFailed(redacted(done.stderr.decode(errors="replace"), known).strip())
         return done.stdout.decode(errors="surrogateescape")
-
-    def _redacted(self, text: str) -> str:
-        for secret in (self.remote.password, self._env.get(_PASSWORD, "")):
-            text = text.replace(secret, "***") if secret else text
-        return without_credentials(text).strip()
 
 
 def _environment(remote: Remote, environ: Mapping[str, str]) -> dict[str, str]:

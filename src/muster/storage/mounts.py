@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from muster.errors import Problem
+from muster.secrets import redacted
 
 Kind = Literal["directory", "nfs", "url", "scratch", "volume"]
 
@@ -21,9 +22,6 @@ _OWNERS: dict[str, Literal["node", "life", "run", "home"]] = {
     "volume:": "home",
 }
 _NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,255}")
-#: Credentials before an @: always on the web, elsewhere with a password. Otherwise it is a name
-#: (oci://bucket@namespace, sftp://user@host).
-_CREDENTIALS = re.compile(r"(?i)((?<![a-z])(?:https?|ftps?)://)[^/@]+@|(://)[^/@]*:[^/@]*@")
 
 #: Protocol -> (module, what to install), where fsspec's own list does not say it. The rest come
 #: with fsspec, or with a package that made itself known to it.
@@ -102,16 +100,6 @@ def _check(source: str) -> list[Problem]:
     return [Problem("", text, "mount it yourself and give the directory")]
 
 
-#: What stands before the @ of an address: credentials on the web, and wherever there is a password.
-#: Elsewhere it is a name (oci://bucket@namespace, sftp://user@host).
-_CREDENTIALS = re.compile(r"(?i)((?<![a-z])(?:https?|ftps?)://)[^/@]+@|(://)[^/@]*:[^/]*@")
-
-
-def without_secret(url: str) -> str:
-    """A URL to show, without the credentials in it."""
-    return _CREDENTIALS.sub(lambda match: f"{match[1] or match[2]}***@", url)
-
-
 def _check_directory(path: Path) -> list[Problem]:
     if not os.path.exists(path):  # Path.exists raises where we may not look
         return [Problem("", f"there is no {path}", "make it, or check the path")]
@@ -137,7 +125,7 @@ def _check_named(source: str) -> list[Problem]:
 def _check_url(source: str) -> list[Problem]:
     """Chained URLs (`simplecache::s3://...`) need what every link of them needs."""
     protocols = [link.partition("://")[0] for link in source.split("::")]
-    return [p for protocol in protocols for p in _check_protocol(without_secret(source), protocol)]
+    return [p for protocol in protocols for p in _check_protocol(redacted(source), protocol)]
 
 
 def _check_protocol(shown: str, protocol: str) -> list[Problem]:

@@ -20,7 +20,7 @@ from typing import Any
 import fsspec
 
 from muster.node.files import read_regular, replace_file
-from muster.storage.mounts import without_secret
+from muster.secrets import redacted
 
 #: What was last seen of each file: [its mark at the URL, its mark here]. Kept beside the folder,
 #: not in it: that is the job's.
@@ -219,9 +219,9 @@ def _run(copy: Callable[[str, Path], int], url: str, folder: str) -> int:
 
 
 def _report(url: str, lines: Iterable[str]) -> None:
-    shown = without_secret(url)
+    shown = redacted(url)
     for line in lines:
-        sys.stderr.write(f"{shown}: {line.replace(url, shown)}\n")
+        sys.stderr.write(f"{shown}: {redacted(line.replace(url, shown))}\n")
 
 
 if __name__ == "__main__":

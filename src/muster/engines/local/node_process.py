@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +21,7 @@ from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.files import make_way
 from muster.plan.model import MountPlan, NodePlan
+from muster.secrets import print_traceback
 
 
 class NodeSetup(Struct, frozen=True):
@@ -70,7 +70,7 @@ def _live(setup: NodeSetup, sock: socket.socket) -> NoReturn:
     try:
         _become_node(setup, sock)
     except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())  # into supervisor.log
+        print_traceback()  # into supervisor.log
         code = 70
     finally:
         os._exit(code)

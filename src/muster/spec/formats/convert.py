@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from muster.errors import Problem
+from muster.secrets import hidden, redacted
 from muster.spec.files import read_text
 from muster.spec.formats.jobset_write import write_jobset
 from muster.spec.formats.manifests import read_manifest
@@ -14,7 +15,6 @@ from muster.spec.formats.muster_write import write_spec
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import JobSpec
 from muster.spec.reader import is_manifest, read_spec
-from muster.spec.secrets import hidden, redacted
 
 _HIDDEN = "secrets are written as ***; write them in, or convert with --show-secrets"
 

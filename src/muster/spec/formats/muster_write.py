@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
+from muster.secrets import without_credentials
 from muster.spec.decode import unwrap
 from muster.spec.formats.quantity import format_bytes
 from muster.spec.models import JobSpec
 from muster.spec.quantities import format_duration
-from muster.spec.urls import without_credentials
 
 _FEW = 8
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.spec.secrets import HIDDEN, hidden, hidden_words, hide, redacted
+from muster.errors import EngineError, InvalidInput, Problem
+from muster.secrets import HIDDEN, hidden, hidden_words, hide, print_traceback, redacted
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,7 @@ def test_hidden_however_deep() -> None:
     [
         ("train --password=hunter2 --lr=1", "train --password=*** --lr=1"),
         ("cannot reach postgres://me:hunter2@host/db", "cannot reach postgres://me@host/db"),
+        ("--env=HF_TOKEN=hunter2 --lr=1", "--env=HF_TOKEN=*** --lr=1"),
         ("DB_PASSWORD=hunter2 ./run; next", "DB_PASSWORD=*** ./run; next"),
         ("--api-key='two words' x", "--api-key=*** x"),
         ("https://host/x?sig=abc&page=1", "https://host/x?sig=***&page=1"),
@@ -59,6 +61,7 @@ def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
         "--max_tokens=512",
         "oci://bucket@namespace/x",
         "give --password",
+        "secretstorage==3.3.3",
     ],
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
@@ -83,3 +86,46 @@ def test_data_of_other_formats() -> None:
         "git": {"token_env": "T"},
         "token": HIDDEN,
     }
+
+
+def test_those_that_are_known_by_their_value() -> None:
+    assert redacted("cannot log in with hunter2", ["", "hunter2"]) == "cannot log in with ***"
+
+
+@pytest.mark.parametrize("word", ["_TOKEN", "-.", "--token ", "a=", "://x:"])
+def test_long_words_are_read_once(word: str) -> None:
+    text = word * 100_000
+    assert redacted(f"{text}! PASSWORD=hunter2").endswith("PASSWORD=***")
+    assert hidden_words([f"{text}! --password hunter2"])[0].endswith("--password ***")
+
+
+SECRET = "--token=hunter2 for https://me:hunter2@host/x"
+
+
+def test_errors_hold_no_secrets() -> None:
+    problem = Problem("--set env.KEY_TOKEN=hunter2", SECRET, "give --password=hunter2", "a.yaml:1")
+    for error in (
+        EngineError(f"cannot start {SECRET}"),
+        InvalidInput(problem),
+        InvalidInput(SECRET),
+    ):
+        assert "hunter2" not in f"{error} {error!r} {error.args}"
+        assert "--token=*** for https://host/x" in str(error)
+    assert "hunter2" not in repr(InvalidInput(problem).problems)
+    assert InvalidInput(problem).problems[0].source == "a.yaml:1"
+
+
+def test_a_traceback_is_printed_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    def connect() -> None:
+        raise OSError(SECRET)
+
+    try:
+        try:
+            connect()
+        except OSError as error:
+            raise RuntimeError("no connection") from error
+    except RuntimeError:
+        print_traceback()
+    printed = capsys.readouterr().err
+    assert "RuntimeError: no connection" in printed
+    assert f"OSError: --token={HIDDEN} for https://host/x" in printed
