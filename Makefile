@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# most tests wait for processes more than they compute; those of one xdist_group share a fixture
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # pip must not run twice in one environment, whatever -j says
@@ -23,11 +25,11 @@ demos: $(VENV)/.heavy
 	done
 
 test: lint
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: lint $(VENV)/.heavy
 	-tests/frameworks/build_horovod.sh $(BIN)/python
-	$(BIN)/pytest
+	$(PYTEST)
 
 lint: $(VENV)/.dev $(VENV)/.frameworks
 	$(BIN)/ruff check .

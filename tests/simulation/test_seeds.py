@@ -22,6 +22,9 @@ NEW = 1000
 TOLD = 3  # findings
 elsewhere = pytest.mark.skipif("MUSTER_SEEDS" in os.environ, reason="other seeds were asked for")
 
+# one process plays them all, on both cores
+pytestmark = [pytest.mark.xdist_group("seeds"), pytest.mark.timeout(900)]
+
 
 @pytest.fixture(scope="module")
 def tally() -> Tally:
