@@ -150,7 +150,7 @@ def test_rules_that_fail_it(rule: dict[str, Any], message: str, fails: bool) -> 
 
 
 def test_C19_a_rule_starts_it_again() -> None:
-    """Nodes are told the attempt they are in; MUSTER_ATTEMPT is what the label was."""
+    """Nodes know the attempt they are in; MUSTER_RUN_RESTARTS is the label's value."""
     jobs = begun(**rules(RESTART, most=1)).complete("b-0").fail("a-0").gone(*ALL)
     assert (jobs.status.restarts, jobs.status.spent.run) == (1, 1)
     assert (jobs.current(), jobs.attempts()) == (ALL, [1] * 4)

@@ -186,7 +186,7 @@ def test_E11_claims(client: Client, tmp_path: Path) -> None:
         },
     ]
     mounts = [{"name": "gone", "mountPath": "/gone"}, {"name": "kept", "mountPath": "/kept"}]
-    command = sh("echo $NODE_RANK > /gone/$NODE_RANK; cp /gone/$NODE_RANK /kept/")
+    command = sh("echo up > /gone/$HOSTNAME; cp /gone/$HOSTNAME /kept/")
     mounted = replicated("a", 2, command=command, container={"volumeMounts": mounts})
     manifest = jobset([mounted, replicated("b")], volumeClaimPolicies=claims, suspend=True)
     run = start(client, manifest, tmp_path)
@@ -195,9 +195,9 @@ def test_E11_claims(client: Client, tmp_path: Path) -> None:
     assert run.resume().wait(60).state == "SUCCEEDED", run.details
     (kept,) = (home / "volumes").iterdir()
     assert kept.name == "kept-demo"
-    assert sorted(file.name for file in kept.iterdir()) == ["0", "1"]
+    assert sorted(file.name for file in kept.iterdir()) == ["demo-a-0-0", "demo-a-1-0"]
     run.delete()
-    assert sorted(file.name for file in kept.iterdir()) == ["0", "1"]
+    assert sorted(file.name for file in kept.iterdir()) == ["demo-a-0-0", "demo-a-1-0"]
     assert list((home / "runs").iterdir()) == []
 
 
@@ -350,7 +350,7 @@ def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
     """JobSet's own test checks that it is accepted; here what a node had on its disk stays."""
     text = (
         "echo $(cat kept 2>/dev/null); echo $MUSTER_ATTEMPT >> kept; "
-        f"touch {tmp_path}/$MUSTER_ATTEMPT.$NODE_RANK; "
+        f"touch {tmp_path}/$MUSTER_ATTEMPT.$JOB_COMPLETION_INDEX; "
         f"while [ $(ls {tmp_path} | grep -c ^$MUSTER_ATTEMPT.) -lt 2 ]; do sleep 0.01; done; "
         "test $MUSTER_ATTEMPT = 2"
     )
@@ -372,7 +372,7 @@ def test_E15_a_simple_run(client: Client, tmp_path: Path) -> None:
 def test_E16_all_of_a_gang_are_there_together(client: Client, tmp_path: Path) -> None:
     """Nodes start in one step, and none goes on before it has seen the other three."""
     meet = sh(
-        f"touch {tmp_path}/$NODE_RANK; "
+        f"touch {tmp_path}/$JOB_COMPLETION_INDEX; "
         f"while [ $(ls {tmp_path} | grep -c '^[0-3]$') -lt 4 ]; do sleep 0.01; done"
     )
     run = succeed(client, jobset([replicated("a", 1, 4, command=meet)]), tmp_path)

@@ -109,7 +109,8 @@ def test_C39_a_generated_name() -> None:
     manifest = jobset()
     manifest["metadata"] = {"generateName": "demo-"}
     plan = plan_of(manifest)
-    assert [node.fqdn for node in plan.nodes] == [f"demo-{job}-0.demo" for job in ALL]
+    domain = "demo.default.svc.cluster.local"
+    assert [node.fqdn for node in plan.nodes] == [f"demo-{job}-0.{domain}" for job in ALL]
 
 
 # --- order
