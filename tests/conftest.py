@@ -10,7 +10,6 @@ import pytest
 
 from muster.client.client import Client
 
-
 #: Seconds for a test that is marked slow; for the others see `timeout` in pyproject.toml.
 SLOW_TIMEOUT = 900
 
