@@ -49,6 +49,28 @@ def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+def test_sockets_of_programs_where_the_home_is_far_down(
+    tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's multiprocessing puts one into TMPDIR, and their paths have at most 107 bytes."""
+    monkeypatch.setenv("MUSTER_ISOLATION", isolation)
+    serves = (
+        "import multiprocessing as m, os, tempfile as t; m.set_start_method('forkserver');"
+        "p = m.Process(target=print, args=('served', t.gettempdir() == os.environ['TMPDIR']));"
+        "p.start(); p.join(); open(os.environ['TMPDIR'] + '/kept', 'w')"
+    )
+    client = Client(tmp_path / ("far-down-" * 10))
+    try:
+        run = start(client, sys.executable, "-c", serves).wait(60)
+        assert run.state == "SUCCEEDED", run.details
+        assert [record.message for record in run.logs()] == ["served True"]
+        temporary = client.service.home.run_dir(run.id).node(0) / "tmp"
+        assert not temporary.is_symlink()
+    finally:
+        client.service.close()
+
+
+@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
 def test_no_program_starts_after_a_cancel(
     client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousError
 from torch.distributed.run import parse_args, run
 
-from muster.node import error_file
+from muster.node import error_file, processes
 from muster.node.listening import await_listener
 
 
@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     except ChildFailedError as error:
         return _failed(*error.get_first_failure())
     except SignalException as error:
+        _end_ranks(int(error.sigval))
         return 128 + int(error.sigval)
     except RendezvousClosedError:
         # in words that tell a consequence from a cause, as in what follows
@@ -43,6 +44,16 @@ def main(argv: Sequence[str]) -> int:
     except (RendezvousError, DistError) as error:
         return _say("connection lost to the torchrun of the main node: %s" % error)
     return 0
+
+
+def _end_ranks(number: int) -> None:
+    """Torchrun does not know ranks that it was just starting when the signal came."""
+    ranks = processes.children()
+    for pid in ranks:
+        processes.signal_group(pid, number)
+    for pid in ranks:
+        with contextlib.suppress(ChildProcessError):  # torchrun has reaped it meanwhile
+            os.waitpid(pid, 0)
 
 
 def _await_host(asked: Any) -> None:

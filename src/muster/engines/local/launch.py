@@ -24,6 +24,10 @@ from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 #: failed for not being ready: the node can say what did not come.
 _TELLING = 30.0
 
+#: Python's multiprocessing, as others do, puts sockets into TMPDIR. The path of a socket has at
+#: most 107 bytes, of which it takes "/pymp-12345678/listener-12345678".
+_LONGEST_TMPDIR = 107 - 32
+
 
 class NodePaths(Struct, frozen=True):
     """Where one node's things are. outputs: what its processes and services write to;
@@ -44,6 +48,12 @@ class NodePaths(Struct, frozen=True):
     @property
     def temporary(self) -> Path:
         return self.folder / "tmp"
+
+    @property
+    def tmpdir(self) -> Path:
+        """How programs get to the temporary folder: by a link where its path is too long."""
+        fits = len(os.fsencode(self.temporary)) <= _LONGEST_TMPDIR
+        return self.temporary if fits else self.short / "tmp"
 
 
 def launch_message(
@@ -187,7 +197,7 @@ def _temporary(
     """Where temporary files are; nothing where /tmp is the node's own, and nobody is to be told
     more than a container is."""
     own = any(mount.path == "/tmp" for mount in group.mounts) and "/tmp" not in mounted
-    return {} if plan.clean_env and own else {"TMPDIR": str(paths.temporary)}
+    return {} if plan.clean_env and own else {"TMPDIR": str(paths.tmpdir)}
 
 
 def _interfaces(plan: RunPlan, interface: str | None) -> dict[str, str]:

@@ -139,6 +139,7 @@ def _settle(setup: NodeSetup) -> None:
         mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
     if setup.short is not None:
         have_empty(setup.short)
+        (setup.short / "tmp").symlink_to(setup.folder / "tmp")
     _prepare_code(setup)
     _have_working_dir(setup)
     environ = setup.launch["processes"][0]["env"] | setup.launch.get("env", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections.abc import Callable, Mapping
@@ -215,7 +216,7 @@ class Starter:
             launch=launch,
             furnish=self._furnish(launch["processes"][0]["stderr"]),
             private_shm=self._private_shm,
-            short=self._short(node.rank) if _uses_folder(group) else None,
+            short=self._short(node.rank) if _uses_short_folder(group, launch) else None,
         )
 
 
@@ -224,9 +225,11 @@ def short_folder(run_id: str) -> Path:
     return Path(tempfile.gettempdir()) / f"muster-{run_id[-8:]}"
 
 
-def _uses_folder(group: GroupPlan) -> bool:
-    """Whether anything that runs there was told of the node's folder with a short path."""
-    return "${folder}" in str((group.role, group.framework_env))
+def _uses_short_folder(group: GroupPlan, launch: Mapping[str, Any]) -> bool:
+    """Whether anything that runs there knows the node's folder with a short path."""
+    folder = os.path.join(launch["folder"], "")
+    tmpdir = launch["processes"][0]["env"].get("TMPDIR", folder)
+    return "${folder}" in str((group.role, group.framework_env)) or not tmpdir.startswith(folder)
 
 
 def _packed(launch: dict[str, Any]) -> dict[str, Any]:
