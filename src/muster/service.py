@@ -88,6 +88,11 @@ class Service:
                     expire(self._database, self.home)
             return self._database
 
+    @property
+    def space_mark(self) -> Path:
+        """A file that changes when space gets short."""
+        return self.db.reserve.mark
+
     def warn_of_space(self) -> None:
         """Warn (LowSpace), once, if the disk is full."""
         if self._warned_of_space or not self.db.reserve.lacks_space or self.home.read_only():

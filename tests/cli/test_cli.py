@@ -395,7 +395,7 @@ def test_port_in_use(tmp_path: Path) -> None:
         args = ["--framework", "pytorch", "--env", f"MASTER_PORT={port}", "--", "true"]
         done = muster("run", *args)
         assert done.returncode == 2
-        assert f"env.MASTER_PORT: port {port} is in use on this machine" in done.stderr
+        assert f"--env MASTER_PORT: port {port} is in use on this machine" in done.stderr
     assert muster("run", *args).returncode == 0
 
 

@@ -94,6 +94,11 @@ class Run:
     def warn(self, answering: Answering) -> None:
         assert answering.look() == ""
 
+    @property
+    def space_mark(self) -> Path:
+        """As the service's, which is never touched."""
+        return self.home.root / "reserve" / "mark"
+
     def chunks(self, *, follow: bool = False, **selection: Any) -> Iterator[RunChunk]:
         this: Any = self
         return chunks(this, this, Selection(**selection), follow=follow)

@@ -214,7 +214,7 @@ class _Source:
     def wait(self, places: Iterable[Path]) -> bool:
         """Return when one of these may have changed. Whether whoever wrote there is gone."""
         # the disk may fill up while nothing else can tell of it: programs cannot write either
-        places = [*places, self._service.db.reserve.mark]
+        places = [*places, self._service.space_mark]
         new = [path for path in places if path not in self._watched]
         for path in new:
             self._watched.add(path)
