@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from muster.errors import StoreError
 from muster.store.database import Database
 from support.disks import on_a_disk
 
+#: A program that needs nothing else; storing it is refused.
+SCRIPT = sysconfig.get_path("stdlib") + "/this.py"
 BEGIN = """
 exec 2>&1
 muster run --name one -- echo hello >/dev/null 2>&1
@@ -27,19 +30,19 @@ for command in "logs one-1" "events one-1 --json" "jobs list" "jobs show one" "e
 done
 muster logs last
 for command in "runs delete last" "runs cancel last" "jobs edit one --set description=x" \\
-  "run -- true" "check -- true" "run /usr/bin/env"; do
+  "run -- true" "check -- true" "run SCRIPT"; do
   try $command
   cat /dev/shm/said.$$
 done
 rm /dev/shm/said.$$
-"""
+""".replace("SCRIPT", SCRIPT)
 REFUSED = (
     "runs delete last",
     "runs cancel last",
     "jobs edit one --set description=x",
     "run -- true",
     "check -- true",
-    "run /usr/bin/env",
+    f"run {SCRIPT}",
 )
 AS_SOMEBODY = """
 chown -R 12345:12345 $DISK
