@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from muster.client.client import Client
+
+# how long examples take to make and to try says how busy the machine is, and nothing else
+settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("muster")
 
 #: Seconds for a test that is marked slow; for the others see `timeout` in pyproject.toml.
 SLOW_TIMEOUT = 900
