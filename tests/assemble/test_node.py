@@ -465,9 +465,10 @@ def test_a_file_gets_all_that_is_said(nodes: Nodes, tmp_path: Path) -> None:
         main = nodes.start("MAIN", WORKER_COUNT="0", output=file)
         assert main.wait(200) == 0
     lines = (tmp_path / "output").read_text().splitlines()
-    assert lines[1].endswith("all 1 nodes have come")
-    assert lines[2:4] == ["rank 0 of 1", "job job1"]
-    assert lines[4].endswith("the program has ended: exit code 0")
+    first, *lines = lines[-4:]  # before, a port that something else here uses may be named
+    assert first.endswith("all 1 nodes have come")
+    assert lines[:2] == ["rank 0 of 1", "job job1"]
+    assert lines[2].endswith("the program has ended: exit code 0")
 
 
 def test_the_secret_is_nobody_elses(nodes: Nodes) -> None:
