@@ -142,8 +142,8 @@ import signal, time
 def save(*_):
     print('saves', flush=True)
 signal.signal(signal.SIGUSR1, save)
-print('waits', flush=True)
 try:
+    print('waits', flush=True)
     while True:
         time.sleep(0.1)
 finally:
