@@ -19,7 +19,7 @@ from muster import versions
 from muster.control import bell, lease
 from muster.control.answering import Answering
 from muster.control.expire import expire, forget
-from muster.control.launcher import Launcher
+from muster.control.launcher import Launcher, check_open_files
 from muster.control.persist import node_record, plan_of
 from muster.control.recover import keep_environ, record_broken, recover
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
@@ -179,6 +179,7 @@ class Service:
 
     def _prepare(self, plan: RunPlan, environ: Mapping[str, str]) -> tuple[int, int]:
         """The folder of a run that is to begin; its lease, held, and its life."""
+        check_open_files()
         self.home.prepare()
         folder = self.home.run_dir(plan.run_id)
         folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)

@@ -175,7 +175,7 @@ def test_working_directory_that_was_deleted(shell: Any, tmp_path: Path) -> None:
             assert done.stderr.endswith(expected), line
 
 
-@pytest.mark.parametrize("files", [64, 16, 12])
+@pytest.mark.parametrize("files", [64, 23, 16, 10])
 def test_few_open_files(shell: Any, files: int) -> None:
     """Reading needs hardly any; what a run needs depends on its nodes."""
     for line in ("runs list", "runs show seq-1", "logs seq-1", "events seq-1", "jobs list"):

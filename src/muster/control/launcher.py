@@ -12,6 +12,7 @@ import errno
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -21,11 +22,24 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from muster.errors import EngineError
+from muster.errors import EngineError, SystemLack
 from muster.interrupt import Held
 from muster.secrets import print_traceback
 
 _HEADER = struct.Struct("=I")
+#: What the supervisor of one node opens, and some more. With fewer it could not even record why it
+#: fails; a run of many nodes needs more, and says so itself.
+_LEAST_OPEN_FILES = 24
+
+
+def check_open_files() -> None:
+    """Raises SystemLack where a supervisor, which inherits our limits, could not work."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= allowed < _LEAST_OPEN_FILES:
+        raise SystemLack(
+            f"Too many open files: a run needs at least {_LEAST_OPEN_FILES}, and this shell allows "
+            f"{allowed} (allow more: `ulimit -n 1024`)"
+        )
 
 
 class Launcher:
