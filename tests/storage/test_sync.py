@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.storage import sync
-from muster.storage.mounts import check_sources, classify_source
+from muster.storage.mounts import SYNC_URL, check_sources, classify_source
 from muster.storage.sync import SyncError, main, pull, push
 
 
@@ -76,8 +76,7 @@ def test_a_url_with_nothing_there_yet(tmp_path: Path) -> None:
 
 def test_the_process_says_what_went_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    argv = [sys.executable, "-m", "muster.storage.sync", "in", "nope://x", str(tmp_path / "l")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = process("in", "nope://x", tmp_path / "l")
     assert done.returncode == 1
     assert done.stderr.startswith("nope://x: ValueError: Protocol not known")
     assert len(done.stderr.splitlines()) == 1
@@ -127,8 +126,9 @@ def write(folder: Path, **content: str) -> None:
 
 
 def process(direction: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "muster.storage.sync", direction, url, str(folder)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-m", "muster.storage.sync", direction, str(folder)]
+    environ = {**os.environ, SYNC_URL: url}
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -162,15 +162,17 @@ def test_in_and_out_as_processes(tmp_path: Path, there: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "text"),
+    ("argv", "url", "code", "text"),
     [
-        (["in"], 2, "usage:"),
-        (["sideways", "file:///a", "b"], 2, "usage:"),
-        (["in", "blub://me:hunter2@host/a", "f"], 1, "blub://me@host/a: ValueError: Protocol"),
+        (["in"], "file:///a", 2, "usage:"),
+        (["in", "b"], "", 2, "usage:"),
+        (["sideways", "b"], "file:///a", 2, "usage:"),
+        (["in", "f"], "blub://me:hunter2@host/a", 1, "blub://me@host/a: ValueError: Protocol"),
     ],
 )
 def test_what_is_said(
     argv: list[str],
+    url: str,
     code: int,
     text: str,
     tmp_path: Path,
@@ -178,6 +180,7 @@ def test_what_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SYNC_URL, url)
     assert main(argv) == code
     error = capsys.readouterr().err
     assert text in error

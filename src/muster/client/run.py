@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,9 +14,10 @@ from msgspec import Struct
 from muster.client.logs import RunChunk, Selection, check_attempt, chunks
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
-from muster.errors import InvalidInput, Problem, StoreError
+from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 from muster.node.files import read_regular
+from muster.secrets import hidden, redacted
 from muster.service import Service, not_to_suspend
 from muster.storage.log_reader import LogRecord, records
 from muster.store.records import EventRecord, RunRecord
@@ -79,8 +81,6 @@ class JobRun:
     @property
     def details(self) -> str:
         """Why it is in this state, where the state alone does not say."""
-        from muster.secrets import redacted
-
         return redacted(self._record.details)
 
     @property
@@ -101,8 +101,6 @@ class JobRun:
     @property
     def spec(self) -> dict[str, Any]:
         """What it runs, in normal form, as plain data; secrets hidden."""
-        from muster.secrets import hidden
-
         shown: dict[str, Any] = hidden(self._record.spec)
         return shown
 
@@ -131,8 +129,6 @@ class JobRun:
     @property
     def notes(self) -> list[str]:
         """What the engine does not do as asked, and why."""
-        from muster.secrets import redacted
-
         return [redacted(note) for note in self._record.notes]
 
     @property
@@ -271,7 +267,6 @@ class JobRun:
     def why(self) -> list[str]:
         """Why it is in the state it is in; the most important sentence first."""
         from muster.client.explain import why
-        from muster.secrets import redacted
 
         restarts = self._service.restarts(self.id)
         nodes = self._service.nodes(self.id)
@@ -279,16 +274,13 @@ class JobRun:
 
     def settings(self) -> list[Setting]:
         """Every effective setting, and where it came from. Secrets in `env` are hidden."""
-        from muster.secrets import hidden
         from muster.spec.resolve import setting_value
 
         # what the spec leaves to the framework was settled by the plan
         network = self._planned("network")
-        try:
+        with self._reading("spec or origins"):
             spec = hidden({**self._record.spec, "network": network})
             return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
-        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-            raise self._corrupt("spec or origins", error) from None
 
     @property
     def attempt(self) -> int:
@@ -302,22 +294,23 @@ class JobRun:
     def group_sizes(self) -> dict[str, int]:
         """Group -> the most nodes it may ever have, in rank order."""
         groups = self._planned("groups")
-        try:
+        with self._reading("plan"):
             return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
-        except (LookupError, TypeError) as error:
-            raise self._corrupt("plan", error) from None
 
     def _planned(self, name: str) -> Any:
         """A part of the plan as it is stored: decoding all of it takes long for many nodes."""
-        try:
+        with self._reading("plan"):
             return self._record.plan[name]
-        except (LookupError, TypeError) as error:
-            raise self._corrupt("plan", error) from None
 
-    def _corrupt(self, column: str, error: Exception) -> StoreError:
-        from muster.control.persist import corrupt
+    @contextmanager
+    def _reading(self, column: str) -> Iterator[None]:
+        """Says so where a column of the record is not what Muster writes. Raises CorruptRecord."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
+            from muster.control.persist import corrupt
 
-        return corrupt(self._record, f"{column}: {error!r}")
+            raise corrupt(self._record, f"{column}: {error!r}") from None
 
     def selection(
         self,
@@ -355,15 +348,13 @@ class JobRun:
         return Selection(ranks, groups, streams, tail, attempt, services)
 
     def _services_with_output(self) -> list[str]:
-        try:
+        with self._reading("plan"):
             found = {
                 service["name"]: None
                 for group in self._planned("groups")
                 for service in group.get("role", {}).get("services", ())
                 if service["output"] == "own"
             }
-        except (LookupError, TypeError, AttributeError) as error:
-            raise self._corrupt("plan", error) from None
         return [*found, "all"] if found else []
 
     def log_folder(self) -> Path:
@@ -408,8 +399,6 @@ class JobRun:
 
 def failure_dict(failure: Failure) -> dict[str, Any]:
     """A failure as JSON-ready data."""
-    from muster.secrets import redacted
-
     return {
         "rank": failure.rank,
         "group": failure.group,

@@ -57,6 +57,10 @@ def classify_source(source: str) -> Kind:
     return "nfs" if colon and host and path.startswith("/") and "/" not in host else "directory"
 
 
+#: The variable that names the URL to the process that copies it (`storage.sync`).
+SYNC_URL = "MUSTER_SYNC_URL"
+
+
 class Named(NamedTuple):
     """A directory Muster finds a place for. of: whose it is; a volume is everybody's."""
 

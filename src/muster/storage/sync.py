@@ -1,4 +1,4 @@
-"""Copying between an fsspec URL and a folder: `python -m muster.storage.sync VERB URL FOLDER`.
+"""Copying between an fsspec URL and a folder: `python -m muster.storage.sync VERB FOLDER`.
 
 A process of its own, since the library and its back ends are heavier than all the rest of a run.
 Only what has changed is copied. Nothing is ever deleted at the URL. What cannot be copied does not
@@ -21,6 +21,7 @@ import fsspec
 
 from muster.node.files import read_regular, replace_file
 from muster.secrets import redacted
+from muster.storage.mounts import SYNC_URL
 
 #: What was last seen of each file: [its mark at the URL, its mark here]. Kept beside the folder,
 #: not in it: that is the job's.
@@ -197,12 +198,14 @@ def _end_with_parent() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """The process. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
+    """The process. The URL is in its environment, as it may hold a password and other users can
+    read command lines. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
     was called wrongly."""
+    url = os.environ.get(SYNC_URL)
     match argv:
-        case ["in" | "need" | "out" as direction, url, folder]:
+        case ["in" | "need" | "out" as direction, folder] if url:
             return _run({"in": pull, "need": need, "out": push}[direction], url, folder)
-    sys.stderr.write("usage: python -m muster.storage.sync in|need|out URL FOLDER\n")
+    sys.stderr.write(f"usage: {SYNC_URL}=URL python -m muster.storage.sync in|need|out FOLDER\n")
     return 2
 
 

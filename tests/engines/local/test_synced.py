@@ -15,6 +15,7 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
+from muster.storage.mounts import SYNC_URL
 
 A, B = NodeRef(0, 0), NodeRef(1, 0)
 
@@ -27,7 +28,8 @@ class Copies:
         self.killed: list[int] = []
 
     def spawn(self, program: str, argv: list[str], environ: Any) -> int:
-        self.begun.append((argv[3], argv[4]))
+        assert environ[SYNC_URL] not in argv, "other users can read a command line"
+        self.begun.append((argv[3], environ[SYNC_URL]))
         return len(self.begun)
 
     def kill(self, pid: int, number: int) -> None:

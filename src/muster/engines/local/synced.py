@@ -23,6 +23,7 @@ from muster.lifecycle.events import NodeEnded
 from muster.lifecycle.status import NodeRef, Reason
 from muster.node.files import make_way
 from muster.plan.model import MountPlan, RunPlan
+from muster.storage.mounts import SYNC_URL
 from muster.storage.notify import Watcher
 
 Direction = Literal["in", "out"]
@@ -165,8 +166,8 @@ class SyncedMounts:
             where.mkdir(parents=True, exist_ok=True)
             # what is only read has to be there; what is written may be made by the run
             verb = "need" if direction == "in" and source not in self._sources["out"] else direction
-            argv = [sys.executable, "-m", "muster.storage.sync", verb, source, str(where)]
-            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+            argv = [sys.executable, "-m", "muster.storage.sync", verb, str(where)]
+            environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), SYNC_URL: source}
             self._copying[os.posix_spawn(sys.executable, argv, environ)] = source
 
     def _trouble(self, source: str) -> str:
