@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 # most tests wait for processes more than they compute; those of one xdist_group share a fixture
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# tests start thousands of interpreters: let none compile Muster again
+unexport PYTHONDONTWRITEBYTECODE
 
 # pip must not run twice in one environment, whatever -j says
 .NOTPARALLEL:

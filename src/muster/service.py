@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from muster import versions
 from muster.control import bell, lease
-from muster.control.answering import Answering
 from muster.control.expire import expire, forget
 from muster.control.launcher import Launcher, check_open_files
 from muster.control.persist import node_record, plan_of
@@ -54,6 +53,7 @@ from muster.store.records import (
 )
 
 if TYPE_CHECKING:
+    from muster.control.answering import Answering
     from muster.engines.local.doctor import Finding
     from muster.spec.models import JobSpec, RunOverrides
     from muster.spec.overrides import Changes
@@ -423,6 +423,8 @@ class Service:
 
     def answering(self, run_id: str) -> Answering:
         """For those who wait for a run in ways of their own."""
+        from muster.control.answering import Answering
+
         return Answering(self.home.run_dir(run_id), runs.summary(self.db, run_id).name)
 
     def warn(self, answering: Answering) -> None:

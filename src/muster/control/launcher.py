@@ -12,7 +12,6 @@ import errno
 import gc
 import json
 import os
-import resource
 import signal
 import socket
 import struct
@@ -34,6 +33,8 @@ _LEAST_OPEN_FILES = 24
 
 def check_open_files() -> None:
     """Raises SystemLack where a supervisor, which inherits our limits, could not work."""
+    import resource
+
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= allowed < _LEAST_OPEN_FILES:
         raise SystemLack(
