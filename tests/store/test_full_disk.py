@@ -73,8 +73,16 @@ def test_disk_fills_up_while_runs_run(tmp_path: Path, taken: bool) -> None:
     ]
 
 
+END = """
+rm $DISK/ballast
+muster runs cancel canceled-1 >/dev/null
+muster runs cancel suspended-1 >/dev/null
+cat $DISK/said
+"""
+
+
 def test_follower_is_told(tmp_path: Path) -> None:
-    found = on_a_disk(tmp_path, "size=40m", FILLS_UP + "rm $DISK/ballast; cat $DISK/said")
+    found = on_a_disk(tmp_path, "size=40m", FILLS_UP + END)
     warnings = [line for line in found if line.startswith("warning:")]
     assert len(warnings) == 1, found
     assert "is full" in warnings[0]
