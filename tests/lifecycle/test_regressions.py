@@ -18,6 +18,7 @@ from muster.lifecycle.events import (
 )
 from muster.lifecycle.policy import Backoff, Checkpoint, Success
 from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.status import Reason
 from support.life import Life, begun, policy, refs, running
 
 
@@ -136,3 +137,13 @@ def test_a_size_that_was_told_before_a_cancel_does_not_count_after_it() -> None:
 def test_a_size_that_was_told_before_a_cancel_counts_although_it_is_told_again() -> None:
     life = served(1).tell(*sized(3), CancelRequested("enough"), *sized(3))
     assert life.states()[2:] == [NodeState.STOPPED] * 2 + [NodeState.PARKED]
+
+
+def test_a_restart_is_not_put_down_to_a_node_that_was_scaled_away_in_the_same_step() -> None:
+    """One that was ending anyway, and has lost its output."""
+    life = begun(policy((2, 2, 1), max_restarts=1)).up(0, 1, 2, 3).end(2, 7)
+    assert life.effects == (StopNodes(refs(3)),)
+    lost = life.ended(3, 0, reason=Reason.OUTPUT_LOST, message="cannot write")
+    life.tell(lost, life.ended(0, 2), *sized(1, group="g0"))
+    assert life.status.cause is not None
+    assert life.status.cause.rank == 0

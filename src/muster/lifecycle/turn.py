@@ -86,11 +86,13 @@ class Turn:
         self.remember(failure)
 
     def pardon(self, ranks: Collection[int]) -> None:
-        """Nothing has to be done about failures of these nodes."""
-        pardoned = [failure for failure in self.fresh if failure.rank in ranks]
-        if pardoned:
-            self.fresh = [failure for failure in self.fresh if failure not in pardoned]
-            self.update(failures=tuple(f for f in self.run.failures if f not in pardoned))
+        """Nothing has to be done about failures of these nodes, and nothing is put down to those
+        heard in this step."""
+        self.fresh = [failure for failure in self.fresh if failure.rank not in ranks]
+        known = self.before.failures
+        kept = tuple(f for f in self.run.failures if f.rank not in ranks or f in known)
+        if kept != self.run.failures:
+            self.update(failures=kept)
 
     def remember(self, failure: Failure) -> None:
         """Keep a failure with the present incident. Of too many, whatever comes before all others
