@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.frameworks.registry import framework_names
 from support.fuzz import LONGEST, bounded, corpus, examine, folder_for, mutant
 
 COUNT = int(os.environ.get("MUSTER_FUZZ_COUNT", "2000"))
@@ -35,6 +36,7 @@ def test_what_is_mutated_is_good_itself(tmp_path: Path, monkeypatch: pytest.Monk
     assert good > 20, "most of them run"
 
 
+@pytest.mark.timeout(600 + COUNT)
 def test_whatever_a_file_holds_there_is_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,3 +59,15 @@ def test_whatever_a_file_holds_there_is_an_answer(
         path.unlink()
     assert not found, f"{len(found)} findings:\n" + "\n".join(found[:50])
     assert run or ":" in SEED, "some mutants still run"
+
+
+@pytest.mark.parametrize("framework", framework_names())
+@pytest.mark.parametrize("size", ["nodes: 2147483648", "nodes: 100000\nprocesses_per_node: 1024"])
+def test_no_framework_lays_out_what_is_far_too_large(
+    tmp_path: Path, framework: str, size: str
+) -> None:
+    folder, home = folder_for(tmp_path)
+    path = folder / "job.yaml"
+    path.write_text(f"command: [python, train.py]\nframework: {framework}\n{size}\n")
+    with bounded(LONGEST):
+        assert not examine(path, home)

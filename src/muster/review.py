@@ -26,7 +26,7 @@ from muster.spec.reader import Written
 from muster.spec.resolve import merge
 from muster.spec.rules import check
 from muster.spec.size_rules import MAX_GROUPS
-from muster.spec.values import MAX_NODES
+from muster.spec.values import MAX_NODES, MAX_PROCESSES
 from muster.storage.home import Home
 from muster.storage.sources import check_gathering
 
@@ -64,7 +64,7 @@ def review(
         before = set(map(_what, check(merge(spec, RunOverrides())[0].spec, broken)))
         later += [p for p in check(merged.spec, broken) if _what(p) not in before]
     arranged = Arranged(merged.spec, Setup())
-    if not touched(_SHAPE, broken):
+    if not touched(_SHAPE, broken) and not _too_large(merged.spec):
         try:
             arranged = arrange(merged.spec)
         except InvalidInput as error:
@@ -72,6 +72,13 @@ def review(
     later += _of_plan(home, arranged, spec)
     places = _Places(written, spec, changes, merged.origins)
     return list(places.sort(later, broken))
+
+
+def _too_large(spec: JobSpec) -> bool:
+    """Larger than any run may be, which has been said: what grows with it could take for ever."""
+    size = sum(group.nodes * group.most_replicas for group in spec.node_groups)
+    processes = size * spec.processes_per_node
+    return size > MAX_NODES or processes > MAX_PROCESSES or len(spec.node_groups) > MAX_GROUPS
 
 
 def _told_apart(spec: JobSpec) -> JobSpec:
@@ -94,8 +101,7 @@ def _of_code(home: Home, spec: JobSpec, broken: Sequence[str]) -> list[Problem]:
 def _of_plan(home: Home, arranged: Arranged, written: JobSpec) -> list[Problem]:
     """What this machine cannot do. Which policies a run has makes no difference to that."""
     spec = arranged.spec
-    size = sum(group.nodes * group.most_replicas for group in spec.node_groups)
-    if size > MAX_NODES or len(spec.node_groups) > MAX_GROUPS:
+    if _too_large(spec):
         return []
     bare = replace(
         spec,

@@ -281,6 +281,10 @@ BAD = {
         "command: x\nnode_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
         ["job.yaml:2: node_groups: 1,000,000 nodes in all (a run can have 100,000)"],
     ),
+    "far too many processes": (
+        "command: x\nnodes: 10_000\nprocesses_per_node: 1000\n",
+        ["job.yaml:3: processes_per_node: 10,000,000 processes in all (a run can have 1,000,000)"],
+    ),
     "mounts that go nowhere": (
         "command: x\nmounts:\n- source: /\n- {source: /a, path: ../etc}\n"
         "- {source: /a, path: /proc/}\n- source: s3://\n",

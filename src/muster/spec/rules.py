@@ -12,7 +12,7 @@ from muster.spec.places import follows, touched
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
 from muster.spec.size_rules import too_long_commands, too_many_groups
 from muster.spec.source_rules import lost_programs, source_conflicts, source_gaps
-from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES
+from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES, MAX_PROCESSES
 
 _TAKEN = ("/", "/proc", "/sys", "/dev")
 
@@ -74,6 +74,9 @@ def _numbers(spec: JobSpec) -> Iterator[Problem]:
     if total > MAX_NODES:
         path = "node_groups" if spec.node_groups else "nodes"
         yield Problem(path, f"{total:,} nodes in all", f"a run can have {MAX_NODES:,}")
+    elif (processes := total * spec.processes_per_node) > MAX_PROCESSES:
+        hint = f"a run can have {MAX_PROCESSES:,}"
+        yield Problem("processes_per_node", f"{processes:,} processes in all", hint)
 
 
 def _job(spec: JobSpec) -> Iterator[Problem]:

@@ -21,6 +21,8 @@ MAX_RUNTIME = 30 * 86400.0
 MAX_ENV_CHARACTERS = 20_000
 #: Nodes of one run: more is a typing mistake, better told than tried.
 MAX_NODES = 100_000
+#: Processes of one run, over all its nodes.
+MAX_PROCESSES = 1_000_000
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
