@@ -58,10 +58,11 @@ if comm.rank == culprit:
     if how == "aborts":
         comm.Abort(7)
 if how == "saves":
-    signal.signal(signal.SIGUSR1, lambda *_: (print(f"saved {comm.rank}"), os._exit(0)))
+    saved = Path(os.environ["UP"], f"saved-{comm.rank}")
+    signal.signal(signal.SIGUSR1, lambda *_: saved.touch())
     Path(os.environ["UP"], f"waits-{comm.rank}").write_text("up")
-    while True:
-        signal.pause()
+    while not saved.exists():
+        signal.sigtimedwait([], 1)
 comm.Barrier()
 if how in ("waits", "orphaned"):
     signal.pause()
@@ -153,6 +154,15 @@ def began(
         f"env: {{UP: {folder / 'up'}}}\n{more}"
     )
     return start(client, folder / "job.yaml")
+
+
+#: Nodes that only serve use up the grace period.
+CHECKPOINT = "checkpoint: {signal: SIGUSR1, grace: 20s}\n"
+
+
+def marks(folder: Path, kind: str) -> set[str]:
+    """What ranks have left in folder/up."""
+    return {path.name for path in (folder / "up").glob(f"{kind}-*")}
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -322,15 +332,57 @@ def test_a_killed_rank_is_restarted_with_all_others(client: Client, tmp_path: Pa
 
 
 @pytest.mark.slow
-@needs_mpich
-def test_a_checkpoint_signal_reaches_every_rank(client: Client, tmp_path: Path) -> None:
-    more = "checkpoint: {signal: SIGUSR1, grace: 20s}\n"  # nodes that only serve use it up
-    run = began(client, tmp_path, "mpich", "saves", more=more)
-    until(lambda: len(list((tmp_path / "up").glob("waits-*"))) == 6)
+@pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
+def test_a_checkpoint_signal_reaches_every_rank(
+    client: Client, tmp_path: Path, flavour: str
+) -> None:
+    run = began(client, tmp_path, flavour, "saves", more=CHECKPOINT)
+    until(lambda: len(marks(tmp_path, "waits")) == 6)
     run.suspend()
     assert run.wait(240).state == "SUSPENDED"
-    saved = {record.message for record in run.logs() if record.message.startswith("saved")}
-    assert saved == {f"saved {rank}" for rank in range(6)}
+    assert marks(tmp_path, "saved") == {f"saved-{rank}" for rank in range(6)}
+
+
+SAVING = """
+import os, signal, sys, time
+from pathlib import Path
+from mpi4py import MPI
+
+other = MPI.Comm.Get_parent()
+kind = "first" if other == MPI.COMM_NULL else "spawned"
+if kind == "first":
+    wanted = MPI.Info.Create()
+    if sys.argv[1] == "mpich":  # starts them below a proxy of their own
+        wanted.Set("host", MPI.COMM_WORLD.bcast(os.environ.get("PMI_HOSTNAME"), root=1))
+    words = [os.path.basename(__file__), "spawned"]
+    other = MPI.COMM_WORLD.Spawn(sys.executable, words, 2, info=wanted)
+name = f"{kind}-{MPI.COMM_WORLD.rank}"
+saved = Path(os.environ["UP"], f"saved-{name}")
+signal.signal(signal.SIGUSR1, lambda *_: saved.touch())
+Path(os.environ["UP"], f"waits-{name}").touch()
+while not saved.exists():
+    other.Iprobe()  # so that the others get on
+    time.sleep(0.01)
+other.Disconnect()
+"""
+
+
+@pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
+def test_a_checkpoint_signal_reaches_ranks_that_are_spawned(
+    client: Client, tmp_path: Path, flavour: str
+) -> None:
+    (tmp_path / "up").mkdir()
+    (tmp_path / "train.py").write_text(SAVING)
+    (tmp_path / "job.yaml").write_text(
+        f"artifact: train.py\nframework: mpi\nnodes: 2\nenv: {{UP: {tmp_path / 'up'}}}\n"
+        f"framework_options: {{flavour: {flavour}, slots: 2}}\nargs: [{flavour}]\n{CHECKPOINT}"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    until(lambda: len(marks(tmp_path, "waits")) == 4)
+    run.suspend()
+    assert run.wait(240).state == "SUSPENDED"
+    ranks = ("first-0", "first-1", "spawned-0", "spawned-1")
+    assert marks(tmp_path, "saved") == {f"saved-{rank}" for rank in ranks}
 
 
 @needs_mpich

@@ -220,6 +220,16 @@ def test_signals_are_passed_on(relay: Relay, tmp_path: Path) -> None:
     assert asker.wait(60) == 9
 
 
+def test_a_launcher_without_ranks_outlives_a_signal_that_is_for_ranks(
+    relay: Relay, tmp_path: Path
+) -> None:
+    errand = relay.ask(f"touch {tmp_path}/up; exec sleep 1000", shield=True)
+    until((tmp_path / "up").exists)
+    errand.signal(signal.SIGUSR1, ranks=True)
+    errand.cancel()
+    assert errand.wait() == 143
+
+
 def test_much_output_of_several_at_once(relay: Relay) -> None:
     line = "x" * 99
     asked = [relay.ask(f"yes {line} | head -20000") for _ in range(3)]

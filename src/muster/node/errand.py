@@ -29,6 +29,10 @@ LOST = -1
 WRAPPER = "muster-rank"
 #: Where the node's programs start.
 WORK = "MUSTER_NODE_WORK"
+#: What MPICH's and Open MPI's launchers set for ranks, and for nothing else.
+_RANK = (b"PMI_RANK=", b"PMIX_RANK=")
+#: The words, after the interpreter, of what Open MPI starts in the place of ssh.
+_SSH = [b"-m", b"muster.node.relay", b"run"]
 
 
 class Errand:
@@ -144,8 +148,11 @@ class Errand:
         return self._channel.closed
 
     def _signal(self, number: int, ranks: bool) -> None:
-        """ranks: for them alone, where there are some."""
-        if not ranks or not signal_ranks(self._pid, number):
+        """ranks: for them alone, where there are some. What starts them may be told to end: any
+        other signal that is for ranks would only kill it."""
+        if ranks and signal_ranks(self._pid, number):
+            return
+        if number == signal.SIGTERM or not (ranks and self._request["shield"]):
             processes.signal_group(self._pid, number)
 
     def _stop(self) -> None:
@@ -174,21 +181,28 @@ def signal_ranks(launcher: int, number: int) -> bool:
 
 
 def _ranks_below(launcher: int) -> List[int]:
-    """Each is below a shell of ours (see `mpi_launchers`), or beside one: who spawns ranks has no
-    shell put around them. What starts them may be below a shell itself."""
-    found = {pid: processes.children(pid) for pid in processes.children(launcher)}
-    wrappers = [pid for pid in found if _is_wrapper(pid)]
-    if not wrappers:
-        return [rank for pid in found for rank in _ranks_below(pid)]
-    return [rank for pid in found for rank in (found[pid] if pid in wrappers else [pid])]
+    """Each is below a shell of ours (see `mpi_launchers`), or has been spawned by the program: who
+    spawns ranks has no shell put around them. A launcher may have its own processes above them, and
+    what stands in for ssh hands a signal on to those of another node."""
+    found = []
+    for pid in processes.children(launcher):
+        words = _read(pid, "cmdline")
+        if words[3:4] == [WRAPPER.encode()]:
+            found += processes.children(pid)
+        elif words[1:4] == _SSH or any(word.startswith(_RANK) for word in _read(pid, "environ")):
+            found.append(pid)
+        else:
+            found += _ranks_below(pid)
+    return found
 
 
-def _is_wrapper(pid: int) -> bool:
+def _read(pid: int, what: str) -> List[bytes]:
+    """The strings in a file of /proc; none if the process has ended, or is somebody else's."""
     try:
-        with open("/proc/%d/cmdline" % pid, "rb") as file:
-            return file.read().split(b"\0")[3:4] == [WRAPPER.encode()]
-    except OSError:  # it has ended
-        return False
+        with open("/proc/%d/%s" % (pid, what), "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 class RankEnds:
