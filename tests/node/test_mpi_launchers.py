@@ -43,7 +43,11 @@ def test_ofi_is_chosen_where_there_are_both(
     program.write_text(f"#!/bin/sh\necho HYDRA build details: --with-device={device} -O\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_launcher("auto").defaults.get("MPIR_CVAR_CH4_NETMOD") == netmod
+    defaults = find_launcher("auto").defaults
+    assert defaults.get("MPIR_CVAR_CH4_NETMOD") == netmod
+    providers = defaults.get("FI_PROVIDER", "").split(",")
+    assert ("tcp;ofi_rxm" in providers) == (netmod == "ofi")
+    assert "tcp" not in providers  # MPI_Init hangs with it
 
 
 def test_spawned_ranks_are_given_nothing_of_the_main_node() -> None:

@@ -32,6 +32,11 @@ _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (\d+)\)")
 _OPEN_MPI = re.compile(rb"with PID (\d+) on node (\S+) exited on\s+signal (\d+)")
 
 
+#: What libfabric may use for OFI: all but its TCP by itself, with which MPI_Init now and then hangs
+#: where a node has several ranks. TCP below ofi_rxm does the same work without.
+_PROVIDERS = "cxi,efa,opx,psm2,psm3,verbs;ofi_rxm,tcp;ofi_rxm"
+
+
 class NoMpi(Exception):  # noqa: N818
     """There is no MPI here that we can start ranks with."""
 
@@ -54,6 +59,7 @@ class Launcher(NamedTuple):
             found["MPI4PY_LIBMPI"] = self.library
         if self.netmod is not None:
             found["MPIR_CVAR_CH4_NETMOD"] = self.netmod
+            found["FI_PROVIDER"] = _PROVIDERS
         return found
 
     @property
