@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from muster.client.client import Client
 # how long examples take to make and to try says how busy the machine is, and nothing else
 settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("muster")
+
+# where nodes find the programs of this environment (mpiexec, say), whether it is activated or not
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 #: Seconds for a test that is marked slow; for the others see `timeout` in pyproject.toml.
 SLOW_TIMEOUT = 900
