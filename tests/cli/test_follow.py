@@ -15,9 +15,10 @@ from muster.storage.logs import StreamInfo
 Printed = Callable[..., tuple[str, str]]
 
 
-def chunk(attempt: int, text: str, rank: int = 0, local_rank: int = 0) -> RunChunk:
+def chunk(attempt: int, text: str, rank: int = 0, local_rank: int | None = 0) -> RunChunk:
     stream: Literal["stdout"] = "stdout"
-    info = StreamInfo(2 * rank + local_rank, "f", rank, "workers", "id", local_rank, stream)
+    number = 3 * rank + (2 if local_rank is None else local_rank)
+    info = StreamInfo(number, "f", rank, "workers", "id", local_rank, stream)
     return RunChunk(1, info, text.encode(), attempt)
 
 
@@ -44,6 +45,12 @@ def test_every_line_has_a_prefix(printed: Printed) -> None:
 def test_processes_are_told_apart(printed: Printed) -> None:
     out, _ = printed(chunk(0, "a\n", 0, 1), groups={"workers": 1}, processes=2)
     assert out == "workers/0.1 | a\n"
+
+
+def test_what_started_the_processes_is_the_node(printed: Printed) -> None:
+    chunks = [chunk(0, "a\n", 0, 1), chunk(0, "b\n", 0, None)]
+    out, _ = printed(*chunks, groups={"workers": 1}, processes=2)
+    assert out == "workers/0.1 | a\nworkers/0   | b\n"
 
 
 def test_a_line_between_attempts(printed: Printed) -> None:

@@ -71,6 +71,7 @@ def test_torchrun_on_every_node() -> None:
     for role in (main, workers):
         assert role.processes == 1
         assert role.decides
+        assert role.own_outputs
         assert role.launcher[-1] == "--no-python"
         assert words_after(role.launcher, "--nnodes") == "2:5"
         assert words_after(role.launcher, "--nproc-per-node") == "2"
@@ -274,11 +275,64 @@ def test_elastic_a_program_that_fails_is_what_the_run_failed_of(
     assert restarts(client, run) == ["the run"]
 
 
+RANKS = """
+import os, sys
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("rank", dist.get_rank(), flush=True)
+print("local", os.environ["LOCAL_RANK"], file=sys.stderr, flush=True)
+dist.barrier()
+if os.environ["NODE_RANK"] == os.environ["LOCAL_RANK"] == "1":
+    raise ValueError("bad luck in life " + os.environ["TORCHELASTIC_RESTART_COUNT"])
+dist.barrier()
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "framework", ["pytorch", pytest.param("lightning", marks=pytest.mark.slow)]
+)
+def test_elastic_ranks_of_a_node_are_told_apart(
+    client: Client, tmp_path: Path, framework: str
+) -> None:
+    """In what is logged, also once they were started again, and in what the run failed of."""
+    (tmp_path / "ranks.py").write_text(RANKS)
+    (tmp_path / "job.yaml").write_text(
+        f"artifact: ranks.py\nframework: {framework}\nnodes: 2\nprocesses_per_node: 2\n"
+        "framework_options: {elastic: true, max_restarts: 1}\n"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    assert run.wait(600).state == "FAILED", run.details
+    records = list(run.logs())
+
+    def of(node: int, local_rank: int | None, stream: str) -> list[str]:
+        own = [r for r in records if (r.rank, r.local_rank, r.stream) == (node, local_rank, stream)]
+        return [record.message for record in own]
+
+    for node, local_rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        # torchrun may give other global ranks the second time, and never another local one
+        ranks = {int(text.removeprefix("rank ")) for text in of(node, local_rank, "stdout")}
+        assert ranks <= {local_rank, 2 + local_rank}
+        errors = of(node, local_rank, "stderr")
+        assert [text for text in errors if text.startswith("local ")] == [f"local {local_rank}"] * 2
+    raised = [text for text in of(1, 1, "stderr") if "ValueError: bad luck" in text]
+    assert [text[-6:] for text in raised] == ["life 0", "life 1"]
+    assert any("failed (exitcode: 1) local_rank: 1" in text for text in of(1, None, "stderr"))
+
+    last = of(1, 1, "stdout")[-1]
+    head, why, *words = run.details.splitlines()
+    assert head == "node-1 (group workers, rank 1) failed with exit code 1:"
+    assert why == f"{last} failed with exit code 1, and no restart is left:"
+    assert words[0].endswith("Traceback (most recent call last):")
+    assert words[-1].endswith("ValueError: bad luck in life 1")
+
+
 SAVES = """
 import os, signal
 import torch.distributed as dist
 dist.init_process_group("gloo")
-def say(what):  # at once: ranks of a node write to the same file
+def say(what):  # safe in a signal handler
     os.write(1, f"{what} {dist.get_rank()}\\n".encode())
 signal.signal(signal.SIGUSR1, lambda *_: (say("saved"), os._exit(0)))
 say("up")

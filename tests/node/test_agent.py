@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from muster.node import rank_outputs
 from muster.node.channel import Channel
 from support.agents import Node, probe
 
@@ -144,3 +145,48 @@ def test_last_words_are_heard_after_a_send_that_fails() -> None:
     assert one.receive() == []
     assert one.closed
     one.close()
+
+
+# --- a launcher, whose ranks write to files of their own
+
+
+def apart(folder: Path) -> dict[str, Any]:
+    """A node with a rank whose output is not its launcher's; that is a file of no kind."""
+    files = {"stdout": str(folder / "rank.out"), "stderr": str(folder / "rank.err")}
+    process = {
+        "stdout": "",
+        "stderr": "",
+        "error_file": str(folder / "note"),
+        "env": {**os.environ},
+    }
+    return {"processes": [process], "ranks": [files]}
+
+
+def test_a_launcher_knows_where_its_ranks_write(nodes: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank.err")  # of an earlier life
+    node = nodes("sh", "-c", 'echo "$MUSTER_RANKS" > told; test -f rank.err', **apart(tmp_path))
+    node.expect("started")
+    node.expect("ready")
+    assert node.expect("ended")["exit_code"] == 0
+    told = rank_outputs.take({rank_outputs.VARIABLE: (tmp_path / "told").read_text()})
+    assert told is not None
+    assert told.files == [(str(tmp_path / "rank.out"), str(tmp_path / "rank.err"))]
+    assert told.error_file == str(tmp_path / "note")
+
+
+def test_a_rank_s_silence_is_its_node_s(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sleep", "1000", hang_timeout=0.05, **apart(tmp_path))
+    node.expect("started")
+    node.expect("ready")
+    assert node.expect("ended")["reason"] == "hang"
+
+
+def test_a_launcher_that_says_nothing_failed_of_what_its_rank_wrote(
+    nodes: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "rank.err").write_text("before\n")
+    node = nodes("sh", "-c", "echo oh no >> rank.err; exit 7", **apart(tmp_path))
+    node.expect("started")
+    node.expect("ready")
+    ended = node.expect("ended")
+    assert (ended["exit_code"], ended["message"]) == (7, "oh no")

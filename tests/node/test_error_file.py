@@ -112,6 +112,22 @@ def test_one_long_line_is_cut(tmp_path: Path) -> None:
     assert found == Raised("x" * 2048 + " ... " + "x" * 2045 + "end", None)
 
 
+@pytest.mark.parametrize("at", [None, 1610000000.0])
+@pytest.mark.parametrize("words", ["", "why", "x" * 5000 + "why"])
+def test_what_is_noted_for_another_is_read_under_its_headline(
+    tmp_path: Path, words: str, at: float | None
+) -> None:
+    path = str(tmp_path / "error.json")
+    error_file.write(path, "rank 3 failed", Raised(words, at))
+    found = error_file.read(path)
+    assert found is not None
+    assert found.at == at
+    headline, _, rest = found.message.partition(":\n")
+    assert headline == "rank 3 failed"
+    assert words.endswith(rest)
+    assert len(rest) == min(len(words), 4096 - len("rank 3 failed:\n"))
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     assert error_file.read(str(tmp_path / "nothing")) is None
     assert error_file.read(str(tmp_path)) is None

@@ -58,6 +58,7 @@ class Node:
             processes.append({"env": env, **paths})
         return {
             "processes": processes,
+            "ranks": [],
             "node_args": [],
             "fresh": [],
             "cwd": str(self.folder),

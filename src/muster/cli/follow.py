@@ -49,7 +49,7 @@ class Printer:
         known = self._prefixes.get(stream.number)
         if known is None:
             name = f"{stream.group}/{stream.rank}"
-            if self._processes > 1:
+            if self._processes > 1 and stream.local_rank is not None:
                 name += f".{stream.local_rank}"
             name += f" {stream.service}" * bool(stream.service)
             text = f"{name:<{self._width}} | "

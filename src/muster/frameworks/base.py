@@ -203,6 +203,8 @@ class RoleSetup(Struct, frozen=True):
     whether the others live on when one of these nodes is lost and another takes its place.
     fails_for_all: whether the whole has failed when such a node's program exits with an error, so
     that another in its place would find nobody: it is replaced only if it was lost or killed.
+    own_outputs: whether the launcher starts `processes_per_node` ranks on the node and has each
+    write to files of its own (`node.rank_outputs`).
     env, defaults: as in `Setup`, for this group.
     """
 
@@ -214,6 +216,7 @@ class RoleSetup(Struct, frozen=True):
     decides: bool = True
     replaceable: bool = False
     fails_for_all: bool = False
+    own_outputs: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
 

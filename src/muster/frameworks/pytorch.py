@@ -122,10 +122,13 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
         raise InvalidInput(
             Problem("framework_options.min_nodes", text, "give fewer, or more nodes")
         )
-    main = RoleSetup(launcher=_torchrun(cluster, options, least, hosts=True), processes=1)
+    main = RoleSetup(
+        launcher=_torchrun(cluster, options, least, hosts=True), processes=1, own_outputs=True
+    )
     other = RoleSetup(
         launcher=_torchrun(cluster, options, least, hosts=False),
         processes=1,
+        own_outputs=True,
         replaceable=True,
         fails_for_all=True,
     )

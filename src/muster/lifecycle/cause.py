@@ -6,22 +6,11 @@ order in which we hear of it is not always the order in which it happened.
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 
 from muster.lifecycle.status import Failure, Reason
 
-#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
-#: and when they were told to end.
-_ECHO = re.compile(
-    r"connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
-    r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
-    r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
-    r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
-    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM",
-    re.IGNORECASE,
-)
 #: Reasons that no peer can bring about.
 _OWN = (Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST)
 
@@ -54,9 +43,9 @@ def echo(failure: Failure) -> bool:
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
         return True  # who waits for a peer that has gone looks just like this
-    from muster.node.failure_text import explain  # its patterns take milliseconds to compile
+    from muster.node.failure_text import is_echo  # its patterns take milliseconds to compile
 
-    return any(_ECHO.search(reason) for reason in explain(failure.message).reasons)
+    return is_echo(failure.message)
 
 
 def raised(message: str) -> bool:

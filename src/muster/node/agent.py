@@ -21,7 +21,8 @@ class Agent:
 
     launch: `processes` (each `argv`, `env`, `stdout`, `stderr` (files, or `processes.INHERITED`),
     and `error_file` if it is told to
-    note its errors there), `node_args` (behind the `argv` of each), `cwd`, `folder` (the node's
+    note its errors there), `ranks` (`stdout` and `stderr` of each rank that the launcher starts, if
+    it is to separate them), `node_args` (behind the `argv` of each), `cwd`, `folder` (the node's
     own), `fresh` (folders each life finds empty), `address`, `incarnation`, `grace_period` and
     `hang_timeout` (seconds, the latter or None), `probe` (or None), `program` (whether the
     processes run at all; else the services stand in for them), `launcher` (in front of the `argv`

@@ -13,7 +13,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from muster.node.files import read_regular
+from muster.node.files import read_regular, replace_file
 
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _LARGEST = 1 << 20  # bytes; a larger file is not one of these
@@ -27,11 +27,26 @@ class Raised(NamedTuple):
     message: str
     at: float | None
 
+    def or_else(self, message: str) -> Raised:
+        """With this message, if it has none."""
+        return self if self.message else self._replace(message=message)
+
 
 def forget(path: str) -> None:
     """Remove what an earlier life of the program has left."""
     with contextlib.suppress(OSError):
         os.unlink(path)
+
+
+def write(path: str, headline: str, raised: Raised) -> None:
+    """Note an error under a headline, of which nothing is cut off. Raises OSError."""
+    text = headline
+    if raised.message:
+        room = max(_LONGEST - len(headline) - len(":\n"), 0)
+        text += ":\n" + raised.message[-room:]
+    extra = {} if raised.at is None else {"timestamp": str(raised.at)}
+    noted = {"message": {"message": text, "extraInfo": extra}}
+    replace_file(path, json.dumps(noted).encode())
 
 
 def read(path: str) -> Raised | None:

@@ -11,6 +11,16 @@ import re
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
 TRACEBACK = "Traceback (most recent call last)"
+#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
+#: and when they were told to end.
+_ECHO = re.compile(
+    r"connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
+    r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
+    r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
+    r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
+    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM",
+    re.IGNORECASE,
+)
 _MOST = 20  # lines shown
 _TAIL = 5  # without anything that explains the failure
 _MESSAGE = 8  # of an exception's message and of what follows it
@@ -85,6 +95,11 @@ def explain(text: str) -> Explained:
         return _python(lines, aside[-1])
     kept = _without_logs(lines)[-_TAIL:] or lines[-_TAIL:]
     return Explained(kept, kept[-1:])
+
+
+def is_echo(text: str) -> bool:
+    """Whether what it failed of looks like the consequence of another's failure."""
+    return any(_ECHO.search(reason) for reason in explain(text).reasons)
 
 
 def _cut(line: str) -> str:

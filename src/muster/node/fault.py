@@ -11,7 +11,8 @@ from muster.node.last_words import last_words, size_of
 class Fault:
     """The first failure in one life of a node, if there is one.
 
-    launched: its processes, with `stderr` and, if they are told to note their errors, `error_file`.
+    launched: its processes, with `stderr` and, if they are told to note their errors, `error_file`;
+    then the ranks that its launcher starts, with `stderr`.
     """
 
     def __init__(self, launched: Sequence[Mapping[str, Any]]) -> None:

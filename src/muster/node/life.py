@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Any, Dict, List, Mapping
 
-from muster.node import marks, processes
+from muster.node import marks, processes, rank_outputs
 from muster.node.channel import Channel, Message
 from muster.node.emptying import empty
 from muster.node.fault import Fault
@@ -35,7 +35,7 @@ class Life:
         self._probe: StartupProbe | None = None
         self._silence: Silence | None = None
         self._kill_at: float | None = None
-        self._fault = Fault(launch["processes"])
+        self._fault = Fault([*launch["processes"], *launch["ranks"]])
         #: Whether another life can follow in the same place.
         self.intact = True
         #: Set by a signal handler: it is to end. Acted upon when no process is half started.
@@ -89,6 +89,9 @@ class Life:
         for process in (*self._launch["processes"], *self._launch["services"]):
             for path in filter(None, (process["stdout"], process["stderr"])):
                 make_way(path)
+        for rank in self._launch["ranks"]:
+            for path in (rank["stdout"], rank["stderr"]):
+                os.close(rank_outputs.open_output(path))  # so that its silence is noticed
 
     def _go_on(self) -> None:
         """Start what can be started by now: the services in their order, then the program."""
@@ -115,10 +118,11 @@ class Life:
             self._say("ready")
             return
         own = self._launch["node_args"]
+        ranks = rank_outputs.announce(self._launch)
         for local_rank, process in enumerate(self._launch["processes"]):
             out, err = process["stdout"], process["stderr"]
             argv = [*self._launch["launcher"], *process["argv"], *own]
-            pid = processes.spawn(argv, process["env"], out, err)
+            pid = processes.spawn(argv, {**process["env"], **ranks}, out, err)
             self._running[pid] = local_rank
             self._groups.append(pid)
         if not self._services.expected:
@@ -130,9 +134,8 @@ class Life:
             address = self._launch["address"]
             self._probe = StartupProbe(self._launch["probe"], address, env, time.monotonic())
         if self._launch["hang_timeout"] is not None:
-            files = [
-                p[stream] for p in self._launch["processes"] for stream in ("stdout", "stderr")
-            ]
+            writers = (*self._launch["processes"], *self._launch["ranks"])
+            files = [writer[stream] for writer in writers for stream in ("stdout", "stderr")]
             self._silence = Silence(files, self._launch["hang_timeout"], time.monotonic())
 
     def _say(self, event: str) -> None:

@@ -3,7 +3,8 @@
     python -m muster.node.torchrun OPTIONS --no-python PROGRAM ARGUMENT...
 
 Torchrun itself ends with 1, whatever its ranks ended with, and with a screen of its own traceback,
-behind which theirs is lost. This ends as the rank that failed first, in one line.
+behind which theirs is lost. This ends as the rank that failed first, in one line. Several ranks
+write to files of their own (`rank_outputs`), if the agent has given them some.
 
 It runs where PyTorch is installed, and is not imported elsewhere.
 """
@@ -13,28 +14,38 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
-from typing import Any, List, Sequence
+from typing import Any, Dict, List, Sequence
 
 from torch.distributed import DistError
-from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousError
-from torch.distributed.run import parse_args, run
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
 
-from muster.node import error_file, processes
+from muster.node import error_file, processes, rank_outputs
+from muster.node.last_words import last_words, size_of
 from muster.node.listening import await_listener
 
 
 def main(argv: Sequence[str]) -> int:
     """Run it to its end. Returns what to exit with: the exit code of the rank that failed first, 1
     if a signal ended that, 128 and more if a signal ended this."""
+    outputs = rank_outputs.take(os.environ)
     asked = parse_args(_literal(argv))  # type: ignore[no-untyped-call]
     _await_host(asked)
+    config, program, words = config_from_args(asked)
+    logs = None
+    if outputs is not None and config.logs_specs is not None:
+        logs = config.logs_specs = _RankLogs(config.logs_specs, outputs)
     try:
-        run(asked)  # type: ignore[no-untyped-call]
+        elastic_launch(config, program)(*words)
     except ChildFailedError as error:
-        return _failed(*error.get_first_failure())
+        if logs is None:
+            return _failed(*error.get_first_failure())
+        return _failed_apart(error.failures, logs)
     except SignalException as error:
         _end_ranks(int(error.sigval))
         return 128 + int(error.sigval)
@@ -73,14 +84,76 @@ def _literal(argv: Sequence[str]) -> List[str]:
     return [*argv[:first], *(word.replace("$", "$$") for word in argv[first:])]
 
 
-def _failed(rank: int, failure: Any) -> int:
+class _RankLogs(LogsSpecs):
+    """Torchrun's own, but what would go to torchrun's output goes to the rank's own files."""
+
+    def __init__(self, own: LogsSpecs, outputs: rank_outputs.RankOutputs) -> None:
+        super().__init__()
+        self._own = own
+        self._files = outputs.files
+        self.error_file = outputs.error_file
+        self._written: Dict[int, int] = {}  # local rank -> bytes of stderr before it was started
+
+    def reify(self, envs: Dict[int, Dict[str, str]]) -> LogsDest:
+        """Called before ranks are started, the first time and again. Torchrun opens what is named
+        here to write, and so would empty it: of a descriptor, it does not."""
+        where = self._own.reify(envs)
+        stdouts: Dict[int, Any] = where.stdouts
+        stderrs: Dict[int, Any] = where.stderrs
+        for local_rank, (stdout, stderr) in enumerate(self._files):
+            self._written[local_rank] = size_of(stderr)
+            stdouts[local_rank] = stdouts[local_rank] or rank_outputs.open_output(stdout)
+            stderrs[local_rank] = stderrs[local_rank] or rank_outputs.open_output(stderr)
+        return where
+
+    @property
+    def root_log_dir(self) -> str:
+        """Where torchrun keeps the rest."""
+        return self._own.root_log_dir
+
+    def last_words(self, local_rank: int) -> str:
+        """Of a rank, since it was last started."""
+        return last_words(self._files[local_rank][1], self._written[local_rank])
+
+
+def _failed_apart(failures: Dict[int, ProcessFailure], logs: _RankLogs) -> int:
+    """The same where ranks have files of their own: notes what the one at fault wrote."""
+    said = {rank: _said(failure, logs) for rank, failure in failures.items()}
+    # torchrun's times are whole seconds: a rank that lost a peer may have failed in the same one
+    first = min(
+        failures,
+        key=lambda rank: (_follows(failures[rank], said[rank].message), failures[rank].timestamp),
+    )
+    code = _failed(first, failures[first])
+    error_file.write(logs.error_file, _end_of(first, failures[first]), said[first])
+    return code
+
+
+def _said(failure: ProcessFailure, logs: _RankLogs) -> error_file.Raised:
+    recorded = error_file.read(failure.error_file)
+    words = logs.last_words(failure.local_rank)
+    return error_file.Raised(words, None) if recorded is None else recorded.or_else(words)
+
+
+def _follows(failure: ProcessFailure, words: str) -> bool:
+    """Whether it looks like the consequence of another rank's failure."""
+    from muster.node.failure_text import TRACEBACK, is_echo  # its patterns take long to compile
+
+    return (failure.exitcode == -signal.SIGTERM and TRACEBACK not in words) or is_echo(words)
+
+
+def _failed(rank: int, failure: ProcessFailure) -> int:
     noted = os.environ.get(error_file.VARIABLE)
     if noted and os.path.isfile(failure.error_file):  # PyTorch: @record
         with contextlib.suppress(OSError):
             shutil.copyfile(failure.error_file, noted)
+    return _say(_end_of(rank, failure), max(failure.exitcode, 1))
+
+
+def _end_of(rank: int, failure: ProcessFailure) -> str:
     code = failure.exitcode
     how = "exit code %d" % code if code > 0 else failure.signal_name()
-    return _say("rank %d failed with %s, and no restart is left" % (rank, how), max(code, 1))
+    return "rank %d failed with %s, and no restart is left" % (rank, how)
 
 
 def _say(text: str, code: int = 1) -> int:

@@ -197,6 +197,13 @@ class RunPlan(Struct, frozen=True):
             return 1
         return self.processes_per_node if role.processes is None else role.processes
 
+    def ranks_of(self, rank: int) -> int:
+        """How many ranks a node's launcher starts that write to files of their own; 0 where a
+        single one shares the launcher's."""
+        role = self.group_of(rank).role
+        apart = role.program and role.own_outputs and self.processes_per_node > 1
+        return self.processes_per_node if apart else 0
+
     def group(self, name: str) -> GroupPlan:
         return next(group for group in self.groups if group.name == name)
 

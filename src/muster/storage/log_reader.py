@@ -24,7 +24,8 @@ class LogChunk(Struct, frozen=True):
 
 
 class LogRecord(Struct, frozen=True):
-    """One line. time: epoch seconds; message: without its newline."""
+    """One line. time: epoch seconds; message: without its newline; rank: the node's; local_rank:
+    of the process on its node, None for a launcher's own lines."""
 
     time: float
     rank: int
@@ -33,7 +34,7 @@ class LogRecord(Struct, frozen=True):
     attempt: int
     stream: str
     message: str
-    local_rank: int
+    local_rank: int | None
     service: str = ""
 
 

@@ -7,6 +7,7 @@ following one file. An end lower than the one before: the program has emptied it
     logs/0/streams.json     which files there are, and whose
     logs/0/index            records of (time in ns, stream number, end offset)
     logs/0/workers-3.out    what rank 3 wrote to stdout, to the byte
+    logs/0/workers-3.1.out  what its process 1 wrote, where nodes have several
     logs/0/main-0.scheduler.log    what a service of the framework wrote
 """
 
@@ -32,15 +33,15 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StreamInfo(Struct, frozen=True):
-    """One output file. local_rank: which of the node's processes writes it; service: or which of
-    its framework's services, with both its streams."""
+    """One output file. local_rank: which of the node's processes writes it, None for the launcher
+    that starts them; service: or which of its framework's services, with both its streams."""
 
     number: int
     file: str
     rank: int
     group: str
     node_id: str
-    local_rank: int
+    local_rank: int | None
     stream: Literal["stdout", "stderr"]
     service: str = ""
 

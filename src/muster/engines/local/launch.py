@@ -131,6 +131,7 @@ def launch_message(
     path = os.pathsep.join(filter(None, [cwd, shared.get("PYTHONPATH")]))
     return {
         "processes": processes,
+        "ranks": [{"stdout": out, "stderr": err} for out, err in paths.outputs.ranks],
         "program": group.role.program,
         "launcher": [first.fill(word) for word in group.role.launcher],
         "services": services(group, first, paths.outputs, {"PYTHONPATH": path}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Literal
@@ -27,12 +27,14 @@ _FASTEST, _SLOWEST = 0.001, 0.020
 
 
 class NodeOutputs(Struct, frozen=True):
-    """The files of one node. processes: (stdout, stderr) of each process of the program; folder:
-    where its services have theirs, None if output is not kept."""
+    """The files of one node. processes: (stdout, stderr) of each process that the node starts;
+    folder: where its services have theirs, None if output is not kept; ranks: (stdout, stderr) of
+    each rank that its launcher starts, if those have files of their own."""
 
     processes: tuple[tuple[str, str], ...]
     folder: Path | None
     stem: str
+    ranks: tuple[tuple[str, str], ...] = ()
 
     def service(self, name: str) -> str:
         """What a service writes to, if that is its own."""
@@ -67,13 +69,21 @@ class Outputs:
 
     def of(self, rank: int) -> NodeOutputs:
         """Those of a node."""
-        processes = range(self._plan.processes_of(rank))
         if self._writer is None:
-            return NodeOutputs(tuple((os.devnull, os.devnull) for _ in processes), None, "")
+            nowhere = ((os.devnull, os.devnull),) * self._plan.processes_of(rank)
+            return NodeOutputs(nowhere, None, "")
         node = self._plan.nodes[rank]
-        names = [[_name(self._plan, node, p, s) for s in ("out", "err")] for p in processes]
-        paths = tuple((str(self._folder / out), str(self._folder / err)) for out, err in names)
-        return NodeOutputs(paths, self._folder, _stem(node))
+        own, ranks = _writers(self._plan, rank)
+        return NodeOutputs(
+            tuple(self._files(node, local_rank) for local_rank in own),
+            self._folder,
+            _stem(node),
+            tuple(self._files(node, local_rank) for local_rank in ranks),
+        )
+
+    def _files(self, node: NodePlan, local_rank: int | None) -> tuple[str, str]:
+        out, err = (_name(self._plan, node, local_rank, suffix) for suffix, _ in _SUFFIXES)
+        return str(self._folder / out), str(self._folder / err)
 
     def watched(self) -> int | None:
         """The descriptor to wait on for growth; None while growth may wait."""
@@ -122,10 +132,11 @@ class Outputs:
 def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
     numbers = count()
     for node in plan.nodes:
-        for process in range(plan.processes_of(node.rank)):
+        own, ranks = _writers(plan, node.rank)
+        for local_rank in (*own, *ranks):
             for suffix, stream in _SUFFIXES:
-                name = _name(plan, node, process, suffix)
-                yield _stream(next(numbers), name, node, process, stream)
+                name = _name(plan, node, local_rank, suffix)
+                yield _stream(next(numbers), name, node, local_rank, stream)
         for service in plan.group(node.group).role.services:
             if service.output == "own":
                 name = f"{_stem(node)}.{service.name}.log"
@@ -136,7 +147,7 @@ def _stream(
     number: int,
     file: str,
     node: NodePlan,
-    process: int,
+    local_rank: int | None,
     stream: Literal["stdout", "stderr"],
     service: str = "",
 ) -> StreamInfo:
@@ -146,15 +157,23 @@ def _stream(
         rank=node.rank,
         group=node.group,
         node_id=node.node_id,
-        local_rank=process,
+        local_rank=local_rank,
         stream=stream,
         service=service,
     )
 
 
-def _name(plan: RunPlan, node: NodePlan, process: int, suffix: str) -> str:
-    """workers-3.out; with several processes a node workers-3.0.out"""
-    which = f".{process}" if plan.processes_of(node.rank) > 1 else ""
+def _writers(plan: RunPlan, rank: int) -> tuple[Sequence[int | None], Sequence[int]]:
+    """Local ranks of what a node starts, and of what its launcher starts that has files of its
+    own; the launcher is None then."""
+    ranks = range(plan.ranks_of(rank))
+    return (None,) if ranks else range(plan.processes_of(rank)), ranks
+
+
+def _name(plan: RunPlan, node: NodePlan, local_rank: int | None, suffix: str) -> str:
+    """workers-3.out; of one of several processes workers-3.0.out"""
+    several = max(plan.processes_of(node.rank), plan.ranks_of(node.rank)) > 1
+    which = f".{local_rank}" if several and local_rank is not None else ""
     return f"{_stem(node)}{which}.{suffix}"
 
 

@@ -250,9 +250,13 @@ def _out_of_memory(limits: NodeLimits | None) -> int:
 
 def _add_error_files(launch: dict[str, Any], group: GroupPlan, folder: Path) -> None:
     """Ask for notes of errors, unless the job has its own use for them. One that is inherited from
-    whoever submitted the run is not meant for its nodes."""
-    if any(error_file.VARIABLE in env for env in (group.env, group.node_env, group.framework_env)):
+    whoever submitted the run is not meant for its nodes. A launcher whose ranks write to files of
+    their own knows another way to note them."""
+    envs = (group.env, group.node_env, group.framework_env)
+    taken = any(error_file.VARIABLE in env for env in envs)
+    if taken and not launch["ranks"]:
         return
     for local_rank, process in enumerate(launch["processes"]):
         process["error_file"] = str(folder / f"error-{local_rank}.json")
-        process["env"][error_file.VARIABLE] = process["error_file"]
+        if not taken:
+            process["env"][error_file.VARIABLE] = process["error_file"]
