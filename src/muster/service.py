@@ -327,7 +327,13 @@ class Service:
             hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
             raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
         plan = plan_of(record)
-        draft = None if overrides is None else redraft_run(self.home, record, overrides)
+        if overrides is None:
+            draft = None
+            # the machine may have changed since; a run that cannot start would have failed for good
+            if problems := LocalEngine().check(plan, self.home.root):
+                raise InvalidInput(*problems)
+        else:
+            draft = redraft_run(self.home, record, overrides)
         held = self._prepare(plan, environ or os.environ)
         try:
             if runs.get(self.db, run_id).state != RunState.SUSPENDED:

@@ -245,6 +245,8 @@ def test_from_a_repository(client: Client, folder: Path, tmp_path: Path) -> None
         ("requirements: none.txt", "requirements: there is no {folder}/none.txt (check the path)"),
         ("requirements: empty.txt", "requirements: holds nothing to install (leave it out)"),
         ("requirements: itself.txt", "leads to itself (break the circle)"),
+        ("requirements: [/dev/zero]", "requirements: /dev/zero is neither a file nor a folder"),
+        ("requirements: [-e /dev/zero]", "requirements: /dev/zero is neither a file nor a folder"),
         ("conda: none.yaml", "conda: there is no {folder}/none.yaml (check the path)"),
     ],
 )

@@ -410,6 +410,7 @@ def test_json_is_a_spec_too(tmp_path: Path) -> None:
         ({"source": "/x", "path": "/a/b/"}, "/a/b"),
         ({"source": "/x", "path": "//a/./b"}, "/a/b"),
         ({"source": "/x", "path": "."}, "/mnt"),
+        ({"source": "https://host/data/x?sig=abc&token=d/e"}, "/mnt/x"),
     ],
 )
 def test_mount_destination(mount: dict[str, str], destination: str) -> None:

@@ -118,6 +118,7 @@ def test_no_reserve_and_no_wal(tmp_path: Path) -> None:
 NO_INODES = """
 exec 2>&1
 muster run -d --name going -- sleep 1000 >/dev/null 2>&1
+muster run -d --set suspend=true --name waits -- true >/dev/null 2>&1
 while ! muster runs show going-1 | grep -q READY; do :; done
 mkdir $DISK/many
 number=0
@@ -125,6 +126,9 @@ while : > $DISK/many/$number; do number=$((number + 1)); done 2>/dev/null
 muster run -- true
 echo $?
 muster runs list 2>&1 | grep -c ^going-1
+muster runs resume waits-1 >/dev/null 2>&1
+echo $?
+muster runs list 2>&1 | grep ^waits-1 | grep -c SUSPENDED
 muster runs cancel going-1
 muster runs delete going-1
 """
@@ -134,7 +138,8 @@ def test_no_inodes(tmp_path: Path) -> None:
     found = on_a_disk(tmp_path, "size=60m,nr_inodes=120", NO_INODES)
     found = [line for line in found if not line.startswith("warning")]
     assert "inodes left" in found[0], found
-    assert found[1:] == ["2", "1", "going-1 is CANCELED", "going-1 is deleted"]
+    # a run that cannot start now can be resumed later
+    assert found[1:] == ["2", "1", "2", "1", "going-1 is CANCELED", "going-1 is deleted"]
 
 
 LOGS_ELSEWHERE = """

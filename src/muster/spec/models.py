@@ -9,6 +9,7 @@ and in the JSON Schema.
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
@@ -79,9 +80,15 @@ class Mount(Struct, frozen=True, kw_only=True):
     read_only: bool = False
 
     @property
+    def last_component(self) -> str:
+        """Of the source's path; what follows it in a URL may be a signature."""
+        path = re.split(r"[?#]", self.source)[0] if "://" in self.source else self.source
+        return path.removeprefix("volume:").rstrip("/").rsplit("/", 1)[-1]
+
+    @property
     def destination(self) -> str:
         """The absolute path (OCI: destinationPath/destinationDirectoryName, /mnt by default)."""
-        path = self.path or self.source.removeprefix("volume:").rstrip("/").rsplit("/", 1)[-1]
+        path = self.path or self.last_component
         # /mnt stays in front of nothing, and two slashes at the start mean no more than one
         return posixpath.normpath("/" + posixpath.join("/mnt", path).lstrip("/"))
 

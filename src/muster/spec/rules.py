@@ -157,7 +157,7 @@ def _mounts(
     seen = {mount.destination: mount.source for mount in inherited}
     for number, mount in enumerate(mounts):
         where = mount.destination
-        last = mount.source.rstrip("/").rsplit("/", 1)[-1]
+        last = mount.last_component
         place = f"{path}[{number}]"
         if mount.path is None and (last in ("", ".", "..") or last.endswith(":")):
             text = f"{mount.source} has no name to be mounted under"

@@ -59,6 +59,14 @@ def absolute_line(line: str, folder: Path) -> str:
     return _absolute(line, folder) if local and not _elsewhere(line) else line
 
 
+def path_in(line: str) -> Path | None:
+    """The absolute path that a line of requirements, made absolute, names; None if it names none,
+    or is a package or an address."""
+    word = line.rpartition(" ")[2]
+    path = Path(word.partition("=")[2] or word)
+    return path if path.is_absolute() else None
+
+
 def _elsewhere(path: str) -> bool:
     return ":/" in path or "@" in path.partition("/")[0]
 

@@ -28,6 +28,7 @@ from msgspec import Struct
 from muster.errors import EngineError
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
+from muster.spec.source_paths import path_in
 from muster.storage.home import Home
 from muster.storage.installers import install, parent_packages
 
@@ -151,10 +152,10 @@ def _identity(plan: EnvironmentPlan) -> Iterator[object]:
     else:
         yield [platform.machine(), sys.platform]
     for line in plan.requirements:
-        path = Path(line.rpartition(" ")[2].partition("=")[2] or line.rpartition(" ")[2])
-        if path.is_absolute() and path.is_file():
+        path = path_in(line)
+        if path is not None and path.is_file():
             yield hashlib.sha256(path.read_bytes()).hexdigest()
-        elif path.is_absolute() and path.is_dir():
+        elif path is not None and path.is_dir():
             yield list(_state(path))
 
 

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import read_text
 from muster.spec.models import JobSpec
-from muster.spec.source_paths import CONDA, absolute_line, is_file, is_requirements_file
+from muster.spec.source_paths import (
+    CONDA,
+    absolute_line,
+    is_file,
+    is_requirements_file,
+    path_in,
+)
 from muster.spec.source_rules import needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
@@ -77,6 +83,12 @@ def _requirements(spec: JobSpec, folder: Path) -> tuple[str, ...] | None:
     lines = list(_expand(spec.requirements or (), folder))
     if not lines and spec.requirements:
         raise InvalidInput(Problem("requirements", "holds nothing to install", "leave it out"))
+    for path in map(path_in, lines):
+        # an installer reads a device or a pipe for ever
+        if path is not None and path.exists() and not (path.is_file() or path.is_dir()):
+            text = f"{path} is neither a file nor a folder"
+            hint = "name a package, a .txt file with several, or a folder with a project"
+            raise InvalidInput(Problem("requirements", text, hint))
     return tuple(lines) or None
 
 
