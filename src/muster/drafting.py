@@ -15,7 +15,15 @@ from muster.engines.local import addresses
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
-from muster.plan.model import ArtifactPlan, EnvironmentPlan, GitPlan, ResourcePlan, RunPlan
+from muster.plan.model import (
+    ArtifactPlan,
+    EnvironmentPlan,
+    GitPlan,
+    LeftBehind,
+    ResourcePlan,
+    RunPlan,
+)
+from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup, RunOverrides
     from muster.spec.sources import Git
+    from muster.storage.artifacts import ArtifactRef
 
 
 class Draft(Struct, frozen=True):
@@ -232,7 +241,20 @@ def _artifact_plan(
         spec.entrypoint,
         spec.notebook.exclude_tags if spec.notebook else (),
         _git_plan(spec.git),
+        _left_behind(home, spec, ref),
     )
+
+
+def _left_behind(home: Home, spec: JobSpec, ref: ArtifactRef) -> LeftBehind | None:
+    """Of a script or folder at hand; an archive or a function has nothing beside it that counts."""
+    if spec.artifact is None or spec.git is not None:
+        return None
+    code = Path(spec.artifact)
+    if not code.is_dir() and kind_of(code.name) in ("archive", "function", "jar", "class"):
+        return None
+    from muster.storage.left_behind import left_behind
+
+    return left_behind(home, code, ref)
 
 
 def _git_plan(git: Git | None) -> GitPlan | None:

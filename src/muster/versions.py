@@ -54,7 +54,8 @@ def _draft(
     digest = _digest(name, content, artifact.sha256 if artifact else None)
     known = jobs.by_content(db, digest)
     if known is not None:
-        return known, False
+        # its code may have come from another folder then
+        return replace(known, spec={**known.spec, "artifact": content["artifact"]}), False
     now = time.time()
     job = JobRecord(
         id=job_id,

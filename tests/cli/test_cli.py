@@ -65,6 +65,15 @@ def test_failure_is_explained_by_its_cause() -> None:
     assert [node["state"] for node in run["nodes"]] == ["STOPPED", "STOPPED", "FAILED", "STOPPED"]
 
 
+def test_a_file_that_was_not_sent_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("open('data.csv')")
+    (tmp_path / "data.csv").touch()
+    hint = f"`muster run {tmp_path} --entrypoint train.py` sends the folder"
+    ran = muster("run", str(tmp_path / "train.py"), "--nodes", "1")
+    assert hint in ran.stderr
+    assert hint in ok("runs", "show", "last")
+
+
 def test_json_has_stdout_to_itself() -> None:
     done = muster("run", "--json", "--", "echo", "hello")
     assert json.loads(done.stdout)["state"] == "SUCCEEDED"

@@ -81,6 +81,13 @@ def test_a_notebook_s_cells_import_too(folder: Path) -> None:
     assert neighbours(folder / "n.ipynb", ELSEWHERE) == []
 
 
+@pytest.mark.parametrize("ignore_file", [".gitignore", ".musterignore"])
+def test_ignore_files_keep_back_single_modules(folder: Path, ignore_file: str) -> None:
+    (folder / ignore_file).write_text("oth*\n")
+    (folder / "train.py").write_text("import helper")
+    assert neighbours(folder / "train.py", ELSEWHERE) == ["helper.py"]
+
+
 def test_links_do_not_lead_out(folder: Path) -> None:
     (folder / "train.py").write_text("import utils, away")
     (folder / "utils" / "link.py").symlink_to("/etc/passwd")

@@ -266,5 +266,5 @@ def _summary(run: JobRun, nodes: int) -> None:
     took = f" in {span(run.seconds)}" if run.seconds is not None else ""
     head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
     echo(head, err=True)
-    for line in run.details.splitlines():
+    for line in [*run.details.splitlines(), *filter(None, [run.hint])]:
         echo(f"  {line}", err=True)

@@ -134,9 +134,11 @@ class JobRun:
     @property
     def cause(self) -> dict[str, Any] | None:
         """What the last failure of the run came from: rank, group, reason, exit_code, signal,
-        message, at; None if nothing has failed."""
+        message, at, and a hint, "" for most; None if nothing has failed."""
         first = self._lifecycle().cause
-        return None if first is None else failure_dict(first)
+        if first is None:
+            return None
+        return {**failure_dict(first), "hint": redacted(self._hint(first))}
 
     @property
     def consequences(self) -> list[dict[str, Any]]:
@@ -145,6 +147,23 @@ class JobRun:
 
         kept = self._lifecycle()
         return [failure_dict(f) for f in cause.consequences(kept.failures, kept.cause)]
+
+    @property
+    def hint(self) -> str:
+        """What to do about what it failed of, where that is known; else ""."""
+        first = self._lifecycle().cause if self.state == RunState.FAILED else None
+        return redacted(self._hint(first)) if first is not None else ""
+
+    def _hint(self, failure: Failure) -> str:
+        left = (self._planned("artifact") or {}).get("left_behind")
+        if not left:
+            return ""
+        from msgspec import convert
+
+        from muster.client.missing import hint_for
+        from muster.plan.model import LeftBehind
+
+        return hint_for(convert(left, LeftBehind), failure.message, self.id)
 
     def _lifecycle(self) -> Lifecycle:
         from muster.control.persist import lifecycle_of
@@ -270,7 +289,8 @@ class JobRun:
 
         restarts = self._service.restarts(self.id)
         nodes = self._service.nodes(self.id)
-        return [redacted(line) for line in why(self._record, nodes, restarts)]
+        lines = [redacted(line) for line in why(self._record, nodes, restarts)]
+        return [*lines[:1], *filter(None, [self.hint]), *lines[1:]]
 
     def settings(self) -> list[Setting]:
         """Every effective setting, and where it came from. Secrets in `env` are hidden."""

@@ -74,6 +74,16 @@ class GitPlan(Struct, frozen=True):
     token_env: str | None = None
 
 
+class LeftBehind(Struct, frozen=True):
+    """What lay beside the code in its folder, and was not sent. script: the file that was; "" = the
+    folder was. ignored: those of the names that an ignore file keeps back."""
+
+    folder: str
+    script: str
+    names: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+
+
 class ArtifactPlan(Struct, frozen=True):
     """The code, by its content. exclude_tags: cells of a notebook that are not executed."""
 
@@ -84,6 +94,7 @@ class ArtifactPlan(Struct, frozen=True):
     entrypoint: str | None = None
     exclude_tags: tuple[str, ...] = ()
     git: GitPlan | None = None
+    left_behind: LeftBehind | None = None
 
 
 class EnvironmentPlan(Struct, frozen=True):

@@ -7,7 +7,7 @@ git, folders without files are not seen.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
@@ -49,10 +49,29 @@ def files_below(folder: Path, name: str, home: Path) -> Iterator[str]:
             yield path
 
 
+def kept_back(folder: Path, names: Iterable[str]) -> set[str]:
+    """Which of the entries of a folder its own ignore file keeps from being code."""
+    root = os.path.realpath(folder)
+    own = f"{root}/{_ignore_file(root)}"
+    if not os.path.isfile(own):
+        return set()
+    with open(own, "rb") as file:
+        rules: _Rules = (("", read_rules(file.read())),)
+    return {name for name in names if _ignored(name, rules, folder=_is_folder(f"{root}/{name}"))}
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _ignore_file(root: str) -> str:
+    return ".musterignore" if os.path.exists(f"{root}/.musterignore") else ".gitignore"
+
+
 def _walk(root: str, home: str, only: str = "") -> Iterator[tuple[str, bool]]:
     """(relative path, whether it is a link) of all that is code, in no order. only: the one folder
     at the top to be looked into."""
-    own = ".musterignore" if os.path.exists(f"{root}/.musterignore") else ".gitignore"
+    own = _ignore_file(root)
     todo: list[tuple[str, _Rules]] = [("", ())]
     while todo:
         below, rules = todo.pop()

@@ -1,7 +1,7 @@
 """A script's own modules: those beside it that it imports, which Python finds by its folder.
 
-Found by reading the code, not by running it. A package goes along whole, as far as the folder's
-ignore files let it, since packages have data and imports of their own that nobody can see.
+Found by reading the code, not by running it. A package goes along whole, since packages have data
+and imports of their own that nobody can see. What the folder's ignore files name stays behind.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ def _cells(text: str) -> str:
 def _files_of(folder: Path, name: str, home: Path) -> Iterator[str]:
     """The files of a module or package, relative to the folder. Python takes the package where
     there are both."""
-    package = folder / name
-    if _is_package(package):
-        from muster.storage.ignore import files_below
+    from muster.storage.ignore import files_below, kept_back
 
+    if _is_package(folder / name):
         yield from files_below(folder, name, home)
-    if (folder / f"{name}.py").is_file():
-        yield f"{name}.py"
+    module = f"{name}.py"
+    if (folder / module).is_file() and not kept_back(folder, [module]):
+        yield module
 
 
 def _check_bounds(script: Path, folder: Path, files: set[str]) -> None:
