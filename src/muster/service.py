@@ -168,10 +168,11 @@ class Service:
         """
         if draft.spec.suspend:
             return self._accept(draft)
-        held = self._prepare(draft.plan, environ or os.environ)
+        environ = os.environ if environ is None else environ
+        held = self._prepare(draft.plan, environ)
         try:
             record = self._accept(draft)
-            self._hand_over(record.id, held, environ or os.environ)
+            self._hand_over(record.id, held, environ)
         finally:
             for descriptor in held:
                 os.close(descriptor)
@@ -185,11 +186,15 @@ class Service:
         folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
         _place_logs(folder.path, plan)
         held = lease.take(folder, plan.run_name)
-        if not folder.bell.exists():
-            bell.install(folder.bell)
-        if plan.policy.restarts:
-            keep_environ(folder.environ, submitted(plan, environ))
-        return held, begin_life(folder.life)
+        try:
+            if not folder.bell.exists():
+                bell.install(folder.bell)
+            if plan.policy.restarts:
+                keep_environ(folder.environ, submitted(plan, environ))
+            return held, begin_life(folder.life)
+        except BaseException:
+            os.close(held)
+            raise
 
     def _hand_over(self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]) -> None:
         try:
@@ -334,7 +339,8 @@ class Service:
                 raise InvalidInput(*problems)
         else:
             draft = redraft_run(self.home, record, overrides)
-        held = self._prepare(plan, environ or os.environ)
+        environ = os.environ if environ is None else environ
+        held = self._prepare(plan, environ)
         try:
             if runs.get(self.db, run_id).state != RunState.SUSPENDED:
                 raise InvalidInput(Problem("", f"{record.name} has been resumed or canceled"))
@@ -343,7 +349,7 @@ class Service:
                 self._change(record, draft)
                 why += f", with {', '.join(draft.changed)} changed"
             tell(self.db, self.home.run_dir(run_id), run_id, [ResumeRequested(why)])
-            self._hand_over(run_id, held, environ or os.environ)
+            self._hand_over(run_id, held, environ)
         finally:
             for descriptor in held:
                 os.close(descriptor)

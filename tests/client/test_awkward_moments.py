@@ -17,7 +17,7 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import bell, lease
+from muster.control import bell, force, lease
 from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
@@ -303,6 +303,21 @@ def test_a_cancel_by_force_leaves_nothing(
     assert run.details == "canceled by its owner"
     assert alive(run.id) == []
     assert run.cancel(force=True).wait(60).state == "CANCELED", "again, without effect"
+
+
+def test_a_supervisor_continues_if_its_child_does_not_die(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(client, "sleep", "1000")
+    while not [node for node in run.nodes if node.state == "READY"]:
+        assert not run.refresh().done
+    with monkeypatch.context() as patched:
+        patched.setattr(force, "_DYING", 0.0)
+        patched.setattr(os, "kill", lambda pid, number: None)
+        with pytest.raises(EngineError, match="was killed and has not ended"):
+            end_supervisor(client.service.home.run_dir(run.id), run.name)
+    run.cancel("enough")
+    assert run.wait(60).state == "CANCELED"
 
 
 def test_force_only_kills_who_drives_the_run(client: Client) -> None:

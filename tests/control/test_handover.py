@@ -60,6 +60,19 @@ def test_holder(tmp_path: Path) -> None:
     assert lease.holder(path) == 42
 
 
+def test_a_pid_is_noted_over_a_longer_one(tmp_path: Path) -> None:
+    path = tmp_path / "lease"
+    held = lease.acquire(path)
+    assert held is not None
+    for pid in (1234567, 2345):
+        lease.note(held, pid)
+        assert lease.holder(path) == pid
+    os.pwrite(held, b"1" * 100, 0)  # a program of the run may write there
+    lease.note(held, 7)
+    assert lease.holder(path) == 7
+    os.close(held)
+
+
 def test_bell(tmp_path: Path) -> None:
     path = tmp_path / "bell"
     bell.install(path)
@@ -136,6 +149,61 @@ def test_a_run_whose_folder_was_deleted(client: Client) -> None:
     service = client.service
     assert recover(service.db, service.home, service._hand_over) == [run_id]
     assert "was deleted while the run was going" in client.run(run_id).details
+
+
+@pytest.mark.parametrize("name", ["life", "lease"])
+def test_a_run_in_whose_folder_something_was_replaced_by_a_folder(
+    client: Client, name: str
+) -> None:
+    run_id = start(client, "sleep", "1000")
+    folder = client.service.home.run_dir(run_id)
+    pid = lease.holder(folder.lease)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.001)
+    getattr(folder, name).unlink()
+    getattr(folder, name).mkdir()
+    run = client.run(run_id).wait(60)
+    assert run.state == "FAILED"
+    assert f"{name} was replaced by something else" in run.details
+
+
+@pytest.mark.parametrize("name", ["life", "lease"])
+def test_one_of_them_was_replaced_while_the_run_is_driven(client: Client, name: str) -> None:
+    run_id = start(client, "sleep", "1000")
+    service = client.service
+    path = service.home.run_dir(run_id).path / name
+    path.rename(path.with_name("kept"))
+    path.mkdir()
+    assert recover(service.db, service.home, service._hand_over) == []
+    path.rmdir()
+    path.with_name("kept").rename(path)
+
+
+def test_a_run_that_cannot_be_prepared_keeps_no_lease(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(bell, "install", refuse)
+    job, new = client.job(None, command=["true"])
+    with pytest.raises(OSError, match="No space left"):
+        client.start(client.draft(job, new_job=new))
+    (left,) = (client.service.home.root / "runs").glob("*/lease")
+    assert not lease.held(left)
+
+
+def test_an_empty_environment_is_one(client: Client) -> None:
+    os.environ["MUSTER_TEST_OURS"] = "x"
+    try:
+        job, new = client.job(None, command=["/bin/sh", "-c", "echo ${MUSTER_TEST_OURS-nothing}"])
+        draft = client.draft(job, new_job=new)
+        run = client.run(client.service.start(draft, {}).id).wait(60)
+    finally:
+        del os.environ["MUSTER_TEST_OURS"]
+    assert [line.message for line in run.logs()] == ["nothing"]
 
 
 def test_killed_right_after_it_was_accepted(own_home: Path) -> None:

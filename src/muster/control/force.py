@@ -47,10 +47,14 @@ def _end(pid: int, process: int, name: str) -> None:
     it, and as it does not wait for them their numbers stay their own."""
     signal.pidfd_send_signal(process, signal.SIGSTOP)
     deadline = time.monotonic() + _DYING
-    while left := [child for child in children(pid) if state_of(child) not in ("Z", "X", "")]:
-        for child in left:
-            os.kill(child, signal.SIGKILL)
-            _await(os.pidfd_open(child), deadline, child, name)
+    try:
+        while left := [child for child in children(pid) if state_of(child) not in ("Z", "X", "")]:
+            for child in left:
+                os.kill(child, signal.SIGKILL)
+                _await(os.pidfd_open(child), deadline, child, name)
+    except BaseException:
+        signal.pidfd_send_signal(process, signal.SIGCONT)  # so that it records the child's end
+        raise
     signal.pidfd_send_signal(process, signal.SIGKILL)
     _await(os.dup(process), deadline, pid, name)
 

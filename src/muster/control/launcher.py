@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from muster.control import lease
 from muster.errors import EngineError, SystemLack
 from muster.interrupt import Held
 from muster.secrets import print_traceback
@@ -137,7 +138,8 @@ def serve(sock: socket.socket) -> None:
         request = json.loads(_read(sock, length))
         try:
             pid = _start(request, held)
-            os.pwrite(held[0], b"%d\n" % pid, 0)  # whoever finds the lease held knows by whom
+            # whoever finds the lease held knows by whom
+            lease.note(held[0], pid)
             answer = str(pid)
         except OSError as error:
             answer = error.strerror or repr(error)

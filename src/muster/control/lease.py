@@ -95,6 +95,14 @@ def _numbers(pid: int) -> list[str]:
     return next((words[1:] for words in lines if words and words[0] == "NSpid:"), [])
 
 
+def note(descriptor: int, pid: int) -> None:
+    """Write down who was given the lease. Whoever reads meanwhile finds this pid or the last one:
+    it is written at once, over all that the last one took."""
+    written = b"%-20d\n" % pid
+    os.pwrite(descriptor, written, 0)
+    os.ftruncate(descriptor, len(written))
+
+
 def holder(path: Path) -> int | None:
     """The pid that was last given the lease; None if none was yet. It may have ended since."""
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from muster.control import lease
-from muster.control.watch import wait_for_process
+from muster.control.watch import end_of_life, wait_for_process
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
@@ -47,6 +47,11 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     if not folder.path.is_dir():
         record_broken(db, run_id, f"{folder.path} was deleted while the run was going")
         return True
+    if (replaced := _replaced(folder)) is not None:
+        if _driven(home, folder, run_id):
+            return False
+        record_broken(db, run_id, f"{replaced} was replaced by something else during the run")
+        return True
     held = lease.acquire(folder.lease)
     if held is None:
         return False  # somebody drives it, or takes it up
@@ -73,6 +78,25 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
         os.close(held)
         if life >= 0:
             os.close(life)
+
+
+def _replaced(folder: RunDir) -> Path | None:
+    """Which of those that tell who drives a run a program has replaced by a folder, say."""
+    if os.path.lexists(folder.lease) and not folder.lease.is_file():
+        return folder.lease
+    if os.path.lexists(folder.life) and not folder.life.is_fifo():
+        return folder.life
+    return None
+
+
+def _driven(home: Home, folder: RunDir, run_id: str) -> bool:
+    """Whether somebody drives a run, by what is left of those that tell."""
+    if folder.lease.is_file() and lease.held(folder.lease):
+        return True
+    life = end_of_life(home, run_id)
+    if life is not None:
+        os.close(life)
+    return life is not None
 
 
 def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,10 @@ def end_of_life(home: Home, run_id: str) -> int | None:
     """A descriptor that hangs up when the run has ended; None if it has, or nobody drives it."""
     try:
         descriptor = os.open(home.run_dir(run_id).life, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:  # it is not there, or a program has put something else there
+        return None
+    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         return None
     try:
         os.read(descriptor, 1)
