@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.node.mpi_launchers import Died, died_in, find_launcher, hydra_environment
+from muster.node import mpi_launchers
+from muster.node.mpi_launchers import Died, NoMpi, died_in, find_launcher, hydra_environment
 
 HYDRA = b"""=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
 =   PID 18900 RUNNING AT 127.1.1.2
@@ -48,6 +49,16 @@ def test_ofi_is_chosen_where_there_are_both(
     providers = defaults.get("FI_PROVIDER", "").split(",")
     assert ("tcp;ofi_rxm" in providers) == (netmod == "ofi")
     assert "tcp" not in providers  # MPI_Init hangs with it
+
+
+def test_a_launcher_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "mpiexec"
+    program.write_text("#!/bin/sh\nexec /bin/sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(mpi_launchers, "_ANSWERS_WITHIN", 0, raising=False)
+    with pytest.raises(NoMpi, match="mpiexec --version has not ended after 0 s"):
+        find_launcher("auto")
 
 
 def test_spawned_ranks_are_given_nothing_of_the_main_node() -> None:

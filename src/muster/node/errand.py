@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import re
 import select
 import selectors
 import signal
@@ -205,6 +206,9 @@ def _read(pid: int, what: str) -> List[bytes]:
         return []
 
 
+_RANK_SAYS = re.compile(r"(\d{1,9}) (began|ended) (\d{1,9})")
+
+
 class RankEnds:
     """How the ranks of a node end, by the shells around them, which say so on a FIFO at `path`:
     `RANK began PID` and `RANK ended CODE`."""
@@ -234,19 +238,23 @@ class RankEnds:
 
     def _listen(self) -> List[Tuple[int, int]]:
         try:
-            lines = os.read(self._fifo, 1 << 16).decode().splitlines()
+            lines = os.read(self._fifo, 1 << 16).decode(errors="replace").splitlines()
         except BlockingIOError:
             return []
         found = []
         for line in lines:  # writes as short as theirs come whole
-            rank, what, number = line.split()
+            said = _RANK_SAYS.fullmatch(line)
+            if said is None:
+                continue  # any program can write there
+            rank, what, number = int(said[1]), said[2], int(said[3])
             if what == "ended":
-                found.append((int(rank), int(number)))
+                found.append((rank, number))
             elif sys.platform == "linux":
+                self._forget(rank)
                 with contextlib.suppress(OSError):  # it has ended, or the kernel is too old
-                    descriptor = os.pidfd_open(int(number))
-                    self._shells[int(rank)] = descriptor
-                    self._selector.register(descriptor, selectors.EVENT_READ, int(rank))
+                    descriptor = os.pidfd_open(number)
+                    self._shells[rank] = descriptor
+                    self._selector.register(descriptor, selectors.EVENT_READ, rank)
         return found
 
     def _forget(self, rank: int) -> None:

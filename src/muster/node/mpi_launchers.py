@@ -26,6 +26,8 @@ _RANK = (
 )
 
 
+_ANSWERS_WITHIN = 60  # seconds; it may be on a file server
+
 _HYDRA_WHERE = re.compile(rb"PID (\d+) RUNNING AT (\S+)")
 _HYDRA_CODE = re.compile(rb"EXIT CODE: (\d+)")
 _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (\d+)\)")
@@ -104,14 +106,30 @@ def find_launcher(flavour: str) -> Launcher:
         if program is None:
             tried.append("no %s on PATH" % name)
             continue
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-        found = _recognised(program, said.stdout + said.stderr)
+        try:
+            said = _version(program)
+        except subprocess.TimeoutExpired:
+            tried.append("%s --version has not ended after %d s" % (program, _ANSWERS_WITHIN))
+            continue
+        found = _recognised(program, said)
         if found is not None and flavour in ("auto", found.flavour):
             return found
-        first = (said.stdout + said.stderr).strip().splitlines()[:1] or ["nothing"]
+        first = said.strip().splitlines()[:1] or ["nothing"]
         tried.append("%s says %r" % (program, first[0]))
     wanted = {"auto": "MPICH or Open MPI", "mpich": "MPICH"}.get(flavour, "Open MPI")
     raise NoMpi("no %s here: %s" % (wanted, "; ".join(tried)))
+
+
+def _version(program: str) -> str:
+    """What a program says of itself. Raises TimeoutExpired."""
+    done = subprocess.run(
+        [program, "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_ANSWERS_WITHIN,
+        check=False,
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")
 
 
 def _recognised(program: str, said: str) -> Launcher | None:
