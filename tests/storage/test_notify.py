@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from muster.storage import notify
-from muster.storage.notify import Watcher, wait_for
+from muster.storage.notify import Presence, Watcher, wait_for
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
 
@@ -270,3 +270,24 @@ def test_the_queue_overflows(tmp_path: Path) -> None:
         append(path)
     assert watcher.drain() == set(paths)
     watcher.close()
+
+
+@linux
+def test_presence_looks_itself_where_the_kernel_has_no_room(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def __getattr__(self, name: str) -> object:
+            return full if name == "inotify_add_watch" else getattr(real, name)
+
+    def full(*_: object) -> int:
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    real = notify._libc()
+    monkeypatch.setattr(notify, "_library", Full())
+    presence = Presence([file])
+    assert presence.fileno() is None
+    assert presence.missing() is None
+    file.unlink()
+    assert presence.missing() == file

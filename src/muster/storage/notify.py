@@ -183,7 +183,11 @@ class Presence:
         # a file that somebody has open is told of when its last name goes: as a change of its links
         mask = _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
         for path in self._known if self._descriptor >= 0 else ():
-            _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+            watch = _libc().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
+            if watch < 0:  # its user's programs watch too much: look every time, as elsewhere
+                os.close(self._descriptor)
+                self._descriptor = -1
+                break
 
     def fileno(self) -> int | None:
         """A descriptor that becomes readable when it is time to look; None where there is none."""
