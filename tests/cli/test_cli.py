@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from muster.client.client import Client
+from muster.errors import EngineError
 
 MUSTER = [sys.executable, "-m", "muster"]
 
@@ -219,6 +220,28 @@ def test_startup_in_order_with_probes(tmp_path: Path) -> None:
         "first/0  | up",
         "second/1 | second",
     ]
+
+
+def test_runs_that_were_started_are_named_if_another_cannot_be(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from muster.cli.run import _start
+
+    drafts = []
+    for command in ("true", "false"):
+        job, new = client.job(None, command=[command])
+        drafts.append(client.draft(job, new_job=new))
+    start = client.start
+
+    def once(draft: Any) -> Any:
+        if draft is drafts[1]:
+            raise EngineError("cannot start a supervisor: no room")
+        return start(draft)
+
+    monkeypatch.setattr(client, "start", once)
+    with pytest.raises(EngineError):
+        _start(client, drafts)
+    assert "true-1 continues without us; `muster logs true-1 --follow`" in capsys.readouterr().err
 
 
 # --- watching
@@ -427,6 +450,23 @@ def test_reader_that_goes_away() -> None:
     piped = f"{sys.executable} -m muster logs last | head -1"
     done = subprocess.run(["sh", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("workers/0 | 1\n", "")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+def test_a_mistake_of_ours_is_no_failed_run(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from muster.cli import main
+
+    def broken() -> int:
+        raise error("no such thing as --token=hunter2")
+
+    monkeypatch.setattr(main, "_invoke", broken)
+    monkeypatch.setattr(main.warnings, "showwarning", main.warnings.showwarning)
+    assert main._run() == 4
+    printed = capsys.readouterr().err
+    assert printed.startswith("Traceback")
+    assert printed.endswith(f"{error.__name__}: no such thing as --token=***\n")
 
 
 # --- the rest

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from importlib.util import find_spec
 
 import pytest
 
+from muster.cli.output import print_json
 from muster.client import cluster as clusters
 from muster.client.client import Client
 from muster.client.cluster import Cluster
+from muster.client.run import JobRun
 from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
 from support.faults import lose_node, until
@@ -55,6 +58,19 @@ def test_life_of_a_cluster(client: Client) -> None:
     assert clusters.clusters(client) == []
     with pytest.raises(NotFound, match="no cluster named"):
         clusters.find(client, "lab")
+
+
+def test_the_path_of_its_token_is_shown_as_data(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, new = client.job(None, command=["true"])
+    spec = {"framework": "ray", "node_groups": [{"args": []}]}
+    monkeypatch.setattr(JobRun, "endpoints", {"token": "/x/token"})
+    monkeypatch.setattr(JobRun, "replicas", {"workers": 1})
+    monkeypatch.setattr(JobRun, "spec", spec)
+    lab = Cluster(client.start(client.draft(job, new_job=new)).wait(60))
+    print_json(lab.to_dict())
+    assert json.loads(capsys.readouterr().out)["token_file"] == "/x/token"
 
 
 def test_one_that_is_suspended_is_still_there(client: Client) -> None:

@@ -3,6 +3,7 @@ affected."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -258,6 +259,9 @@ def test_a_live_run_can_be_canceled_and_deleted(
         assert done.returncode == 0, done.stderr
         assert f"{run.name} is" in done.stdout
         assert not alive(mark)
+        done = command(home.root, "runs", "cancel", "--json", run.name)
+        assert done.returncode == 0, done.stderr
+        assert [canceled["id"] for canceled in json.loads(done.stdout)] == [run.id]
     done = command(home.root, "runs", "delete", run.name)
     assert done.returncode == 0, done.stderr
     assert run.name not in command(home.root, "runs", "list").stdout

@@ -12,7 +12,14 @@ from typing import Any, TextIO
 import click
 
 from muster.cli.streams import ReaderGone, guard
-from muster.errors import EXIT_INTERRUPTED, EXIT_OK, MusterError, MusterWarning, lack_of
+from muster.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PLATFORM,
+    MusterError,
+    MusterWarning,
+    lack_of,
+)
 from muster.interrupt import Raised, leave_at_once
 
 #: Subcommand -> (module, one line for the overview).
@@ -74,8 +81,8 @@ def cli() -> None:
 
     \b
     Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled,
-    suspended or timed out, 4 trouble of the platform or engine, 130 interrupted
-    (143, 129: by SIGTERM, SIGHUP).
+    suspended or timed out, 4 trouble of the platform, the engine or Muster itself,
+    130 interrupted (143, 129: by SIGTERM, SIGHUP).
     """
 
 
@@ -130,10 +137,18 @@ def _run() -> int:
         code = _tell(error)
     except OSError as error:
         lack = lack_of(error)
-        if lack is None:
-            raise
-        code = _tell(lack)
+        code = _tell(lack) if lack is not None else _defect()
+    except Exception:  # noqa: BLE001  it must not look like a run that failed
+        code = _defect()
     return code
+
+
+def _defect() -> int:
+    """A mistake of ours: all of it is shown."""
+    from muster.secrets import print_traceback
+
+    print_traceback()
+    return EXIT_PLATFORM
 
 
 def _invoke() -> int:

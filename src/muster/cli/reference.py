@@ -20,7 +20,7 @@ def reference_markdown() -> str:
         "| 1 | the run failed |",
         "| 2 | bad input; nothing was started |",
         "| 3 | the run was canceled or suspended, or its time was over; `wait --timeout` gave up |",
-        "| 4 | trouble of the platform or the engine |",
+        "| 4 | trouble of the platform or the engine, or a mistake of Muster's own |",
         "| 129 | the terminal was closed (SIGHUP); the run continues |",
         "| 130 | interrupted (Ctrl-C); the run continues |",
         "| 143 | terminated (SIGTERM); the run continues |\n",

@@ -98,7 +98,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     drafts = _drafts(client, ctx.meta["after"], options)
     # from being accepted to being named, a run must not be lost to a Ctrl-C
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    runs = [(client.start(draft), draft) for draft in drafts]
+    runs = _start(client, drafts)
     code = 0
     try:
         _detach_on_signals()
@@ -148,6 +148,20 @@ def _drafts(client: Client, after: list[str] | None, options: dict[str, Any]) ->
 
     targets = single_targets(options["target"], options["entrypoint"])
     return [draft_from(client, after, **{**options, "target": target}) for target in targets]
+
+
+def _start(client: Client, drafts: list[Draft]) -> list[tuple[JobRun, Draft]]:
+    """Start them all. If one cannot be started, says which of the others were."""
+    started: list[tuple[JobRun, Draft]] = []
+    try:
+        for draft in drafts:
+            run = client.start(draft)
+            started.append((run, draft))
+    except BaseException:
+        for run, _ in started:
+            _say_it_continues(run)
+        raise
+    return started
 
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:

@@ -15,6 +15,7 @@ from muster.cli.terminal import echo
 from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from muster.client.client import Client
     from muster.client.run import JobRun, Setting
     from muster.store.records import RunSummary
 
@@ -211,7 +212,7 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, force: bool, as_json: bool)
         service.cancel(run.id, force=force and run.id not in ended)
     found = [service.find_run(run.id) if no_wait else service.rest(run.id) for run in found]
     if as_json:
-        print_json([client.run(run.id).to_dict() for run in found])
+        print_json([_canceled_dict(client, run) for run in found])
         return
     for run in found:
         if no_wait and run.id not in ended:
@@ -219,6 +220,16 @@ def cancel(run_name: tuple[str, ...], no_wait: bool, force: bool, as_json: bool)
             continue
         already = " already" if run.id in ended else ""
         echo(f"{run.name} is{already} {state(run.state)}")
+
+
+def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
+    """The run, or as much of it as a list shows if its record is corrupt."""
+    from muster.store.records import CorruptRecord
+
+    try:
+        return client.run(run.id).to_dict()
+    except CorruptRecord:
+        return _summary_dict(run)
 
 
 @runs.command()

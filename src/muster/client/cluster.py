@@ -165,7 +165,7 @@ class Cluster:
             "state": self.state,
             "address": self.address,
             "dashboard": self.dashboard,
-            "token": None if self.token is None else str(self.token),
+            "token_file": None if self.token is None else str(self.token),
             "workers": self.workers,
             "until": time_text(self.until),
             "run": self.run.id,
