@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from muster.errors import InvalidInput
+from muster.storage import code_checks, ignore
 from muster.storage import neighbours as module
-from muster.storage.artifacts import stored_path
+from muster.storage.artifacts import place_artifact, stored_path
 from muster.storage.home import Home
-from muster.storage.neighbours import neighbours, store_code
+from muster.storage.neighbours import check_code, neighbours, store_code
 
 ELSEWHERE = Path("/nowhere")
 
@@ -99,9 +102,71 @@ def test_a_project_is_not_sent_by_accident(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "MAX_FILES", 3)
     (folder / "train.py").write_text("import utils")
     with pytest.raises(
-        InvalidInput, match=r"train.py imports 5 files .* muster run .* --entrypoint"
+        InvalidInput, match=r"train.py imports more than 3 files .* muster run .* --entrypoint"
     ):
         neighbours(folder / "train.py", ELSEWHERE)
+
+
+def test_no_more_files_are_listed_than_may_go_along(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+
+    def endless(*_: object) -> Iterator[str]:
+        for number in range(1000):
+            listed.append(number)
+            yield "other.py"
+
+    monkeypatch.setattr(module, "MAX_FILES", 3)
+    monkeypatch.setattr(ignore, "files_below", endless)
+    (folder / "train.py").write_text("import utils")
+    neighbours(folder / "train.py", ELSEWHERE)
+    assert len(listed) == 4
+
+
+def test_modules_that_are_links_go_along_as_files(folder: Path) -> None:
+    """Python follows them, wherever they lead; an archive may hold no link that leads out."""
+    code = folder / "code"
+    code.mkdir()
+    (folder / "real.py").write_text("import linked")
+    (code / "train.py").symlink_to(folder / "real.py")
+    (code / "linked.py").symlink_to("../other.py")
+    (folder / "other.py").write_text("print('other')")
+    home = Home(folder / "home")
+    home.prepare()
+    check_code(home, code / "train.py", None)
+    stored, entry = store_code(home, code / "train.py", None)
+    target = folder / "target"
+    target.mkdir()
+    place_artifact(home, stored, target)
+    assert entry == "train.py"
+    assert (target / "linked.py").read_text() == "print('other')"
+    assert not (target / "linked.py").is_symlink()
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "nothing", "folder"])
+def test_links_to_what_is_no_file_do_not_go_along(folder: Path, what: str) -> None:
+    (folder / "train.py").write_text("import odd, other")
+    if what == "pipe":
+        os.mkfifo(folder / "pipe")
+    targets = {"pipe": "pipe", "device": "/dev/zero", "nothing": "absent", "folder": "data"}
+    (folder / "odd.py").symlink_to(targets[what])
+    assert neighbours(folder / "train.py", ELSEWHERE) == ["other.py"]
+
+
+def test_what_links_lead_to_counts_in_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SIZE", 1000)
+    (folder / "large").write_text("x" * 1001)
+    (folder / "linked.py").symlink_to("large")
+    (folder / "train.py").write_text("import linked")
+    with pytest.raises(InvalidInput, match="imports 1 files"):
+        neighbours(folder / "train.py", ELSEWHERE)
+    monkeypatch.undo()
+    monkeypatch.setattr(code_checks, "MAX_SIZE", 1000)
+    home = Home(folder / "home")
+    home.prepare()
+    with pytest.raises(InvalidInput, match="at most 4 GiB are allowed"):
+        check_code(home, folder / "train.py", None)
 
 
 @pytest.mark.parametrize(

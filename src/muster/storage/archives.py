@@ -67,12 +67,14 @@ def unpack(path: Path, name: str, target: Path) -> None:
             raise
 
 
-def pack(folder: Path, files: Sequence[str], to: IO[bytes]) -> None:
+def pack(folder: Path, files: Sequence[str], to: IO[bytes], *, follow: bool = False) -> None:
     """A tar of these files and links of a folder; the same files give the same bytes.
 
     Links that go by a way outside of the folder are made to go straight to where they lead.
+    follow: what links lead to is packed in their place.
     """
-    links = {name: os.readlink(folder / name) for name in files if (folder / name).is_symlink()}
+    linked = [] if follow else [name for name in files if (folder / name).is_symlink()]
+    links = {name: os.readlink(folder / name) for name in linked}
     with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in files:
             path = folder / name

@@ -195,17 +195,31 @@ def entry_command(
 
 
 def store_files(
-    home: Home, folder: Path, files: Sequence[str], entrypoint: str | None, shown: str
+    home: Home,
+    folder: Path,
+    files: Sequence[str],
+    entrypoint: str | None,
+    shown: str,
+    *,
+    follow: bool = False,
 ) -> ArtifactRef:
     """Check and store some files of a folder, as an archive called after it.
 
-    entrypoint: "" = none is needed. shown: what messages call the folder. Raises InvalidInput.
+    entrypoint: "" = none is needed. shown: what messages call the folder. follow: links are stored
+    as the files they lead to. Raises InvalidInput.
     """
-    check_files(folder, files, entrypoint, shown)
-    return _pack(home, folder, files)
+    check_files(folder, files, entrypoint, shown, follow=follow)
+    return _pack(home, folder, files, follow=follow)
 
 
-def check_files(folder: Path, files: Sequence[str], entrypoint: str | None, shown: str) -> None:
+def check_files(
+    folder: Path,
+    files: Sequence[str],
+    entrypoint: str | None,
+    shown: str,
+    *,
+    follow: bool = False,
+) -> None:
     """What `store_files` refuses. Raises InvalidInput."""
     if entrypoint != "":
         entry = check_entry(shown, _archive_name(folder), files, entrypoint)
@@ -214,15 +228,16 @@ def check_files(folder: Path, files: Sequence[str], entrypoint: str | None, show
                 check_start(entry, file.read(4))
         elif kind == "notebook":
             check_notebook(entry, (folder / entry).read_bytes(), "entrypoint")
-    check_size(shown, sum(os.lstat(folder / file).st_size for file in files))
+    sizes = (os.stat(folder / file, follow_symlinks=follow).st_size for file in files)
+    check_size(shown, sum(sizes))
 
 
-def _pack(home: Home, folder: Path, files: Sequence[str]) -> ArtifactRef:
+def _pack(home: Home, folder: Path, files: Sequence[str], *, follow: bool = False) -> ArtifactRef:
     from muster.storage.archives import pack
 
     with open(_temporary(home), "w+b") as packed:
         try:
-            pack(folder, files, packed)
+            pack(folder, files, packed, follow=follow)
             packed.seek(0)
             return _store(home, packed, _archive_name(folder), "archive")
         finally:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
@@ -37,7 +38,8 @@ def store_code(home: Home, path: Path, entrypoint: str | None) -> tuple[Artifact
     files = _with_neighbours(home, path, entrypoint)
     if files:
         own = path.name if entrypoint is None else ""
-        return store_files(home, path.parent, files, own, str(path)), own or None
+        # a module may be a link to one elsewhere, which Python follows
+        return store_files(home, path.parent, files, own, str(path), follow=True), own or None
     return store_artifact(home, path, entrypoint), entrypoint
 
 
@@ -45,7 +47,8 @@ def check_code(home: Home, path: Path, entrypoint: str | None) -> None:
     """What `store_code` refuses, with nothing stored. Raises InvalidInput."""
     files = _with_neighbours(home, path, entrypoint)
     if files:
-        check_files(path.parent, files, path.name if entrypoint is None else "", str(path))
+        own = path.name if entrypoint is None else ""
+        check_files(path.parent, files, own, str(path), follow=True)
     else:
         check_artifact(home, path, entrypoint)
 
@@ -68,7 +71,7 @@ def neighbours(script: Path, home: Path) -> list[str]:
     while todo:
         for name in sorted(_imports(todo.pop(), folder) - known):
             known.add(name)
-            files = list(_files_of(folder, name, home))
+            files = list(islice(_files_of(folder, name, home), MAX_FILES + 1))
             found.update(files)
             _check_bounds(script, folder, found)
             todo += [folder / file for file in files if file.endswith(".py")]
@@ -144,10 +147,11 @@ def _files_of(folder: Path, name: str, home: Path) -> Iterator[str]:
 
 
 def _check_bounds(script: Path, folder: Path, files: set[str]) -> None:
-    size = sum(os.lstat(folder / file).st_size for file in files)
+    size = sum(os.stat(folder / file).st_size for file in files)
     if len(files) <= MAX_FILES and size <= MAX_SIZE:
         return
-    text = f"{script.name} imports {len(files)} files ({size >> 20} MiB) from its folder"
+    many = f"more than {MAX_FILES}" if len(files) > MAX_FILES else len(files)
+    text = f"{script.name} imports {many} files ({size >> 20} MiB) from its folder"
     hint = (
         f"run the folder: muster run {folder} --entrypoint {script.name}; "
         "what is not code can be named in .musterignore there"
