@@ -8,14 +8,19 @@ from muster.secrets import HIDDEN, hidden, hidden_words, hide, print_traceback, 
 
 @pytest.mark.parametrize(
     "name",
-    ["HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "PASSWD", "OPENAI_API_KEY", "APIKEY"],
+    [
+        *("HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "PASSWD", "OPENAI_API_KEY", "APIKEY"),
+        *("DB_PASS", "GITHUB_PAT", "JWT", "SIGNING_KEY"),
+    ],
 )
 def test_secrets_are_known_by_their_names(name: str) -> None:
     assert hide(name, "x") == HIDDEN
     assert hide(name, "") == "", "that nothing was given is no secret"
 
 
-@pytest.mark.parametrize("name", ["PATH", "OMP_NUM_THREADS", "KEYBOARD", "MASTER_ADDR"])
+@pytest.mark.parametrize(
+    "name", ["PATH", "OMP_NUM_THREADS", "KEYBOARD", "MASTER_ADDR", "PWD", "HF_TOKEN_PATH", "PASSES"]
+)
 def test_others_are_shown(name: str) -> None:
     assert hide(name, "x") == "x"
 
@@ -45,6 +50,12 @@ def test_hidden_however_deep() -> None:
         ("--api-key='two words' x", "--api-key=*** x"),
         ("https://host/x?sig=abc&page=1", "https://host/x?sig=***&page=1"),
         ("curl -H 'Authorization: Bearer abc'", "curl -H 'Authorization: Bearer ***'"),
+        ("curl -H 'X-Api-Key: abc' host", "curl -H 'X-Api-Key: ***' host"),
+        ('--config {"password": "a", "lr": 1}', '--config {"password": ***, "lr": 1}'),
+        ("{'users':[{'token':'a'}]}", "{'users':[{'token':***}]}"),
+        (r'DB_PASS="a\"hunter2" x', "DB_PASS=*** x"),
+        ("AccountKey=abc;x", "AccountKey=***;x"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n", "-----BEGIN OPENSSH PRIVATE KEY-----***"),
     ],
 )
 def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
@@ -62,6 +73,10 @@ def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
         "oci://bucket@namespace/x",
         "give --password",
         "secretstorage==3.3.3",
+        "env.DB_PASSWORD: must be text",
+        "passes=3 --bypass 5 compat=1 path=/x pattern=y",
+        "tokens: 512, token: unexpected",
+        "ssl: private key",
     ],
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
@@ -72,6 +87,8 @@ def test_words_of_a_command() -> None:
     words = ["--token", "a", "--max-tokens", "5", "sh", "-c", "x --password b y", "--token=c"]
     shown = ["--token", "***", "--max-tokens", "5", "sh", "-c", "x --password *** y", "--token=***"]
     assert hidden_words(words) == shown
+    assert hidden_words(["--password", "-hunter2", "-v"]) == ["--password", "***", "-v"]
+    assert hidden_words(["--password", "-v", "--token", "--fast"])[1::2] == ["-v", "--fast"]
     assert hidden_words(["--token", "$T", "--token-file", "/x", "--token"])[2:] == [
         "--token-file",
         "/x",
@@ -92,7 +109,7 @@ def test_those_that_are_known_by_their_value() -> None:
     assert redacted("cannot log in with hunter2", ["", "hunter2"]) == "cannot log in with ***"
 
 
-@pytest.mark.parametrize("word", ["_TOKEN", "-.", "--token ", "a=", "://x:"])
+@pytest.mark.parametrize("word", ["_TOKEN", "-.", "--token ", "a=", "://x:", "a-", "'", "a' "])
 def test_long_words_are_read_once(word: str) -> None:
     text = word * 100_000
     assert redacted(f"{text}! PASSWORD=hunter2").endswith("PASSWORD=***")

@@ -16,20 +16,26 @@ HIDDEN = "***"
 # expressions are compiled when they are needed: most commands print nothing of the kind
 _WORD = (
     "(?:TOKEN(?!IZE|S(?![A-Z]))|SECRET|PASSWO?R?D|PASSPHRASE|CREDENTIAL"
-    "|(?:API|ACCESS)[-_]?KEY|PRIVATE)"
+    "|(?:API|ACCESS|ACCOUNT|ENCRYPTION|SIGNING)[-_]?KEY|PRIVATE"
+    "|(?<![A-Z])(?:PASS|PAT|JWT)(?![A-Z]))"
 )
 #: A name that says where the secret is, or about it, is none itself.
 _ABOUT = r"[-_](?:FILE|PATH|ENV|DIR|NAME|TYPE|ID)\Z"
 #: What is filled in later.
 _GAP = r"\$\{[^{}]+\}|\$\([^()]+\)"
 #: Not `$NAME`, which only says where the value is, nor the `...` of an example.
-_VALUE = r"(?![$]|\.\.\.|<)(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"&;,)]+)"
+_VALUE = r"(?![$]|\*\*\*|\.\.\.|<)(?:'[^'\n]*'|\"(?:\\.|[^\"\\\n])*+\"|[^\s'\"&;,)]+)"
 #: NAME= in a text, `--name=` and what a signed address ends in among them; not `NAME==1.0`, which
 #: is a requirement. Each word is read once, however long it is.
 _GIVEN = r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]++)=(?!=)"
 _SIGNATURES = ("sig", "signature", "x-amz-sig", "x-amz-signature")
 #: An option whose value is the next word.
 _OPTION = r"(?<!\S)(--?[A-Za-z0-9_.-]++)\s++(?!-)"
+#: In JSON, and in YAML that is written like it: `"token": "X"`.
+_QUOTED = r"([A-Za-z0-9_.-]++)(?:\"|')\s{0,9}:\s{0,9}"
+#: `X-Api-Key: X`
+_FIELD = r"(?<![A-Za-z0-9_.-])([A-Za-z0-9]+(?:-[A-Za-z0-9]+)++):[ \t]{0,9}"
+_KEY = r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)"
 _HEADER = r"(?i)(authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic|token)\s+)[^\s'\"]+"
 # the user part of a web address may be a token all by itself; that of ssh is a name
 _WEB = r"(?i)(?<![A-Za-z0-9])((?:git\+)?(?:https?|ftps?)://)[^/\s@]*(?:@[^/\s@]*)*@"
@@ -38,12 +44,16 @@ _OTHER = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@:]*):[^/\s]*@"
 
 
 def redacted(text: str, known: Sequence[str] = ()) -> str:
-    """A text without what it says of secrets: passwords in addresses, NAME=VALUE, headers, and
-    those that are known by their value."""
+    """A text without what it says of secrets: passwords in addresses, NAME=VALUE, JSON, headers,
+    private keys, and those that are known by their value."""
     for secret in known:
         text = text.replace(secret, HIDDEN) if secret else text
     text = without_credentials(text) if "@" in text else text
     text = _without_values(text, _GIVEN) if "=" in text else text
+    if ":" in text:
+        text = _without_values(_without_values(text, _QUOTED), _FIELD)
+    if "PRIVATE KEY-----" in text:
+        text = re.sub(_KEY, rf"\1{HIDDEN}\2", text, flags=re.DOTALL)
     return re.sub(_HEADER, rf"\1{HIDDEN}", text) if "uthorization" in text.lower() else text
 
 
@@ -60,7 +70,7 @@ def without_credentials(address: str) -> str:
 
 def hide(name: str, value: str) -> str:
     """The value that goes by this name; HIDDEN if that says that it is a secret."""
-    secret = re.search(_WORD, name, re.IGNORECASE) and not re.fullmatch(_GAP, value)
+    secret = _names_secret(name) and not re.fullmatch(_GAP, value)
     return HIDDEN if value and secret else redacted(value)
 
 
@@ -70,7 +80,8 @@ def hidden_words(words: Sequence[str]) -> list[str]:
     made: list[str] = []
     before = ""
     for word in words:
-        named = before.startswith("-") and not word.startswith("-") and _names_secret(before)
+        option = word.startswith("--") or re.fullmatch("-[A-Za-z]?", word)
+        named = before.startswith("-") and not option and _names_secret(before)
         made.append(hide(before, word) if named else redacted(_without_values(word, _OPTION)))
         before = word
     return made
@@ -102,8 +113,7 @@ def print_traceback() -> None:
 def _hidden_in(key: str, value: Any) -> Any:
     if key in ("env", "node_env") and isinstance(value, Mapping):
         return {name: _named(str(name), text) for name, text in value.items()}
-    about = re.search(_ABOUT, key, re.IGNORECASE)
-    return hidden(value) if about else _named(key, value)
+    return _named(key, value)
 
 
 def _named(name: str, value: Any) -> Any:
