@@ -190,6 +190,13 @@ def test_few_open_files(shell: Any, files: int) -> None:
             assert "`ulimit -n 1024`" in done.stdout + done.stderr
 
 
+def test_files_that_may_not_grow(shell: Any) -> None:
+    done = shell("export MUSTER_HOME=$PWD/other; ulimit -f 1; muster run -- true")
+    assert done.returncode == 2
+    assert "files may grow to " in done.stderr
+    assert "`ulimit -f unlimited`" in done.stderr
+
+
 def test_logs_of_more_streams_than_open_files(shell: Any) -> None:
     assert shell("muster run --nodes 20 -- sh -c 'echo $NODE_RANK'").returncode == 0
     done = shell("ulimit -n 24; muster logs last")

@@ -93,7 +93,17 @@ def corrupt(path: Path, why: str, *, readable: bool = True) -> str:
     )
 
 
+#: Bytes; a limit below that is what keeps a store from being written, rather than the disk.
+_SMALL = 64 << 20
+
+
 def _full(path: Path) -> str:
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if 0 <= limit < _SMALL:
+        text = f"files may grow to {limit:,} bytes only: cannot write {path}"
+        return f"{text}; allow more (`ulimit -f unlimited`) and try again"
     if without_inodes(path.parent):
         return f"the disk has no inodes left: cannot write {path}; delete some files and try again"
     return f"the disk is full: cannot write {path}; free some space and try again"
