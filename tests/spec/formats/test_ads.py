@@ -508,10 +508,38 @@ def test_what_another_type_of_runtime_has_is_a_note(folder: Path) -> None:
     assert {f"url {said}", f"excludeTags {said}"} <= {*notes}
 
 
-def test_variables_in_a_command_are_filled_in_as_by_a_shell(folder: Path) -> None:
-    command = "torchrun a.py --model $MODEL 'b c' \"d $X\""
+@pytest.mark.parametrize(
+    ("command", "shell"),
+    [
+        ("torchrun a.py $X 'b c' \"d $X\"", "exec python a.py $X 'b c' \"d $X\""),
+        ("torchrun --nproc-per-node 1 a.py '$X' \\$X", "exec python a.py '$X' \\$X"),
+        ("torchrun \\\n  a.py *.csv `date` $(a|b)", "exec python a.py *.csv `date` $(a|b)"),
+        ("accelerate launch a.py ~/data", "exec python a.py ~/data"),
+        (["python", "a.py", "b $X", "c && d"], "python a.py \"b $X\" 'c && d'"),
+        ("echo $NODE_RANK && python a.py\n", "echo $NODE_RANK && python a.py"),
+        ("LEVEL=INFO python a.py", "LEVEL=INFO python a.py"),
+        ("python a.py > out.txt 2>&1", "python a.py > out.txt 2>&1"),
+        ("python a.py; python b.py", "python a.py; python b.py"),
+        ("python a.py\npython b.py", "python a.py\npython b.py"),
+        ("python a.py | tee log", "python a.py | tee log"),
+        ("python a.py *.csv", "python a.py *.csv"),
+        ("source env.sh", "source env.sh"),
+    ],
+)
+def test_a_shell_has_a_command_as_it_stands(
+    folder: Path, command: str | list[str], shell: str
+) -> None:
     spec, _ = read(folder, job("pyTorchDistributed", source=".", command=command))
-    assert spec.command == ("sh", "-c", 'exec python a.py --model "$MODEL" \'b c\' "d $X"')
+    assert spec.command == ("sh", "-c", shell)
+    data = job("pyTorchDistributed", source=".", command=command, args=["--lr", "1"])
+    assert "write them into the command" in str(InvalidInput(*_problems(folder, data)))
+
+
+def test_a_launcher_that_a_shell_starts_is_a_note(folder: Path) -> None:
+    command = "cd . && torchrun --standalone train.py"
+    spec, notes = read(folder, job("pyTorchDistributed", source=".", command=command))
+    assert spec.command == ("sh", "-c", command)
+    assert any(note.startswith("torchrun is run on each node as it stands") for note in notes)
 
 
 def test_conversion_keeps_what_is_refused_as_comments(folder: Path) -> None:
@@ -576,6 +604,8 @@ def test_container(folder: Path, entrypoint: Any, cmd: Any, command: tuple[str, 
         ("deepspeed train.py", ("python", "train.py"), 1),
         ("accelerate launch --num_processes 6 train.py", ("python", "train.py"), 2),
         ("python train.py", ("python", "train.py"), 1),
+        ("python train.py 'a && b' \"c;d\"", ("python", "train.py", "a && b", "c;d"), 1),
+        ("torchrun train.py 'a > b'", ("python", "train.py", "a > b"), 1),
     ],
 )
 def test_pytorch(folder: Path, command: str, expected: tuple[str, ...], processes: int) -> None:
@@ -597,6 +627,11 @@ def test_pytorch(folder: Path, command: str, expected: tuple[str, ...], processe
         ("deepspeed --num_gpus=x a.py", "not 'x'"),
         ("torchrun --tee=3 a.py", "torchrun --tee is not known here"),
         ("torchrun 'a.py", "cannot be split into words"),
+        ("torchrun a.py && echo done", "torchrun is not run here, so no shell is there for '&&'"),
+        ("torchrun a.py>log", "no shell is there for '>'"),
+        ("torchrun a.py \"$(a '>')\" | tee log", "no shell is there for '|'"),
+        ("deepspeed a.py\necho done", "no shell is there for '\\n'"),
+        ("accelerate launch a.py; b", "accelerate launch is not run here"),
     ],
 )
 def test_what_launchers_are_told_and_cannot_be_done(folder: Path, command: str, text: str) -> None:

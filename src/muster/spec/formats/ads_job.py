@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from muster.spec.formats.ads_words import (
 )
 from muster.spec.formats.documents import is_placeholder
 from muster.spec.formats.notes import Notes
+from muster.spec.formats.shell_text import needs_shell, operator_in, split_text
 from muster.spec.source_paths import is_requirements_file
 
 _SPEC = "spec.runtime.spec"
@@ -34,6 +35,8 @@ _ALL_PROCESSES = "--num-processes"  # Accelerate's, on all nodes together; the o
 _PROCESSES = ("--nproc-per-node", _ALL_PROCESSES, "--num-gpus")
 _NODES_OPTIONS = ("--nnodes", "--node-rank", "--master-addr", "--master-port", "--max-restarts")
 _RDZV = "--rdzv"
+_LAUNCHERS = frozenset(("torchrun", "deepspeed", "accelerate"))
+_LAUNCHER = re.compile(r"(?:torchrun|deepspeed|accelerate launch)(?!\S)")
 #: The fields that only some types of runtime have.
 _FIELDS = {
     "script": ("script_path_uri", "entrypoint"),
@@ -164,32 +167,67 @@ class _Reader:
             made["git"] = {k: v for k, v in git.items() if v is not None}
         else:
             made |= self._code(source, "source", None)
-        words = self._words("command")
         if not runtime.command:
             self._refuse("command", "is missing", "write torchrun train.py, say")
             return made
-        return {**made, **self._launched(words)}
+        return {**made, **self._launched(self._command_text(runtime.command))}
 
-    def _launched(self, words: Sequence[str]) -> dict[str, Any]:
-        """A launcher's command without the launcher: Muster starts the ranks itself."""
-        if words[:1] == ["torchrun"] or words[:1] == ["deepspeed"]:
-            rest = list(words[1:])
-        elif list(words[:2]) == ["accelerate", "launch"]:
-            rest = list(words[2:])
-        else:
-            return {"command": _expanding(words)}
-        self._notes.add(words[0], "is not run: Muster starts the ranks as it would")
+    def _command_text(self, command: Any) -> str:
+        """ADS gives the text to a shell. In a list a shell fills in variables only."""
+        if isinstance(command, list):
+            return " ".join(_quoted(str(word)) for word in command)
+        return str(command).replace("\\\n", "").strip()
+
+    def _launched(self, text: str) -> dict[str, Any]:
+        """A launcher's command without the launcher, as Muster starts the ranks itself; any other
+        as it is."""
+        try:
+            words = split_text(text)
+        except ValueError as error:
+            self._refuse("command", f"cannot be split into words: {text!r}: {error}", "close it")
+            return {}
+        found = _LAUNCHER.match(" ".join(word for word, _ in words[:2]))
+        if found is None:
+            return {"command": self._as_it_stands(text, [word for word, _ in words])}
+        launcher = found.group()
+        operator = operator_in(text)
+        if operator is not None:
+            what = f"{launcher} is not run here, so no shell is there for {operator!r}"
+            self._refuse("command", what, "put what else is to be done into the program")
+            return {}
+        self._notes.add(launcher, "is not run: Muster starts the ranks as it would")
+        return self._without(launcher, words[len(launcher.split()) :])
+
+    def _without(self, launcher: str, rest: list[tuple[str, str]]) -> dict[str, Any]:
+        """rest: the words after the launcher, each with the text from there on."""
         made: dict[str, Any] = {}
-        while rest and rest[0].startswith("-"):
-            option, equals, value = rest.pop(0).replace("_", "-").partition("=")
-            if not equals and rest and not rest[0].startswith("-"):
-                value = rest.pop(0)
+        while rest and rest[0][0].startswith("-"):
+            option, equals, value = rest.pop(0)[0].replace("_", "-").partition("=")
+            if not equals and rest and not rest[0][0].startswith("-"):
+                value = rest.pop(0)[0]
             if option in _PROCESSES:
-                made |= self._processes(words[0], option, value)
+                made |= self._processes(launcher, option, value)
             elif option not in _NODES_OPTIONS and not option.startswith(_RDZV):
-                text = f"{words[0]} {option} is not known here"
-                self._refuse("command", text, "leave it out")
-        return {**made, "command": _expanding(["python", *rest])}
+                what = f"{launcher} {option} is not known here"
+                self._refuse("command", what, "leave it out")
+        text = f"python {rest[0][1] if rest else ''}"
+        if needs_shell(text):
+            return {**made, "command": self._by_shell(f"exec {text}")}
+        return {**made, "command": shlex.split(text)}
+
+    def _as_it_stands(self, text: str, words: list[str]) -> list[str]:
+        if not needs_shell(text):
+            return words
+        for launcher in _LAUNCHERS.intersection(words):
+            what = "is run on each node as it stands: only a command that begins with it"
+            self._notes.add(launcher, f"{what} has Muster start the ranks")
+        return self._by_shell(text)
+
+    def _by_shell(self, text: str) -> list[str]:
+        if self._runtime.args:
+            what = "cannot be added to a command that a shell runs"
+            self._refuse("args", what, "write them into the command")
+        return ["sh", "-c", text]
 
     def _processes(self, launcher: str, option: str, value: str) -> dict[str, Any]:
         nodes = self._runtime.replicas if option == _ALL_PROCESSES else 1
@@ -359,12 +397,8 @@ def _is_said(info: FieldInfo, spec: ads.RuntimeSpec) -> bool:
     return bool(getattr(spec, info.name) != default)
 
 
-def _expanding(words: Sequence[str]) -> list[str]:
-    """A command whose variables a shell fills in, as ADS has it, if there are any."""
-    if not any("$" in word for word in words):
-        return list(words)
-    quoted = [_double_quoted(word) if "$" in word else shlex.quote(word) for word in words]
-    return ["sh", "-c", " ".join(["exec", *quoted])]
+def _quoted(word: str) -> str:
+    return _double_quoted(word) if "$" in word else shlex.quote(word)
 
 
 def _double_quoted(word: str) -> str:
