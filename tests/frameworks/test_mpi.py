@@ -233,7 +233,9 @@ if MPI.Comm.Get_parent() == MPI.COMM_NULL:
     child = MPI.COMM_WORLD.Spawn(sys.executable, [os.path.basename(__file__)], 2, info=wanted)
 else:
     own = os.environ["NODE_RANK"], os.environ.get("MUSTER_TOKEN"), os.getcwd()
-    print("spawned", *own, "MPI4PY_LIBMPI" in os.environ, flush=True)
+    cores = len(os.sched_getaffinity(0))
+    line = " ".join(map(str, ["spawned", *own, "MPI4PY_LIBMPI" in os.environ, cores]))
+    os.write(1, f"{line}\\n".encode())  # in one piece, as others write there too
     child = MPI.Comm.Get_parent()
 child.Barrier()
 child.Disconnect()
@@ -241,7 +243,8 @@ child.Disconnect()
 
 
 def spawned(client: Client, folder: Path, flavour: str, args: str = "") -> list[list[str]]:
-    """What two ranks say that two others, on two nodes, have spawned: node, token, folder, library.
+    """What two ranks say that two others, on two nodes, have spawned: node, token, folder, library
+    and cores.
 
     args: the rank on whose node they are wanted.
     """
@@ -261,7 +264,7 @@ def spawned(client: Client, folder: Path, flavour: str, args: str = "") -> list[
 def test_ranks_can_be_spawned_and_belong_to_their_node(client: Client, tmp_path: Path) -> None:
     children = spawned(client, tmp_path, "mpich")
     assert sorted(child[:2] for child in children) == [["0", "None"], ["1", "None"]]
-    for node, _, folder, library in children:
+    for node, _, folder, library, _ in children:
         assert f"/nodes/{node}/" in folder
         assert library == "True"
 
@@ -278,6 +281,7 @@ def test_open_mpi_has_slots_for_ranks_that_are_spawned(client: Client, tmp_path:
     children = spawned(client, tmp_path, "openmpi")
     assert len(children) == 2
     assert {child[3] for child in children} == {"True"}
+    assert {child[4] for child in children} == {str(len(os.sched_getaffinity(0)))}
 
 
 @pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])

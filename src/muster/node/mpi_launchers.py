@@ -176,15 +176,15 @@ def open_mpi_words(
 ) -> List[str]:
     """slots: a node's; those that `each` leaves are for ranks that the program spawns. agent: what
     is called in the place of ssh, by its path. interface: where its daemons meet; without it they
-    take what leads out of the machine, if nodes are on loopback. Binding is no option, as that is
-    not for ranks that are spawned."""
+    take what leads out of the machine, if nodes are on loopback. Spawned ranks inherit that nobody
+    is bound to a core: each would have one of its own, and more ranks than cores were refused."""
     listed = ",".join("%s:%d" % (host, slots) for host in hosts)
     words = [launcher.program, "--host", listed, "-np", str(each * len(hosts)), "--map-by"]
     words += ["ppr:%d:node" % each, "--leave-session-attached"]
     if launcher.version >= 5:
         # its daemons meet where they want to: told to meet on loopback, they find no interface
         words += ["--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
-        words += ["--prtemca", "hwloc_default_binding_policy", "none"]
+        words += ["--bind-to", "none", "--prtemca", "rmaps_default_inherit", "1"]
     else:
         words += ["--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1"]
         words += ["--mca", "hwloc_base_binding_policy", "none"]
