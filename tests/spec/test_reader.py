@@ -254,6 +254,14 @@ BAD = {
             "(close it, or write a list of words)"
         ],
     ),
+    "a shell's words in a command": (
+        "name: x\ncommand: python train.py && echo done\nargs: a '|' b\n",
+        [
+            "job.yaml:2: command: has && in it, but no shell reads this "
+            '(write [sh, -c, "python train.py && echo done"], '
+            "or quote && if the program is to get it)",
+        ],
+    ),
     "the wrong quotes": (
         'name: 5\ncommand: x\nnodes: "4"\nlogging: {enabled: "no"}\n',
         [

@@ -7,7 +7,6 @@ a bare command.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ def written_for(
     """As `spec_for`, with whatever could be read. Raises InvalidInput where that is nothing."""
     given = {name: value for name, value in fields.items() if value is not None}
     if isinstance(command, str):
-        command = shlex.split(command)  # as in a spec file; no shell runs
+        command = _words(command)
     if target is None:
         if not command:
             raise InvalidInput(
@@ -70,6 +69,17 @@ def written_for(
         return read_written(path, chosen)
     given.setdefault("name", _name_of(path))
     return written_from({"artifact": str(path.absolute()), **given})
+
+
+def _words(command: str) -> list[str]:
+    """As in a spec file. Raises InvalidInput."""
+    from muster.spec.values import words_of
+    from muster.spec.wording import Refused
+
+    try:
+        return words_of(command)
+    except Refused as error:
+        raise InvalidInput(Problem("command", error.message, error.hint)) from None
 
 
 def takes_command(target: str | None, entrypoint: str | None) -> bool:

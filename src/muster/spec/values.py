@@ -27,6 +27,10 @@ MAX_PROCESSES = 1_000_000
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: What a shell would do something about, and a program is given as it stands.
+_OPERATORS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
+_OPERATORS_IN = re.compile(r"[&|;<>]")
+_MOST_SHOWN = 120  # characters of a command in a hint
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 LABEL_HINT = "use up to 63 lower-case letters, digits and -, from a letter or digit to another"
 
@@ -48,13 +52,33 @@ def _scalar(value: Any) -> Any:
 
 
 def _words(value: Any) -> Any:
-    if not isinstance(value, (str, int, float)):
-        return value
+    return words_of(_scalar(value)) if isinstance(value, (str, int, float)) else value
+
+
+def words_of(text: str) -> list[str]:
+    """A command's text as words. Raises Refused for what only a shell could make sense of."""
     try:
-        return shlex.split(_scalar(value))
+        words = shlex.split(text)
+        operator = _operator(text)
     except ValueError:
         hint = "close it, or write a list of words"
-        raise Refused(f"{short(value)} has a quote that is not closed", hint) from None
+        raise Refused(f"{short(text)} has a quote that is not closed", hint) from None
+    if operator:
+        import json
+
+        way = f"[sh, -c, {json.dumps(text)}]" if len(text) < _MOST_SHOWN else "[sh, -c, '...']"
+        hint = f"write {way}, or quote {operator} if the program is to get it"
+        raise Refused(f"has {operator} in it, but no shell reads this", hint)
+    return words
+
+
+def _operator(text: str) -> str:
+    """The first word that is a shell's and not the program's: whole, and without quotes."""
+    if not _OPERATORS_IN.search(text):
+        return ""
+    lexer = shlex.shlex(text, posix=False)  # which leaves quotes where they are
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return next((word for word in lexer if word in _OPERATORS), "")
 
 
 def _env_name(name: str) -> str:
