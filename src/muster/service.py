@@ -330,6 +330,9 @@ class Service:
         record = runs.get(self.db, run_id)
         if record.state != RunState.SUSPENDED:
             hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
+            if RunState(record.state).terminal:
+                job = self.job(record.job_id)
+                hint = f"`muster run {job.name}@{job.version}` starts it again"
             raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
         plan = plan_of(record)
         if overrides is None:

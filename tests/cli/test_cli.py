@@ -391,7 +391,7 @@ def test_explain_starts_nothing(own_home: Path) -> None:
         (["run"], "error: nothing to run (name a spec file, a script or a folder, or give"),
         (["run", "nope.yaml"], "error: nope.yaml: no such file"),
         (["run", "nope.py"], "error: artifact: there is no"),
-        (["run", "--nodes", "0", "--", "x"], "error: nodes: must be at least 1, not 0"),
+        (["run", "--nodes", "0", "--", "x"], "error: --nodes 0: must be at least 1, not 0"),
         (["run", "--framework", "tf", "--", "x"], "error: framework: no framework named 'tf'"),
         (
             ["run", "--set", "resources.gpus=99", "--", "x"],

@@ -48,7 +48,7 @@ node_groups:
     assert refused(folder, text, nodes=["c=3"], sets=["args["], env=["UNSET_HERE"]) == [
         "--set: 'args[' is not PATH=VALUE",
         "--env: UNSET_HERE is not set in your environment",
-        "node_groups[c]: no group named 'c'",
+        "--nodes c=3: no group named 'c'",
         "job.yaml:2: artifact: there is no trian.py",
         "job.yaml:4: framework_options.min_nodes: means something to elastic training only",
         "job.yaml:5: grace_period: 'soon' is not a duration",

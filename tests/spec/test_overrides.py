@@ -61,7 +61,7 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
             {"nodes": ["many"]},
             "--nodes: 'many' is not a number of nodes (write 4 or workers=4)",
         ),
-        ({"nodes": ["0"]}, "nodes: must be at least 1, not 0"),
+        ({"nodes": ["0"]}, "--nodes 0: must be at least 1, not 0"),
         (
             {"env": ["NOPE"]},
             "--env: NOPE is not set in your environment (write NOPE=VALUE, or set it before)",
@@ -73,7 +73,12 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
         (
             {"sets": ["failre.max_restarts=1"]},
-            "--set failre.max_restarts=1: unknown field "
+            "--set failre.max_restarts=1: belongs to the Job; a run cannot change it (what a run "
+            "can change is max_restarts: --max-restarts 1, or --set max_restarts=1)",
+        ),
+        (
+            {"sets": ["failre.action=fail"]},
+            "--set failre.action=fail: unknown field "
             '(did you mean "failure"? it belongs to the Job: change the spec)',
         ),
         (
@@ -86,8 +91,8 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
         ({"max_restarts": -1}, "--max-restarts -1: must be at least 0, not -1"),
         (
-            {"sets": ["failure.max_restarts=2"]},
-            "--set failure.max_restarts=2: belongs to the Job; a run cannot change it (change the "
+            {"sets": ["failure.action=fail"]},
+            "--set failure.action=fail: belongs to the Job; a run cannot change it (change the "
             "spec; a run can change nodes, args, env, resources, shape, image, mounts, "
             "max_runtime, max_restarts, suspend, processes_per_node, logging, node_groups)",
         ),

@@ -156,7 +156,10 @@ def test_refusals(home: Home, tmp_path: Path, code: Path) -> None:
     assert "run it as a command: muster run -- DIR/prog" in bad(home, tmp_path / "prog")
     (tmp_path / "a.py").write_text("")
     assert "entrypoint: a.py is a single file" in bad(home, tmp_path / "a.py", "b.py")
-    assert "say which file to run; it holds lib/__init__.py, main.py, run.sh" in bad(home, code)
+    assert (
+        "say which file to run: --entrypoint main.py; it holds lib/__init__.py, main.py, run.sh"
+        in bad(home, code)
+    )
     assert "entrypoint: mian.py is not in" in bad(home, code, "mian.py")
     assert "it holds main.py" in bad(home, code, "mian.py")
     (tmp_path / "a.zip").write_text("garbage")

@@ -23,12 +23,24 @@ if TYPE_CHECKING:
 class _Args(click.Command):
     """Everything after `--` belongs to the program; options may stand on either side of TARGET."""
 
+    allow_extra_args = True  # those that are too many are refused here, with what to write
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["after"] = None
         if "--" in args:
             cut = args.index("--")
             args, ctx.meta["after"] = args[:cut], args[cut + 1 :]
-        return super().parse_args(ctx, args)
+        try:
+            super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from muster.cli.mistakes import no_such_option
+
+            raise no_such_option(error) from None
+        if ctx.args and not ctx.resilient_parsing:
+            from muster.cli.mistakes import too_many_words
+
+            raise too_many_words(ctx)
+        return ctx.args
 
 
 @click.command(cls=_Args)

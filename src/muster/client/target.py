@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.errors import InvalidInput, Problem
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
 from muster.spec.reader import Written, is_manifest, read_written, written_from
@@ -62,13 +62,32 @@ def written_for(
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
         given.pop("processes_per_node", None)  # a run may change it
         if given:
-            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            flags = ", ".join(map(_flag, given))
             raise InvalidInput(
                 Problem(flags, f"{path} describes the job already", "change it there")
             )
         return read_written(path, chosen)
+    if not os.path.exists(path):
+        raise NotFound(Problem("artifact", f"there is no {path.absolute()}", _meant(path)))
     given.setdefault("name", _name_of(path))
     return written_from({"artifact": str(path.absolute()), **given})
+
+
+def _flag(field: str) -> str:
+    """What a field of the Job is called on the command line."""
+    return "--option" if field == "framework_options" else "--" + field.replace("_", "-")
+
+
+def _meant(missing: Path) -> str:
+    """What to do about a target that is not there: it may be a program, which is no file here."""
+    from shutil import which
+
+    from muster.spec.files import similar
+
+    command = f"a command stands after --: `muster run -- {missing}`"
+    if missing.name != str(missing) or missing.suffix:
+        return similar(missing) or "check the path"
+    return command if which(missing.name) else similar(missing) or f"check the path; {command}"
 
 
 def _words(command: str) -> list[str]:

@@ -37,7 +37,8 @@ def read_text(path: Path) -> str:
     try:
         data = _standard_input() if path == STDIN else _bytes(path)
     except FileNotFoundError:
-        raise NotFound(Problem(str(path), "no such file", "check the path")) from None
+        hint = similar(path) or "check the path"
+        raise NotFound(Problem(str(path), "no such file", hint)) from None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from None
     except ValueError as error:  # a NUL in the path
@@ -46,6 +47,18 @@ def read_text(path: Path) -> str:
         return decoded(data)
     except UnicodeDecodeError:
         raise _unreadable(path, "it is not UTF-8 text") from None
+
+
+def similar(missing: Path) -> str:
+    """A hint: what lies in its place under a name like it; "" if nothing does."""
+    from muster.spec.wording import close_to
+
+    try:
+        there = os.listdir(missing.parent)
+    except OSError:
+        return ""
+    close = close_to(missing.name, there)
+    return f'did you mean "{close[0]}"?' if close else ""
 
 
 def called(path: Path) -> str:

@@ -145,7 +145,7 @@ class _Flags:
             self.problems.append(Problem("--nodes", problem, "write 4 or workers=4"))
             self.broken.append(_join([*_group(group), "nodes"]))
             return
-        self.put("", [*_group(group), "nodes"], int(count))
+        self.put(f"--nodes {text}", [*_group(group), "nodes"], int(count))
 
     def env(self, text: str, environ: Mapping[str, str]) -> None:
         left, equals, value = text.partition("=")
@@ -172,7 +172,10 @@ class _Flags:
         path, equals, value = text.partition("=")
         if not equals or not re.fullmatch(_PATH, path):
             problem = f"{short(text)} is not PATH=VALUE"
-            self.problems.append(Problem("--set", problem, "as in resources.cpus=2"))
+            meant = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
+            right = equals and re.fullmatch(_PATH, meant)
+            hint = f"write {meant}=..." if right else "as in resources.cpus=2"
+            self.problems.append(Problem("--set", problem, hint))
             return
         steps = re.findall(_STEP, path)
         if steps[0] == "node_groups" and len(steps) < 3:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from muster.errors import Problem
@@ -127,10 +130,16 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
 )
 
 
-def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
-    """The problem of a field `model` does not have. where: its path."""
+#: What a run can change that has an option of its own.
+_OPTIONS = ("nodes", "max_runtime", "max_restarts", "processes_per_node")
+
+
+def unknown_field(model: type[msgspec.Struct], where: str, name: str, value: Any = None) -> Problem:
+    """The problem of a field `model` does not have. where: its path; value: what it was given."""
     known = names(model)
     if model in (models.RunOverrides, models.GroupOverrides):
+        if own := _own_of_run(value, known):
+            return Problem(where, "belongs to the Job; a run cannot change it", own)
         job = names(models.JobSpec if model is models.RunOverrides else models.NodeGroup)
         if name in job:
             from muster.spec.edit import EDITABLE
@@ -147,6 +156,23 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
     hint, meant_here = _hint(model, name, known)
     beside = where.removesuffix(name)
     return Problem(where, "unknown field", hint, meant=beside + meant_here if meant_here else "")
+
+
+def _own_of_run(value: Any, known: list[str]) -> str:
+    """A hint: what a run calls a setting that a Job has within another, failure.max_restarts."""
+    if not isinstance(value, Mapping) or len(value) != 1:
+        return ""
+    ((name, inner),) = value.items()
+    plain = str(name).replace("-", "_")
+    close = [n for n in (plain, _NEIGHBOURS.get(plain)) if n in known]
+    close = close or close_to(plain, known, 1, 0.8)
+    if not close:
+        return ""
+    shown = inner if isinstance(inner, (str, int, float)) else "..."
+    way = f"--set {close[0]}={shown}"
+    if close[0] in _OPTIONS:
+        way = f"--{close[0].replace('_', '-')} {shown}, or {way}"
+    return f"what a run can change is {close[0]}: {way}"
 
 
 def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str, str]:

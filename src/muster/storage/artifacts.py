@@ -17,6 +17,7 @@ from typing import IO
 from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem, StoreError
+from muster.spec.files import similar
 from muster.storage.code_checks import (
     check_entry,
     check_file,
@@ -84,19 +85,6 @@ def _explaining(home: Home, path: Path) -> Iterator[None]:
         raise _explain(error, home, path) from None
 
 
-def _similar(missing: Path) -> str:
-    """A hint: what lies in its place under a name like it, or where its path leads no further."""
-    from muster.spec.wording import close_to
-
-    folder = missing.parent
-    try:
-        there = [path.name for path in folder.iterdir()]
-    except OSError:
-        return ""
-    close = close_to(missing.name, there)
-    return f'did you mean "{close[0]}"?' if close else ""
-
-
 def _explain(error: OSError, home: Home, path: Path) -> InvalidInput | StoreError:
     where = str(error.filename or path)
     if error.errno in _HOME_TROUBLE or where.startswith(f"{home.artifacts}/"):
@@ -104,7 +92,7 @@ def _explain(error: OSError, home: Home, path: Path) -> InvalidInput | StoreErro
         hint = "free some space, or set MUSTER_HOME to a folder you can write to"
         return StoreError(f"cannot store code in {home.artifacts}: {why} ({hint})")
     if isinstance(error, FileNotFoundError):
-        hint = _similar(Path(where)) or "check the path; it is relative to the spec's file"
+        hint = similar(Path(where)) or "check the path; it is relative to the spec's file"
         return NotFound(Problem("artifact", f"there is no {where}", hint))
     if isinstance(error, PermissionError):
         text = f"{where} cannot be read: permission denied"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -99,8 +100,11 @@ def check_entry(shown: str, archive: str, files: Sequence[str], entrypoint: str 
     """Where the entry point lies among the files. Raises InvalidInput."""
     if entrypoint is None:
         likely = [f for f in files if kind_of(f) in ("python", "notebook", "shell", "jar")][:5]
-        which = f"say which file to run; it holds {', '.join(likely)}" if likely else ""
-        hint = "; ".join(filter(None, [which, "or give a command, after -- or in the spec"]))
+        first = min(likely, key=lambda name: name.count("/"), default="")
+        which = f"say which file to run: --entrypoint {shlex.quote(first)}" if first else ""
+        others = f"it holds {', '.join(likely)}" if len(likely) > 1 else ""
+        ways = [which, others, "or give a command, after -- or in the spec"]
+        hint = "; ".join(filter(None, ways))
         raise InvalidInput(Problem("entrypoint", f"{shown} needs one", hint))
     roots = sorted({f.partition("/")[0] for f in files if "/" in f})
     found = locate(entrypoint, archive, roots, set(files).__contains__)

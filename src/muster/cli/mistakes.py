@@ -1,0 +1,45 @@
+"""Command lines of `muster run` that cannot be read: what was probably meant by them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import click
+
+
+def too_many_words(ctx: click.Context) -> click.UsageError:
+    """One TARGET is all there can be: the others are its arguments, or all of them a command."""
+    target, others = str(ctx.params["target"]), list(ctx.args)
+    muster = ctx.command_path
+    whole = f"`{muster} -- {shlex.join([target, *others])}`"
+    if os.path.exists(target):
+        hint = f"its arguments stand after --: `{muster} {shlex.join([target, '--', *others])}`"
+    elif os.path.isfile(others[0]):
+        script = shlex.join([others[0], *(["--", *others[1:]] if others[1:] else [])])
+        hint = f"write `{muster} {script}`, or {whole} for a command"
+    else:
+        hint = f"a command stands after --: {whole}"
+    plural = "s" if len(others) > 1 else ""
+    text = f"Got unexpected extra argument{plural} ({' '.join(others)}): {hint}"
+    return click.UsageError(text, ctx)
+
+
+def no_such_option(error: click.NoSuchOption) -> click.UsageError:
+    """Settings that have no option of their own, and options that are the program's."""
+    from muster.spec.decode import names
+    from muster.spec.models import Resources, RunOverrides
+    from muster.spec.wording import close_to
+
+    name = error.option_name.lstrip("-").partition("=")[0].replace("-", "_")
+    if name in ("framework_options", "framework_option"):
+        hint = "write --option NAME=VALUE"
+    elif name in names(Resources):
+        hint = f"write --set resources.{name}=VALUE"
+    elif name in names(RunOverrides):
+        hint = f"write --set {name}=VALUE"
+    else:
+        close = close_to(error.option_name, error.possibilities or (), 1, 0.8)
+        meant = f"did you mean {close[0]}? " if close else ""
+        hint = f"{meant}what the program is to get stands after --"
+    return click.UsageError(f"{error.message.rstrip('.')}: {hint}", error.ctx)
