@@ -20,7 +20,7 @@ from muster.plan.arrange import Arranged, arrange
 from muster.plan.build import Identity
 from muster.spec.models import JobSpec, NodeGroup, RunOverrides
 from muster.spec.overrides import Changes
-from muster.spec.places import follows, in_order, placed, touched
+from muster.spec.places import at_origin, follows, in_order, placed, touched
 from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.reader import Written
 from muster.spec.resolve import merge
@@ -159,10 +159,11 @@ class _Places:
             if self._is_of_run(problem.path):
                 of_run.append(problem._replace(path=self._flag(problem.path) or problem.path))
             else:
-                of_spec.append(problem)
+                of_spec.append(at_origin(problem, written.origins))
         yield from self._changes.problems
         yield from of_run
-        for problem in in_order(of_spec, written.lines):
+        # what was written once may be several fields of the spec
+        for problem in dict.fromkeys(in_order(of_spec, written.lines)):
             yield placed(problem, written.source, written.lines)
 
     def _is_of_run(self, path: str) -> bool:

@@ -88,6 +88,7 @@ REFUSED = [
     ("dask", "scheduler_args", ["--port", "0"]),
     ("dask", "scheduler_args", ["--port"]),
     ("dask", "worker_args", ["--nworkers", "2"]),
+    ("dask", "worker_args", ["--port", "8786"]),
     ("dask", "worker_args", ["--name=x"]),
     ("dask", "worker_args", ["--scheduler-file", "x"]),
     ("dask", "worker_args", ["--listen-address", "x"]),
@@ -163,17 +164,27 @@ def test_a_worker_with_a_dashboard_has_one() -> None:
     assert "--no-dashboard" not in made
 
 
-def test_what_is_said_twice_is_refused() -> None:
+def test_what_is_said_twice_has_to_be_the_same() -> None:
     with pytest.raises(InvalidInput) as error:
-        setup("dask", port=9000, scheduler_args=["--port", "9000"])
-    assert "--port says what framework_options.port says" in str(error.value)
-    env = {"DASK_SCHEDULER_PORT": "9000"}
+        setup("dask", port=9001, scheduler_args=["--port", "9000"])
+    assert "--port is 9000, but framework_options.port is 9001" in str(error.value)
+    env = {"DASK_SCHEDULER_PORT": "9001"}
     with pytest.raises(InvalidInput) as error:
         setup("dask", env, scheduler_args=["--port", "9000"])
-    assert "--port says what env.DASK_SCHEDULER_PORT says" in str(error.value)
+    assert "--port is 9000, but env.DASK_SCHEDULER_PORT is 9001" in str(error.value)
     with pytest.raises(InvalidInput) as error:
         setup("dask", env, port=9000)
-    assert "env.DASK_SCHEDULER_PORT says the same" in str(error.value)
+    assert "port: is 9000, but env.DASK_SCHEDULER_PORT is 9001" in str(error.value)
+
+
+def test_the_same_said_twice_is_said_once() -> None:
+    env = {"DASK_SCHEDULER_PORT": "9000"}
+    said = setup("dask", port=9000)
+    assert setup("dask", port=9000, scheduler_args=["--port", "9000"]) == said
+    assert setup("dask", env, port=9000) == said
+    assert setup("dask", env, scheduler_args=["--port=9000"]).ports[0].number == 9000
+    last = ["-p", "1", "--port", "9000"]
+    assert setup("spark", master_args=last) == setup("spark", port=9000)
 
 
 def test_all_problems_come_at_once() -> None:

@@ -79,12 +79,14 @@ _ADDRESS = "each node listens at its own address"
 _OWN_ADDRESS = "leave it out; `network: isolated` gives each node an interface of its own"
 _ENCRYPTION = (
     Refused(
-        ("--tls-ca-file", "--tls-cert", "--tls-key"), "certificates are the run's", "tls: true"
+        ("--tls-ca-file", "--tls-cert", "--tls-key"),
+        "certificates are the run's",
+        "write tls: true",
     ),
     Refused(
         ("--protocol",),
         "nodes speak tcp, or tls if encrypted",
-        "tls: true",
+        "write tls: true",
         allowed=("tcp", "tcp://"),
     ),
 )
@@ -105,13 +107,14 @@ _SCHEDULER = Program(
 _WORKER = Program(
     "worker_args",
     (
+        Refused(("--port",), "it is the scheduler's; a worker's own is --worker-port"),
         Adopted(("--nthreads",), "threads"),
         Adopted(("--worker-port",), "worker_ports", _range),
         Adopted(("--nanny-port",), "nanny_ports", _range),
         Refused(
             ("--nworkers", "--nprocs"),
             "each node has as many as the job says",
-            "give the job processes_per_node",
+            "write processes_per_node, which is the job's",
         ),
         Refused(("--name",), "workers are known by their nodes' names"),
         Refused(("--scheduler-file",), "workers are given the scheduler's address"),
@@ -232,12 +235,18 @@ _VARIABLES = {"port": "DASK_SCHEDULER_PORT", "dashboard_port": "DASK_DASHBOARD_P
 def _adopted(cluster: Cluster) -> DaskOptions:
     options: DaskOptions = cluster.options
     problems: list[Problem] = []
-    said = {name for role in cluster.roles for name in role.env}
-    fixed = {name: f"env.{variable}" for name, variable in _VARIABLES.items() if variable in said}
-    for name, where in fixed.items():
-        if getattr(options, name) is not None:
-            text = f"{where} says the same"
-            problems.append(Problem(f"framework_options.{name}", text, "say it in one place"))
+    fixed = {}
+    for name, variable in _VARIABLES.items():
+        # the first role counts that has it, as for `port_of`
+        texts = [role.env[variable] for role in cluster.roles if variable in role.env]
+        if not texts:
+            continue
+        fixed[name] = (f"env.{variable}", texts[0])
+        asked = getattr(options, name)
+        if asked is not None and str(asked) != texts[0]:
+            text = f"is {asked}, but env.{variable} is {texts[0]}"
+            hint = "leave out one of them, or say the same"
+            problems.append(Problem(f"framework_options.{name}", text, hint))
     made: DaskOptions = adopted(options, (_SCHEDULER, _WORKER), problems, fixed)
     if problems:
         raise InvalidInput(*problems)

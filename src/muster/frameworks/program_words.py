@@ -55,31 +55,47 @@ class Program(Struct, frozen=True):
 
 
 def adopted(
-    options: Any, programs: Iterable[Program], problems: list[Problem], fixed: Mapping[str, str]
+    options: Any,
+    programs: Iterable[Program],
+    problems: list[Problem],
+    fixed: Mapping[str, tuple[str, str]],
 ) -> Any:
     """The framework's options with those that stand among a program's words, which are taken out
     there. problems: what has to be said about them is added. fixed: options that the owner has set
-    elsewhere -> where."""
+    elsewhere -> where, and to what. The same value twice is no problem."""
     for program in programs:
         path = f"framework_options.{program.field}"
         given, rest = _parted(path, getattr(options, program.field), program.rules, problems)
-        for (name, option), text in given.items():
-            where = fixed.get(option, f"framework_options.{option}")
-            if option in fixed or not _is_default(options, option):
-                said = f"{name} says what {where} says already"
-                problems.append(Problem(path, said, "say it in one place"))
+        for option, (name, text) in given.items():
+            made = _with(options, option, text, path, name, problems)
+            if made is None:
                 continue
-            options = _with(options, option, text, path, name, problems)
+            value, there = getattr(made, option), getattr(options, option)
+            if option in fixed:
+                where, fixed_text = fixed[option]
+                if fixed_text != str(value):
+                    problems.append(_conflict(path, name, value, where, fixed_text))
+            elif there != value and not _is_default(options, option):
+                where = f"framework_options.{option}"
+                problems.append(_conflict(path, name, value, where, there))
+            else:
+                options = made
         options = replace(options, **{program.field: rest})
     return options
 
 
+def _conflict(path: str, name: str, value: Any, where: str, there: Any) -> Problem:
+    text = f"{name} is {value}, but {where} is {there}"
+    return Problem(path, text, "leave out one of them, or say the same")
+
+
 def _parted(
     path: str, words: Sequence[str], rules: Sequence[Rule], problems: list[Problem]
-) -> tuple[dict[tuple[str, str], str], tuple[str, ...]]:
-    """(name, option) -> value of those that are adopted, and the words that are left."""
+) -> tuple[dict[str, tuple[str, str]], tuple[str, ...]]:
+    """Option -> (name, value) of those that are adopted, where the last one counts as it does for
+    the program; and the words that are left."""
     by_name = {name: rule for rule in rules for name in rule.names}
-    given: dict[tuple[str, str], str] = {}
+    given: dict[str, tuple[str, str]] = {}
     rest: list[str] = []
     end = words.index("--") if "--" in words else len(words)
     for word, value in _options(words[:end], by_name):
@@ -98,7 +114,7 @@ def _parted(
                     problems.append(Problem(path, f"{name}: {rule.why}", rule.hint))
             case Adopted() as rule:
                 try:
-                    given[name, rule.option] = rule.parse(value)
+                    given[rule.option] = (name, rule.parse(value))
                 except WrongValue as error:
                     problems.append(Problem(path, f"{name}: {error.message}", error.hint))
     return given, (*rest, *words[end:])
@@ -134,7 +150,8 @@ def _is_default(options: Any, option: str) -> bool:
 def _with(
     options: Any, option: str, text: str, path: str, name: str, problems: list[Problem]
 ) -> Any:
-    """The options with that one read from a text, by the rules of its own field."""
+    """The options with that one read from a text, by the rules of its own field; None, and
+    `problems` extended, if it cannot be."""
     from muster.spec.decode import decode
 
     found: list[Problem] = []
@@ -142,7 +159,7 @@ def _with(
     if read is None or found:
         hint = f"give what framework_options.{option} takes"
         problems += [Problem(path, f"{name}: {p.message}", p.hint or hint) for p in found]
-        return options
+        return None
     return replace(options, **{option: getattr(read, option)})
 
 

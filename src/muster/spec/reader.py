@@ -14,7 +14,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
 from muster.spec.files import STDIN, called, read_text
 from muster.spec.models import JobSpec
-from muster.spec.places import Lines, in_order, placed
+from muster.spec.places import Lines, Origins, in_order, placed
 from muster.spec.rules import check
 from muster.spec.source_paths import absolute_sources
 
@@ -30,7 +30,8 @@ class Written(Struct, frozen=True):
     """A spec as somebody wrote it: what could be read of it, and all that is wrong with it.
 
     broken: paths of what could not be read, and is at its default. source: the file, for messages;
-    lines: path -> line there.
+    lines: path -> line there. origins: of a file that is no spec itself, where the spec's fields
+    stand in it.
     """
 
     spec: JobSpec
@@ -38,6 +39,7 @@ class Written(Struct, frozen=True):
     broken: tuple[str, ...] = ()
     source: str = ""
     lines: Lines = field(default_factory=dict)
+    origins: Origins = field(default_factory=dict)
 
     def whole(self) -> JobSpec:
         """The spec. Raises InvalidInput with every problem and its line."""
@@ -65,7 +67,8 @@ def read_written(path: Path, name: str | None = None) -> Written:
     if name is not None or os.path.isdir(path) or is_manifest(text):
         from muster.spec.formats.manifests import read_manifest
 
-        return Written(read_manifest(path, name).spec)
+        found = read_manifest(path, name)
+        return Written(found.spec, source=found.source, lines=found.lines, origins=found.origins)
     data, lines = load(text, called(path))
     if isinstance(data, Mapping) and data.get("name") is None:
         data = {**data, "name": _default_name(path)}

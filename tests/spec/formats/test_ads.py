@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from muster.client.client import Client
 from muster.errors import InvalidInput, Problem
 from muster.spec.formats.convert import convert_file
 from muster.spec.formats.manifests import read_manifest
 from muster.spec.models import JobSpec
+from muster.spec.overrides import changes_from_flags
 from muster.spec.reader import read_spec
 
 
@@ -27,6 +29,10 @@ def read(folder: Path, data: dict[str, Any]) -> tuple[JobSpec, tuple[str, ...]]:
     path.write_text(yaml.safe_dump(data, sort_keys=False))
     manifest = read_manifest(path)
     return manifest.spec, manifest.notes
+
+
+#: Where the scheduler listens, as people say it to Dask.
+START_9999 = {"startOptions": ["--port 9999"]}
 
 
 def distributed(kind: str = "dask", **changes: Any) -> dict[str, Any]:
@@ -120,6 +126,41 @@ def test_the_scheduler_is_where_programs_have_it_written_in_them(folder: Path) -
     assert spec.env["DASK_SCHEDULER_PORT"] == "9000"
 
 
+def test_its_port_may_be_said_in_start_options(folder: Path) -> None:
+    for where in ({"config": START_9999}, {"main": {"config": START_9999}}):
+        spec, _ = read(folder, distributed(cluster=where))
+        assert "DASK_SCHEDULER_PORT" not in spec.env
+        assert spec.framework_options["scheduler_args"] == ["--port", "9999"]
+        assert "worker_args" not in spec.framework_options, "workers have no such option"
+        draft = Client(folder / "home").draft_for(folder / "ads.yaml", changes_from_flags())
+        (port,) = [port for port in draft.plan.ports if port.name == "scheduler"]
+        assert (port.number, port.fixed) == (9999, True)
+
+
+@pytest.mark.parametrize(("value", "refused"), [("9999", False), ("9000", True)])
+def test_a_port_may_be_said_twice_but_not_differently(
+    folder: Path, value: str, refused: bool
+) -> None:
+    env = [{"name": "DASK_SCHEDULER_PORT", "value": value}]
+    data = distributed(cluster={"config": {**START_9999, "env": env}})
+    if refused:
+        (problem,) = drafted(folder, data)
+        assert problem.message == "--port is 9999, but env.DASK_SCHEDULER_PORT is 9000"
+    else:
+        read(folder, data)
+        Client(folder / "home").draft_for(folder / "ads.yaml", changes_from_flags())
+
+
+def test_options_of_all_nodes_go_to_the_programs_that_know_them(folder: Path) -> None:
+    words = ["--port 9999 --verbose --nthreads 2 --no-nanny", "--preload a.py"]
+    spec, _ = read(folder, distributed(cluster={"config": {"startOptions": words}}))
+    assert spec.framework_options == {
+        "worker_on_main": False,
+        "scheduler_args": ["--port", "9999", "--verbose", "--preload", "a.py"],
+        "worker_args": ["--verbose", "--nthreads", "2", "--no-nanny", "--preload", "a.py"],
+    }
+
+
 def test_variables_that_dask_workers_are_started_by(folder: Path) -> None:
     env = [{"name": "nprocs", "value": 4}, {"name": "death_timeout", "value": 10}]
     own = {"replicas": 1, "config": {"env": [{"name": "nthread", "value": 2}]}}
@@ -182,6 +223,49 @@ def test_a_cluster_that_stays(folder: Path, kind: str) -> None:
     assert any("the cluster stays for 30 days" in note for note in notes)
     env[0]["value"] = "soon"
     assert "OCI__TTL" in refusals(folder, distributed(kind, cluster=cluster)).popitem()[1]
+
+
+def test_all_that_was_not_filled_in_comes_at_once(folder: Path) -> None:
+    runtime = {"entryPoint": "<your script>.py", "args": ["--data", "<data_path>"]}
+    data = distributed(runtime_spec=runtime)
+    data["spec"]["cluster"]["spec"]["mainn"] = {}
+    data["spec"]["cluster"]["spec"]["wrker"] = {"replicas": 1}
+    found = refusals(folder, data)
+    assert found.pop("spec.cluster.spec.wrker") == "Muster does not read this field"
+    assert found == {
+        "spec.runtime.spec.entryPoint": "'<your script>.py' was not filled in",
+        "spec.runtime.spec.args[1]": "'<data_path>' was not filled in",
+    }
+    data["spec"]["runtime"]["spec"] = {"entrypoint": "train.py", "uri": "s3://<bucket>/x"}
+    assert list(refusals(folder, data)) == [
+        "spec.cluster.spec.wrker",
+        "spec.runtime.spec.entrypoint",
+        "spec.runtime.spec.uri",
+    ], "what is misspelt is not missing, too"
+    data = job("python", scriptPathURI="<dir>/a.py", inputs={"s3://<bucket>": "a"})
+    assert {*refusals(folder, data).values()} == {
+        "'<dir>/a.py' was not filled in",
+        "s3://<bucket> was not filled in",
+    }
+
+
+def test_conversion_of_what_was_not_filled_in(folder: Path) -> None:
+    runtime = {"entryPoint": "<your script>.py", "args": ["--data", "<data_path>"]}
+    (folder / "ads.yaml").write_text(yaml.safe_dump(distributed(runtime_spec=runtime)))
+    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert [line.split(": ")[2] for line in comments] == [
+        "spec.runtime.spec.args[1]",
+        "spec.runtime.spec.entryPoint",
+    ]
+    (folder / "job.yaml").write_text(text)
+    assert read_spec(folder / "job.yaml").entrypoint == "<your script>.py"
+    runtime["entryPoint"] = None  # type: ignore[assignment]
+    (folder / "ads.yaml").write_text(yaml.safe_dump(distributed(runtime_spec=runtime)))
+    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    assert "spec.runtime.spec.entryPoint: is missing" in text, (
+        "and not that there is nothing to run"
+    )
 
 
 def test_what_nobody_reads_need_not_be_filled_in(folder: Path) -> None:
@@ -419,6 +503,76 @@ def test_storage_mounts(folder: Path, data: dict[str, Any]) -> None:
     assert "not filled in" in found["spec.infrastructure.spec.storageMount[0]"]
 
 
+# --- problems that only later stages find
+
+
+def drafted(folder: Path, data: dict[str, Any]) -> list[Problem]:
+    """What refuses a run of it."""
+    path = folder / "ads.yaml"
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    client = Client(folder / "home")
+    with pytest.raises(InvalidInput) as caught:
+        client.draft_for(path, changes_from_flags())
+    return list(caught.value.problems)
+
+
+def line_of(folder: Path, text: str) -> str:
+    lines = (folder / "ads.yaml").read_text().splitlines()
+    (number,) = [n for n, line in enumerate(lines, 1) if text in line]
+    return f"ads.yaml:{number}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "said"),
+    [
+        ("dask", ["--host", "1.2.3.4"], "--host: each node listens at its own address"),
+        ("dask", ["--port none"], "--port: must be"),
+        ("dask", ["--nworkers=2"], "--nworkers: each node has as many as the job says"),
+        ("ray", ["--temp-dir /x"], "--temp-dir: paths of Ray's sockets"),
+        ("ray", ["--port 6379 --address x"], "--address: workers are given the head's address"),
+    ],
+)
+def test_options_of_all_nodes_are_refused_once_and_where_they_stand(
+    folder: Path, kind: str, words: list[str], said: str
+) -> None:
+    data = distributed(kind, cluster={"config": {"startOptions": words}})
+    (problem,) = drafted(folder, data)
+    assert problem.message.startswith(said)
+    assert problem.path == "spec.cluster.spec.config.startOptions"
+    assert problem.source.endswith(line_of(folder, "startOptions"))
+
+
+def test_options_of_a_role_are_refused_where_they_stand(folder: Path) -> None:
+    worker = {"replicas": 1, "config": {"startOptions": ["--min-worker-port 1"]}}
+    (problem,) = drafted(folder, distributed("ray", cluster={"worker": worker}))
+    assert problem.path == "spec.cluster.spec.worker.config.startOptions"
+    assert problem.hint.endswith("in a spec: `muster convert FILE --to muster`")
+
+
+def test_a_mount_that_a_variable_names_is_refused_by_its_name(folder: Path) -> None:
+    env = [{"name": name, "value": value} for name, value in SYNCED.items()]
+    env[1]["value"] = "s3x://bucket"
+    (problem,) = drafted(folder, distributed(cluster={"config": {"env": env}}))
+    assert problem.path == "spec.cluster.spec.config.env[1].value"
+    assert problem.message.startswith("WORKSPACE: s3x://bucket/sync: nothing knows how to read")
+    assert problem.source.endswith(line_of(folder, "s3x://bucket"))
+
+
+def test_other_fields_are_refused_where_they_stand(folder: Path) -> None:
+    data = with_storage(distributed(), ("s3x://a/b", "data"), ("s3x://c/d", "more"))
+    data["spec"]["runtime"]["spec"]["env"] = [{"name": "DASK_SCHEDULER_PORT", "value": "x"}]
+    data["spec"]["infrastructure"]["spec"]["displayName"] = "n" * 300
+    found = {problem.path for problem in drafted(folder, data)}
+    assert found == {"spec.infrastructure.spec.displayName"}, "a name is looked at first"
+    data["spec"]["infrastructure"]["spec"]["displayName"] = "n"
+    found = {problem.path for problem in drafted(folder, data)}
+    storage = "spec.infrastructure.spec.storageMount"
+    assert found == {f"{storage}[0].src", f"{storage}[1].src", "spec.runtime.spec.env[0].value"}
+    data = job("script", scriptPathURI="run.sh", inputs={"s3x://a": "a"}, outputUri="s3x://b")
+    found = {problem.path for problem in drafted(folder, data)}
+    assert found == {"spec.runtime.spec.inputs.s3x://a", "spec.runtime.spec.outputUri"}
+
+
 # --- jobs
 
 
@@ -549,13 +703,17 @@ def test_conversion_keeps_what_is_refused_as_comments(folder: Path) -> None:
     text, _ = convert_file(folder / "ads.yaml", None, "muster")
     assert list(found) == ["spec.runtime.spec.gitSecretId"]
     first = text.splitlines()[0]
-    assert first.startswith("# left out: ") and "spec.runtime.spec.gitSecretId: Muster" in first
+    assert first.startswith("# refused: ") and "spec.runtime.spec.gitSecretId: Muster" in first
     (folder / "job.yaml").write_text(text)
     assert read_spec(folder / "job.yaml").entrypoint == "a.py"
     broken = job("gitPython", entrypoint="a.py", gitSecretId="ocid1")
     (folder / "ads.yaml").write_text(yaml.safe_dump(broken))
-    with pytest.raises(InvalidInput, match="url: is missing"):
-        convert_file(folder / "ads.yaml", None, "muster")
+    text, _ = convert_file(folder / "ads.yaml", None, "muster")
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert [line.split(": ", 2)[2] for line in comments[:1]] == [
+        "spec.runtime.spec.url: is missing (say where the repository is)"
+    ]
+    assert len(comments) == 2
 
 
 def _problems(folder: Path, data: dict[str, Any]) -> list[Problem]:

@@ -20,12 +20,14 @@ from muster.spec.formats.ads_words import (
     environment,
     python_path,
     storage_mounts,
+    variable_origins,
     words_of,
     write_back,
 )
 from muster.spec.formats.documents import is_placeholder
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.shell_text import needs_shell, operator_in, split_text
+from muster.spec.places import Origin
 from muster.spec.source_paths import is_requirements_file
 
 _SPEC = "spec.runtime.spec"
@@ -55,21 +57,32 @@ _AT_HOME = ("python", "gitPython", "pyTorchDistributed")
 
 
 def single_job(
-    spec: ads.JobSpec, folder: Path, notes: Notes, problems: list[Problem]
+    spec: ads.JobSpec,
+    folder: Path,
+    notes: Notes,
+    problems: list[Problem],
+    origins: dict[str, Origin],
 ) -> dict[str, Any]:
-    """The spec as data. problems: what cannot be honoured is added."""
-    return _Reader(spec, folder, notes, problems).read()
+    """The spec as data. problems: what cannot be honoured is added; origins: where what became
+    fields of the spec stands."""
+    return _Reader(spec, folder, notes, problems, origins).read()
 
 
 class _Reader:
     def __init__(
-        self, spec: ads.JobSpec, folder: Path, notes: Notes, problems: list[Problem]
+        self,
+        spec: ads.JobSpec,
+        folder: Path,
+        notes: Notes,
+        problems: list[Problem],
+        origins: dict[str, Origin],
     ) -> None:
         self._spec = spec
         self._runtime = spec.runtime.spec
         self._folder = folder
         self._notes = notes
         self._problems = problems
+        self._origins = origins
 
     def read(self) -> dict[str, Any]:
         runtime = self._runtime
@@ -83,6 +96,7 @@ class _Reader:
         }
         minutes = runtime.maximum_runtime_in_minutes
         self._note_others()
+        self._note_origins()
         working_dir = self._working_dir()
         made = {
             "name": self._spec.name or self._spec.infrastructure.spec.display_name,
@@ -109,6 +123,41 @@ class _Reader:
                 why = f"is not used: a runtime of type {kind} has no such field"
                 self._notes.add(info.encode_name, why)
 
+    def _note_origins(self) -> None:
+        """Of fields that are here by another name; mounts say theirs themselves."""
+        runtime = self._runtime
+        shown = "spec.name" if self._spec.name else "spec.infrastructure.spec.displayName"
+        usual = "url" if self._spec.runtime.type == "gitPython" else "scriptPathURI"
+        code = next((name for name, uri in self._sources() if uri is not None), usual)
+        command = next((n for n in ("cmd", "entrypoint") if getattr(runtime, n)), "command")
+        named = {
+            "name": shown,
+            **dict.fromkeys(("", "artifact"), f"{_SPEC}.{code}"),
+            **dict.fromkeys(("command", "processes_per_node"), f"{_SPEC}.{command}"),
+            "entrypoint": f"{_SPEC}.entrypoint",
+            "args": f"{_SPEC}.args",
+            "env.PYTHONPATH": f"{_SPEC}.pythonPath",
+            "tags": f"{_SPEC}.freeformTags",
+            "max_runtime": f"{_SPEC}.maximumRuntimeInMinutes",
+            "requirements": f"{_SPEC}.dependencies",
+            "git": f"{_SPEC}.git" if runtime.git is not None else _SPEC,
+            "nodes": f"{_SPEC}.replicas",
+            "working_dir": f"{_SPEC}.workingDir",
+        }
+        self._origins |= {name: Origin(path) for name, path in named.items()}
+        base = named["git"]
+        self._origins |= {f"git.{n}": Origin(f"{base}.{n}") for n in ("url", "branch", "commit")}
+        self._origins |= variable_origins(f"{_SPEC}.env", runtime.env)
+
+    def _sources(self) -> list[tuple[str, str | None]]:
+        """The fields that say where code is, with what they say."""
+        runtime = self._runtime
+        return [
+            ("scriptPathURI", runtime.script_path_uri),
+            ("notebookPathURI", runtime.notebook_path_uri),
+            ("source", runtime.source),
+        ]
+
     # --- one runtime each
 
     def _script(self) -> dict[str, Any]:
@@ -133,11 +182,12 @@ class _Reader:
         runtime = self._runtime
         if runtime.entry_function is not None:
             self._refuse("entryFunction", "Muster runs programs, not functions", "leave it out")
-        if runtime.url is None:
-            self._refuse("url", "is missing", "say where the repository is")
         entry = self._entry()
         if entry is None:
             self._refuse("entrypoint", "is missing", "name the program in the repository")
+        if runtime.url is None:
+            self._refuse("url", "is missing", "say where the repository is")
+            return {}
         git = {"url": runtime.url, "branch": runtime.branch, "commit": runtime.commit}
         return {"git": {k: v for k, v in git.items() if v is not None}, "entrypoint": entry}
 
@@ -262,7 +312,9 @@ class _Reader:
         program = f"{_CODE}/{entry or uri.rpartition('/')[2]}"
         runner = "bash" if program.endswith(".sh") else "python"
         mount = {"source": uri, "path": _CODE, "read_only": True}
-        return {"mounts": [*self._mounts(), mount], "command": [runner, program]}
+        mounts = [*self._mounts(), mount]
+        self._origins[f"mounts[{len(mounts) - 1}]"] = Origin(f"{_SPEC}.scriptPathURI")
+        return {"mounts": mounts, "command": [runner, program]}
 
     def _inside(self, entry: str, code: Mapping[str, Any]) -> str:
         """The program in the code. ADS: it is named from where it starts, which is beside the
@@ -313,10 +365,14 @@ class _Reader:
         listed = self._spec.infrastructure.spec.storage_mount
         made = storage_mounts(listed, self._problems)
         for number, (uri, place) in enumerate(runtime.inputs.items()):
-            made.append(self._input(uri, place, number))
+            path = f"inputs.{uri}"
+            if is_placeholder(uri):
+                self._refuse(path, f"{uri} was not filled in", "write what belongs there")
+            made[f"{_SPEC}.{path}"] = self._input(uri, place, number)
         if runtime.output_uri is not None:
-            made.append(self._output(runtime.output_uri))
-        return made
+            made[f"{_SPEC}.outputUri"] = self._output(runtime.output_uri)
+        self._origins |= {f"mounts[{n}]": Origin(path) for n, path in enumerate(made)}
+        return [*made.values()]
 
     def _input(self, uri: str, place: str, number: int) -> dict[str, Any]:
         """ADS: a place that does not begin with a slash is where the program starts."""

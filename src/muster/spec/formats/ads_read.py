@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from muster.spec.formats.documents import Document, forgotten
 from muster.spec.formats.fields import Sieve
 from muster.spec.formats.jobset_read import Manifest
 from muster.spec.formats.notes import Notes
-from muster.spec.places import in_order, placed
-from muster.spec.reader import spec_from_mapping
+from muster.spec.places import Origin, at_origin, follows, in_order, placed
+from muster.spec.reader import written_from
 
 #: What they write at the top, and the class it is.
 KINDS: Mapping[str, Any] = {"distributed": ads.Distributed, "job": ads.Job}
@@ -40,24 +40,37 @@ def read_ads(document: Document, refused: list[Problem] | None = None) -> Manife
     # what is not used need not be filled in
     problems += [p for p in forgotten(data) if _is_used(p, data)]
     model = salvage(KINDS[kind], data, problems)
+    if model is None:
+        raise InvalidInput(*_placed(problems, document))
+    convert: Convert = distributed_job if kind == "distributed" else single_job
     folder = Path(document.source).absolute().parent
-    made: dict[str, Any] = {}
-    if model is not None and (refused is not None or not problems):
-        convert: Convert = distributed_job if kind == "distributed" else single_job
-        made = convert(model.spec, folder, notes, problems)
-    ordered = in_order(problems, document.lines)
-    found = [*dict.fromkeys(placed(p, document.source, document.lines) for p in ordered)]
-    if model is None or (found and refused is None):
-        raise InvalidInput(*found)
+    origins: dict[str, Origin] = {}
+    later: list[Problem] = []
+    made = convert(model.spec, folder, notes, later, origins)
+    problems += _without_followers(later, problems)
     made["name"] = _name(_filled(str(made["name"]))) if made.get("name") else _stem(document)
-    try:
-        spec = spec_from_mapping(made, folder=folder)
-    except InvalidInput as error:
-        told = [p._replace(source=p.source or document.source) for p in error.problems]
-        raise InvalidInput(*found, *told) from None
+    written = written_from(made, folder=folder)
+    wrong = [at_origin(problem, origins) for problem in written.problems]
+    wrong = _without_followers(wrong, problems)
+    if wrong or (problems and refused is None):
+        raise InvalidInput(*_placed([*problems, *wrong], document))
     if refused is not None:
-        refused += found
-    return Manifest(spec, notes.lines(), document.place)
+        refused += _placed(problems, document)
+    lines = document.lines
+    source = document.source
+    return Manifest(written.spec, notes.lines(), document.place, (), source, lines, origins)
+
+
+def _without_followers(found: Sequence[Problem], before: Sequence[Problem]) -> list[Problem]:
+    """Those that are not about something that is wrong, or misspelt, already."""
+    broken = [path for problem in before for path in (problem.path, problem.meant) if path]
+    return [problem for problem in found if not follows(problem.path, broken)]
+
+
+def _placed(problems: Sequence[Problem], document: Document) -> list[Problem]:
+    """Each once, as one reads the file, with its line."""
+    ordered = in_order(problems, document.lines)
+    return [*dict.fromkeys(placed(p, document.source, document.lines) for p in ordered)]
 
 
 def _is_used(problem: Problem, data: Any) -> bool:

@@ -3,7 +3,7 @@ the framework says itself (`SCHEDULER_IP`, `MASTER_ADDR`, `TF_CONFIG`, ...)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from muster.spec.formats.documents import is_placeholder
 
@@ -33,6 +33,36 @@ def cluster_variables(
         "OCI__WORK_DIR": work_dir,
     }
     return {name: text for name, text in told.items() if text is not None}
+
+
+#: Variables that only ADS's own launchers or nodes go by -> what to do instead.
+_ELSEWHERE = {
+    "OCI__TIMEOUT": "say `ready_timeout` in a spec",
+    "OCI__TIME_OUT": "say `ready_timeout` in a spec",
+    "OCI__START_ARGS": "write startOptions",
+    "OCI__CODE_DIR": "write codeDir",
+    "OCI__MODE": "each node is given its own",
+}
+#: Those that are set for every run, whatever its owner says.
+_OURS = ("OCI__MAIN_IP",)
+#: Those that are read.
+_READ = ("OCI__TTL", "OCI__LIFE_SPAN", SYNC_DIR)
+
+
+def unread(given: Mapping[str, str], made: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What becomes of variables in ADS's own words that are not read here. given: by the owner;
+    made: what they would be without that."""
+    for name, text in given.items():
+        if not name.startswith("OCI__") or name in _READ:
+            continue
+        if name in _OURS:
+            yield name, "is not used: Muster sets it"
+        elif name in made:
+            if text != made[name]:
+                yield name, f"is {text} for programs only: the cluster goes by the YAML's fields"
+        else:
+            instead = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            yield name, f"is a variable for programs, and not read by Muster{instead}"
 
 
 def role_variables(group: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from muster.errors import Problem
 from muster.spec.formats.ads_model import EnvVar, StorageMount
 from muster.spec.formats.documents import is_placeholder
 from muster.spec.formats.notes import Notes
+from muster.spec.places import Origin
 
 #: Where ADS's images have the code, unless codeDir says otherwise.
 _CODE = "/code"
@@ -61,6 +62,14 @@ def environment(*lists: Iterable[EnvVar]) -> dict[str, str]:
     return made
 
 
+def variable_origins(path: str, listed: Iterable[EnvVar]) -> dict[str, Origin]:
+    """Where variables are set, by their paths in a spec. path: of the list."""
+    return {
+        f"env.{variable.name}": Origin(f"{path}[{number}].value", variable.name)
+        for number, variable in enumerate(listed)
+    }
+
+
 def words_of(text: str, path: str, problems: list[Problem]) -> list[str]:
     """Text as a shell takes it apart; none, and a problem, if a quote is left open."""
     try:
@@ -76,7 +85,6 @@ def local_code(entry: str, folder: Path, path: str, problems: list[Problem]) -> 
     file = folder / entry
     if not os.path.isfile(file):
         problems.append(Problem(path, f"there is no {file}", "put the program beside the YAML"))
-        return {}
     return {"artifact": str(folder), "entrypoint": entry}
 
 
@@ -86,10 +94,12 @@ def python_path(paths: Iterable[str]) -> Mapping[str, str]:
     return {"PYTHONPATH": joined} if joined else {}
 
 
-def storage_mounts(listed: Iterable[StorageMount], problems: list[Problem]) -> list[dict[str, Any]]:
-    """ADS: `oci://bucket@namespace/prefix`, `IP:export` and `IP@export`; the place is below /mnt
-    unless it begins with a slash."""
-    made = []
+def storage_mounts(
+    listed: Iterable[StorageMount], problems: list[Problem]
+) -> dict[str, dict[str, Any]]:
+    """Mounts, by where they stand. ADS: `oci://bucket@namespace/prefix`, `IP:export` and
+    `IP@export`; the place is below /mnt unless it begins with a slash."""
+    made: dict[str, dict[str, Any]] = {}
     for number, mount in enumerate(listed):
         path = f"spec.infrastructure.spec.storageMount[{number}]"
         source = mount.src
@@ -105,7 +115,7 @@ def storage_mounts(listed: Iterable[StorageMount], problems: list[Problem]) -> l
                 problems.append(Problem(f"{path}.src", text, hint))
                 continue
             source = f"nfs://{host}/{export.lstrip('/')}"
-        made.append({"source": source, "path": mount.dest})
+        made[f"{path}.src"] = {"source": source, "path": mount.dest}
     return made
 
 

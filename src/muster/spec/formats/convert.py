@@ -41,8 +41,8 @@ def convert_file(
 
 
 def _comments(refused: Iterable[Problem]) -> str:
-    """What could not be converted, for whoever writes the rest."""
-    return "".join(f"# left out: {line}\n" for one in refused for line in str(one).splitlines())
+    """What could not be converted as it is, for whoever writes the rest."""
+    return "".join(f"# refused: {line}\n" for one in refused for line in str(one).splitlines())
 
 
 def _read(

@@ -23,6 +23,10 @@ _PROGRAM = re.compile(r".*\.(command|args|env)(\[\d+\])?(\.value)?")
 #: Its values become text for a program wherever they stand; Kubernetes' are of strict types.
 _ADS = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?(distributed|job)\b""", re.MULTILINE)
 _FORGOTTEN = re.compile(r"<[A-Za-z][^<>\n]*>")
+#: Fields that name something which is looked for: there, a part of the text may be a placeholder.
+_PLACE = re.compile(
+    r"\.(image|entryPoint|uri|url|scriptPathURI|notebookPathURI|source|pipRequirements)$"
+)
 _RENDER = "render it first: `helm template`, `kustomize build` or whatever fills it in"
 
 
@@ -126,5 +130,5 @@ def _forgotten(text: str, path: str) -> Iterator[Problem]:
     template = _HELM if _PROGRAM.fullmatch(path) else _TEMPLATE
     if template.search(text):
         yield Problem(path, f"a template that was not rendered: {short(text)}", _RENDER)
-    elif _FORGOTTEN.fullmatch(text) or (path.endswith(".image") and _FORGOTTEN.search(text)):
+    elif _FORGOTTEN.fullmatch(text) or (_PLACE.search(path) and _FORGOTTEN.search(text)):
         yield Problem(path, f"{short(text)} was not filled in", "write what belongs there")

@@ -66,20 +66,22 @@ class Sieve:
             message, hint = refused[name]
             self._problems.append(Problem(path, message, hint))
         else:
-            self._problems.append(
-                Problem(path, "Muster does not read this field", self._close(model, name))
-            )
+            hint, meant = self._close(model, name)
+            whole = f"{path.removesuffix(name)}{meant}" if meant else ""
+            problem = Problem(path, "Muster does not read this field", hint, meant=whole)
+            self._problems.append(problem)
 
-    def _close(self, model: Model, name: str) -> str:
+    def _close(self, model: Model, name: str) -> tuple[str, str]:
+        """A hint, and the field that was probably meant, if there is one."""
         known = [info.encode_name for info in fields(model)]
         known += [*self._tables.noted.get(model, ()), *self._tables.refused.get(model, ())]
         close = close_to(name, known, 1, 0.75)
         if close:
-            return f'did you mean "{close[0]}"?'
+            return f'did you mean "{close[0]}"?', close[0]
         for other in _NEIGHBOURS.get(model, ()):
             if name in [info.encode_name for info in fields(other)]:
-                return f"it belongs to {_WORDS[other]}: check the indentation"
-        return "remove it if the program can do without"
+                return f"it belongs to {_WORDS[other]}: check the indentation", ""
+        return "remove it if the program can do without", ""
 
 
 def _group(item: Any, data: Any) -> str:

@@ -23,7 +23,7 @@ from muster.spec.formats.pods import node_group
 from muster.spec.formats.unsaid import unsaid
 from muster.spec.formats.volumes import claims
 from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.places import in_order, placed
+from muster.spec.places import Lines, Origins, in_order, placed
 from muster.spec.policies import SuccessPolicy
 from muster.spec.rules import check
 
@@ -67,12 +67,16 @@ _WHOLE = {
 
 class Manifest(Struct, frozen=True):
     """A JobSet as Muster runs it, what should be known about that, and where it stands. unsaid:
-    what the job does not say because it makes no difference to a run."""
+    what the job does not say because it makes no difference to a run. origins: where fields of the
+    spec stand in the file `source`, of which `lines` are known."""
 
     spec: JobSpec
     notes: tuple[str, ...]
     place: str
     unsaid: tuple[str, ...] = ()
+    source: str = ""
+    lines: Lines = msgspec.field(default_factory=dict)
+    origins: Origins = msgspec.field(default_factory=dict)
 
 
 def read_jobset(document: Document) -> Manifest:
