@@ -111,5 +111,5 @@ def test_what_a_service_writes(
 
 
 def test_a_run_without_services(run_id: str) -> None:
-    with pytest.raises(InvalidInput, match=r"has no service all \(there are: none\)"):
+    with pytest.raises(InvalidInput, match=r"has no service all \(none of its services has output"):
         call(run_id, "--service", "all")

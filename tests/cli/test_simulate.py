@@ -66,3 +66,18 @@ def test_bad_input_is_told(tmp_path: Path, args: list[str], message: str) -> Non
     error = simulate(tmp_path, *args).exception
     assert isinstance(error, InvalidInput)
     assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("mtbf", "hint"),
+    [("10", "--mtbf 10 is 10 seconds: did you mean 10h?"), ("1m", "ask for fewer --runs or")],
+)
+def test_too_many_failures_are_refused(tmp_path: Path, mtbf: str, hint: str) -> None:
+    told = simulate(tmp_path, "--mtbf", mtbf)
+    assert isinstance(told.exception, InvalidInput)
+    assert str(told.exception).startswith(f"--mtbf {mtbf}: some ")
+    assert hint in str(told.exception)
+
+
+def test_one_restart_is_one(tmp_path: Path) -> None:
+    assert "in_place, 1 restart;" in simulate(tmp_path, "--max-restarts", "1").output

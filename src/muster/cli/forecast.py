@@ -33,7 +33,8 @@ def _head(policy: Policy, asked: Forecast, seed: int) -> None:
         f"{nodes:,} node{'s' if nodes > 1 else ''} for {_hours(world.horizon)}; each fails every "
         f"{_hours(world.mtbf)} on average, so one of them every {often}"
     )
-    budget = f"{policy.max_restarts:,} restarts" if policy.max_restarts else "no restart"
+    plural = "s" if policy.max_restarts > 1 else ""
+    budget = f"{policy.max_restarts:,} restart{plural}" if policy.max_restarts else "no restart"
     echo(
         f"policy: {policy.action} {policy.strategy}, {budget}; a checkpoint every "
         f"{_hours(world.checkpoint_every)}, {_hours(world.checkpoint_cost)} each"

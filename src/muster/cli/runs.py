@@ -145,8 +145,8 @@ def _show(run: JobRun) -> None:
     )
     echo()
     print_table(
-        ("SETTING", "VALUE", "FROM"),
-        [(s.path, _value(s), s.origin) for s in run.settings()],
+        ("SETTING", "FROM", "VALUE"),  # the last is cut where the terminal ends; --json has all
+        [(s.path, s.origin, _value(s)) for s in run.settings()],
     )
     echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
     for path in run.outputs:

@@ -12,6 +12,7 @@ from muster.cli.filters import duration
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from muster.forecast.world import World
     from muster.lifecycle.policy import Policy
 
 
@@ -74,6 +75,7 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
 
     policy = _policy(target, nodes, options["max_restarts"])
     world = _world(options)
+    _check_size(policy.size, world, options)
     asked = variants(policy, world)
     workers = min(os.cpu_count() or 1, 8, options["runs"])
     found = forecast(asked, options["runs"], options["seed"], workers)
@@ -85,6 +87,29 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
         print_json(to_json(policy, found))
     else:
         print_forecasts(policy, found, options["seed"])
+
+
+#: Failures over all runs that are played through in minutes; each is a step of the lifecycle, which
+#: looks at every node.
+_MOST_FAILURES = 100_000
+
+
+def _check_size(nodes: int, world: World, options: dict[str, Any]) -> None:
+    """Raises InvalidInput if it would take for ever."""
+    failures = nodes * world.horizon / world.mtbf * options["runs"]
+    if failures <= _MOST_FAILURES:
+        return
+    mtbf = options["mtbf"]
+    text = (
+        f"some {failures:,.0f} failures in {options['runs']} runs of {world.horizon / 3600:g} hours "
+        f"are too many to play through (at most {_MOST_FAILURES:,})"
+    )
+    try:
+        float(mtbf)
+        hint = f"--mtbf {mtbf} is {mtbf} seconds: did you mean {mtbf}h?"
+    except ValueError:
+        hint = "ask for fewer --runs or --hours"
+    raise InvalidInput(Problem(f"--mtbf {mtbf}", text, hint))
 
 
 def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Policy:
@@ -106,7 +131,7 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     return as_it_begins(build_policy(arranged, seed=0, in_place=True))
 
 
-def _world(options: dict[str, Any]) -> Any:
+def _world(options: dict[str, Any]) -> World:
     from muster.forecast.world import World
 
     def seconds(name: str) -> float:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
 
 _STREAMS = ("stdout", "stderr")
+_NO_OWN = "none of its services has output of its own: all that there is comes without --service"
 
 
 class Setting(Struct, frozen=True):
@@ -351,7 +352,7 @@ class JobRun:
             ("rank", ranks or (), range(last + 1), f"ranks are 0 to {last}"),
             ("group", groups or (), sizes, f"there are: {', '.join(sizes)}"),
             ("stream", streams or (), _STREAMS, f"there are: {', '.join(_STREAMS)}"),
-            ("service", services or (), own, f"there are: {', '.join(own) or 'none'}"),
+            ("service", services or (), own, f"there are: {', '.join(own)}" if own else _NO_OWN),
         ]
         problems = []
         for what, wanted, known, hint in asked:
