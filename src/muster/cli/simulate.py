@@ -99,9 +99,9 @@ def _check_size(nodes: int, world: World, options: dict[str, Any]) -> None:
     failures = nodes * world.horizon / world.mtbf * options["runs"]
     if failures <= _MOST_FAILURES:
         return
-    mtbf = options["mtbf"]
+    mtbf, hours = options["mtbf"], options["hours"]
     text = (
-        f"some {failures:,.0f} failures in {options['runs']} runs of {world.horizon / 3600:g} hours "
+        f"some {failures:,.0f} failures in {options['runs']} runs of {hours:g} hours "
         f"are too many to play through (at most {_MOST_FAILURES:,})"
     )
     try:
