@@ -274,6 +274,7 @@ def test_a_cancel_is_final(ending: Any, state: RunState, details: str) -> None:
 def test_a_cause_is_a_cause() -> None:
     life = running(policy((1, 2, None))).end(0, 3).tell(RunBroken("gone"))
     assert (life.status.state, life.status.exit_code) == (RunState.FAILED, 3)
+    assert len(life.notes("stopping")) == 1, "and what it ends of is told once"
 
 
 def test_a_broken_run_that_was_about_to_succeed_has_not() -> None:
