@@ -14,6 +14,7 @@ import pytest
 from muster.simulation.batch import Tally, explain, fresh, run_seeds, total
 from muster.simulation.coverage import EXPECTED
 from muster.simulation.faults import from_json, to_json
+from muster.simulation.invariants import check
 from muster.simulation.seeds import case_of, play
 from muster.simulation.trace import trace
 
@@ -70,3 +71,12 @@ def test_plans_survive_json() -> None:
     for seed in range(300):
         plan = case_of(seed).plan
         assert from_json(to_json(plan)) == plan
+
+
+def test_a_replica_that_had_succeeded_and_starts_again_was_rightly_kept() -> None:
+    """Of two that had succeeded one is taken away, in the step in which all the run restarts."""
+    plan = from_json(
+        '[{"fault":"ControllerDies","step":21,"moment":"before_record","aftermath":"die",'
+        '"down":15.0,"jump":-20.0},{"fault":"Scaled","group":"g2","replicas":0,"at":20.14}]'
+    )
+    assert check(play(case_of(82994394, plan))) == []

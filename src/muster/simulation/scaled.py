@@ -97,7 +97,10 @@ def _taken(group: GroupPolicy, step: Step, before: list[int], after: list[int]) 
             new = _of(step.after.nodes, group)[kept * group.nodes : (kept + 1) * group.nodes]
             failed = any(node.state is NodeState.FAILED for node in old)
             worse = failed or (gone < kept and all(node.alive for node in (*old, *new)))
-            unlike = all(node.state is not NodeState.SUCCEEDED for node in new)
+            # it may succeed in this step, or have succeeded and start again with all others
+            unlike = all(node.state is not NodeState.SUCCEEDED for node in new) and not all(
+                node.state is NodeState.SUCCEEDED for node in old
+            )
             if (succeeded and unlike) or (going and worse):
                 yield f"step {step.number}: {group.name} loses {gone}, and keeps {kept}"
 
