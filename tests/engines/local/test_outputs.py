@@ -62,6 +62,13 @@ def test_several_processes_a_node(
     assert len(outputs.processes) == plan.processes_of(1)
 
 
+def test_ranks_that_share_the_launcher_s_are_not_taken_for_the_first(
+    plan_of: PlanOf, tmp_path: Path
+) -> None:
+    plan = plan_of(nodes=2, processes_per_node=2, framework="mpi")
+    assert {local_rank for _, local_rank, _ in whose(plan, tmp_path)} == {None}
+
+
 def test_a_single_rank_shares_its_launcher_s(plan_of: PlanOf, tmp_path: Path) -> None:
     plan = plan_of(nodes=2, framework="pytorch", framework_options={"elastic": True})
     assert whose(plan, tmp_path) == whose(plan_of(nodes=2), tmp_path / "static")

@@ -140,7 +140,8 @@ def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
         for service in plan.group(node.group).role.services:
             if service.output == "own":
                 name = f"{_stem(node)}.{service.name}.log"
-                yield _stream(next(numbers), name, node, 0, "stderr", service.name)
+                of = None if plan.processes_per_node > 1 else 0
+                yield _stream(next(numbers), name, node, of, "stderr", service.name)
 
 
 def _stream(
@@ -165,9 +166,10 @@ def _stream(
 
 def _writers(plan: RunPlan, rank: int) -> tuple[Sequence[int | None], Sequence[int]]:
     """Local ranks of what a node starts, and of what its launcher starts that has files of its
-    own; the launcher is None then."""
-    ranks = range(plan.ranks_of(rank))
-    return (None,) if ranks else range(plan.processes_of(rank)), ranks
+    own. A launcher of several ranks is none of them: None."""
+    ranks, processes = range(plan.ranks_of(rank)), plan.processes_of(rank)
+    launcher = processes == 1 < plan.processes_per_node
+    return (None,) if launcher else range(processes), ranks
 
 
 def _name(plan: RunPlan, node: NodePlan, local_rank: int | None, suffix: str) -> str:
