@@ -315,7 +315,8 @@ def test_whatever_is_killed_ends_the_run(
     run = began(client, tmp_path, flavour, "waits")
     until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
     mark = f"UP={tmp_path / 'up'}"
-    pids = [int(pid) for pid in alive(mark) if re.search(VICTIMS[victim], command_of(pid))]
+    there = alive(mark) + alive(f"/runs/{run.id}/")  # mpiexec has no variables of the run
+    pids = [int(pid) for pid in there if re.search(VICTIMS[victim], command_of(pid))]
     assert pids
     os.kill(max(pids), signal.SIGKILL)
     assert run.wait(240).state == "FAILED"
