@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.lifecycle.describe import describe
+from muster.lifecycle.describe import describe, in_a_line
 from muster.lifecycle.status import Failure, Reason
 
 WHO = "node-3 (group workers, rank 3)"
@@ -28,3 +28,24 @@ WHO = "node-3 (group workers, rank 3)"
 def test_describe(reason: Reason, code: int | None, signal: int, said: str, message: str) -> None:
     failure = Failure(3, "workers", reason, code, signal, message, 0.0)
     assert describe(failure) == said + (f":\n{message}" if message else "")
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+CHAINED = f"{TRACEBACK}KeyError: a\n\nDuring handling of the above exception, another exception"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("", "it failed"),
+        ("no data", "it failed: no data"),
+        ("looking\nno data", "it failed: no data"),
+        (f"{TRACEBACK}ValueError: bad\nmore of it", "it failed: ValueError: bad"),
+        (f"{CHAINED} occurred:\n\n{TRACEBACK}OSError: b", "it failed: OSError: b"),
+        (f"rank 1 failed:\n{TRACEBACK}OSError: b", "it failed: rank 1 failed: OSError: b"),
+        (f"ray ended (1)\n{TRACEBACK}OSError: b", "it failed: ray ended (1): OSError: b"),
+    ],
+)
+def test_a_line_names_what_went_wrong(message: str, said: str) -> None:
+    assert in_a_line(f"it failed:\n{message}" if message else "it failed") == said
+    assert in_a_line("canceled\nby ada") == "canceled"

@@ -34,17 +34,21 @@ REASONS = {
     "Current thread 0x00007f9568697b80 (most recent call first):",
     "group": "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)",
     "hook": "ValueError: the real one",
+    "handled": "ERROR: loss is NaN, giving up",
     "ignored": "ValueError: the real one",
     "jaxt": "TypeError: dot_general requires contracting dimensions to have the same shape, "
     "got (3,) and (2,).",
     "keras3": "ValueError: Attempt to convert a value (PerReplica:{",
+    "loader": "ValueError: Caught ValueError in DataLoader worker process 0.",
     "logged": "KeyError: 'lr'",
     "mp": "ValueError: bad batch on 0",
     "multi": "RuntimeError: could not load the model:",
+    "nested": "ExceptionGroup: many: things (2 sub-exceptions)",
     "note": "ValueError: shape mismatch",
     "panic": "thread 'main' (21950) panicked at panic.rs:1:55: "
     "index out of bounds: the len is 0 but the index is 3",
     "pool": "ValueError: bad batch on 1",
+    "quoted": "E: line one",
     "recursion": "RecursionError: maximum recursion depth exceeded",
     "sparkt": "ValueError: bad row",
     "state": "RuntimeError: Error(s) in loading state_dict for Linear:",
@@ -96,6 +100,14 @@ def test_the_reason_is_found_and_shown(name: str) -> None:
         ("keras3", "}) with an unsupported type"),
         ("state", 'Unexpected key(s) in state_dict: "x".'),
         ("logged", "no data found in /data"),
+        ("handled", "KeyError: 'k'"),
+        ("handled", "ERROR:root:ignored, using the default"),
+        ("loader", "    raise exception"),
+        ("loader", "ValueError: bad image 0"),
+        ("nested", "  | ExceptionGroup: many: things (2 sub-exceptions)"),
+        ("nested", "      | TypeError: t"),
+        ("nested", "KeyError: 'inner'"),
+        ("quoted", "last line"),
     ],
 )
 def test_what_else_is_shown(name: str, shown: str) -> None:
@@ -214,3 +226,39 @@ def test_a_long_chain_and_a_long_traceback_keep_the_last_exception() -> None:
     assert len(found.lines) <= 20
     assert found.lines[-1] == "ValueError: a"
     assert HEAD in found.lines
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "ERROR:root:ignored",
+        "2025-01-02 03:04:05,678 - train - ERROR - ignored",
+        "2025-01-02 03:04:05.678 | ERROR    | __main__:<module>:3 - ignored",
+        "[ERROR] ignored",
+        "[2025-01-02 03:04:05] [error   ] ignored",
+        "E0102 03:04:05.678901 12 train.py:3] ignored",
+        "[rank0]:E0102 03:04:05.678901 12 train.py:3] ignored",
+        "WARNING:root:ignored",
+    ],
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        f"{HEAD}\n{FRAMES}\nKeyError: 'k'\n  more",
+        f"{HEAD}\n{FRAMES}\nKeyError: 'k'\n\nDuring handling of the above exception, another "
+        f"exception occurred:\n\n{HEAD}\n{FRAMES}\nValueError: a",
+    ],
+)
+def test_what_was_logged_ended_nobody_whom_a_signal_ended(record: str, error: str) -> None:
+    text = f"starting\n{record}\n{error}\n"
+    assert explain(text, killed=True) == (["starting"], ["starting"])
+    assert explain(f"{text}no space\n", killed=True).reasons == ["no space"]
+    assert explain(text).reasons[0] in ("KeyError: 'k'", "ValueError: a")
+    final = f"{text}up\n{HEAD}\n{FRAMES}\nOSError: b"
+    assert explain(final, killed=True).reasons == ["OSError: b"]
+
+
+def test_a_crash_is_the_reason_whatever_was_logged_before() -> None:
+    logged = f"ERROR:root:ignored\n{HEAD}\n{FRAMES}\nKeyError: 'k'\n"
+    assert explain(logged + of("fault"), killed=True) == explain(of("fault"))
+    assert explain(logged).reasons == ["KeyError: 'k'"]

@@ -65,6 +65,8 @@ def _by(data: Mapping[str, str]) -> str:
 
 def sentence(kind: str, data: Mapping[str, Any]) -> str:
     """An entry as a person reads it."""
+    from muster.lifecycle.describe import in_a_line, reason_of
+
     first = {k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)}
     why = f": {first['why']}" if "why" in first else ""
     match kind:
@@ -74,14 +76,16 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             again = f", restart {first['restart']}" if "restart" in first else ""
             return f"{first['ranks']} {first['state']}{how}{again}{why}"
         case "run":
-            details = f": {first['details']}" if "details" in first else ""
+            details = f": {in_a_line(str(data['details']))}" if "details" in first else ""
             return f"{first['state']}{details}"
         case "failure":
-            last = str(data.get("message", "")).strip().rpartition("\n")[2]
+            reason = reason_of(str(data.get("message", "")))
             code = f" with exit code {first['exit_code']}" if "exit_code" in first else ""
             life = f", restart {first['restart']}" if "restart" in first else ""
             where = f"node-{first['rank']} (group {first['group']}{life})"
-            return f"{where} failed{code}, reason {first['reason']}" + (f": {last}" if last else "")
+            return f"{where} failed{code}, reason {first['reason']}" + (
+                f": {reason}" if reason else ""
+            )
         case "restart":
             wait = f" in {first['wait']} s" if data.get("wait") else ""
             return f"{first['restart']}: {first['what']} starts again{wait}{why}"

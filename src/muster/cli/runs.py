@@ -65,8 +65,9 @@ def list_runs(
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
+    from muster.lifecycle.describe import in_a_line
+
     took = "-" if run.started_at is None else _took(run.started_at, run.finished_at)
-    first = ": ".join(run.details.replace(":\n", "\n").splitlines()[:2])
     return (
         run.name,
         run.id,
@@ -74,7 +75,7 @@ def _row(run: RunSummary) -> tuple[str, ...]:
         str(run.node_count),
         ago(run.created_at),
         took,
-        first,
+        in_a_line(run.details),
     )
 
 

@@ -10,7 +10,7 @@ from muster.client.times import time_text
 from muster.control.persist import plan_of, status_of
 from muster.lifecycle import cause, census, startup
 from muster.lifecycle.census import ranges
-from muster.lifecycle.describe import headline
+from muster.lifecycle.describe import describe, in_a_line
 from muster.lifecycle.states import ALIVE, NodeState, RunState
 from muster.lifecycle.status import Failure, RunStatus
 from muster.plan.model import GroupPlan, RunPlan
@@ -89,8 +89,7 @@ def _restarts(status: RunStatus, number: int) -> Iterator[str]:
 
 
 def _head(failure: Failure) -> str:
-    last = failure.message.strip().rpartition("\n")[2]
-    return f"{headline(failure)}: {last}" if last else headline(failure)
+    return in_a_line(describe(failure))
 
 
 def _mounts(plan: RunPlan) -> list[str]:

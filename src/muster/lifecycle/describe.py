@@ -11,6 +11,29 @@ def describe(failure: Failure) -> str:
     return f"{head}:\n{failure.message}" if failure.message else head
 
 
+def in_a_line(details: str) -> str:
+    """The same as one line: what was done or happened, and the line that names what went wrong."""
+    head, colon, message = details.partition(":\n")
+    if not colon:
+        return details.partition("\n")[0]
+    reason = reason_of(message)
+    return f"{head}: {reason}" if reason else head
+
+
+def reason_of(message: str) -> str:
+    """The line of a failure's message that names what went wrong; empty if there is none. What
+    Muster says of it, such as which service failed, stays before it."""
+    first, newline, _ = message.strip().partition("\n")
+    if not newline:
+        return first
+    from muster.node.failure_text import TRACEBACK, explain  # its patterns take long to compile
+
+    found = explain(message)
+    reason = next(iter(found.reasons), found.lines[-1])
+    said = first not in found.lines and TRACEBACK not in first
+    return f"{first.rstrip(':')}: {reason}" if said else reason
+
+
 def headline(failure: Failure) -> str:
     """One sentence, with `exit code N` (OCI clients read the number out of it)."""
     where = f"node-{failure.rank} (group {failure.group}, rank {failure.rank})"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from muster.lifecycle import cause
+from muster.lifecycle.describe import reason_of
 from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted, RunBegan
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason
@@ -79,7 +80,7 @@ def end(turn: Turn, event: NodeEnded) -> None:
         fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
         turn.set(rank, fresh, _ended_with(event))
     else:
-        turn.set(rank, _ended(turn, node, event), event.message.partition("\n")[0])
+        turn.set(rank, _ended(turn, node, event), reason_of(event.message))
     if node.fault is not None or not _failed(node, event):
         return
     if not (turn.stopping or node.leaving):

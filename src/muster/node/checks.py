@@ -62,9 +62,10 @@ class Waiting:
         if pid != self._child:
             return False
         self._child = None
-        code = exit_of(status)[0]
+        code, number = exit_of(status)
         self.done = code == 0
-        how = last_words(self._words, self._written) or "it exited with %d" % code
+        words = last_words(self._words, self._written, killed=number != 0)
+        how = words or "it exited with %d" % code
         if self.due is None:
             how = "it took longer than %g s" % self._check["patience"]
         self.why = "%s: %s" % (self._what(), how)

@@ -89,9 +89,11 @@ class Errand:
         self._channel.send(op="started", pid=self._pid)
         self._watch()
         processes.kill_everything(False, [self._pid] if self._status is None else [])
-        code = 128 + signal.SIGKILL if self._status is None else processes.exit_of(self._status)[0]
+        code, number = 128 + signal.SIGKILL, int(signal.SIGKILL)
+        if self._status is not None:
+            code, number = processes.exit_of(self._status)
         # only a file's can be read again: a pipe's are its reader's
-        words = last_words(stderr, written) if os.path.isfile(stderr) else ""
+        words = last_words(stderr, written, killed=number != 0) if os.path.isfile(stderr) else ""
         return {"exit_code": int(code), "last_words": words}
 
     def _argv(self) -> List[str]:

@@ -36,8 +36,13 @@ _PREFIX = re.compile(
     r"|\([^()]{0,80}(?:\(\S{0,80}\))?[^()]{0,80}pid=\d+[^()]{0,80}\))"
     r"(?:\x1b\[[\d;]*m)* ?"
 )
+#: The words end the line, but for a frame around it: a message may hold them as well.
+_HEAD = re.compile(r"(.*?)" + re.escape(TRACEBACK) + r":?[\s─━╮┓|+-]*$")
+#: PyTorch: the message of an exception that a worker raised.
+_ORIGINAL = "Original "
 _GROUP = re.compile(r"\s*\+ Exception Group " + re.escape(TRACEBACK))
 _IN_GROUP = re.compile(r"\s+[|+]")
+_GROUP_END = re.compile(r"\s+\+-{30,}$")
 _GROUP_MEMBER = re.compile(r"\s+\| (\S.*)")
 #: A frame, a line of source, its marks (in the first column, too), a frame's border.
 _FRAME = re.compile(r"\s|[~^]+\s*$|[│╭╰┃┏┗|]")
@@ -52,6 +57,14 @@ _DIRECT = "The above exception was the direct cause"
 _ASIDE = re.compile(
     r"Exception (?:ignored |in thread [^\"]|in callback )|Error in (?:atexit|sys\.excepthook)"
     r"|(?:Task|Future) exception was never retrieved|Process \S+:$"
+)
+#: A record of an error, as logging, absl, glog, loguru and others write it. A traceback may follow.
+_RECORD = re.compile(
+    r"(?:.{0,120}?[\s|\[(:,-])??(?:ERROR|CRITICAL|FATAL|EXCEPTION)(?![\w.])"
+    r"|.{0,40}\[(?:error|critical|exception) *\]|\[?[EF]\d{4} \d\d:\d\d:"
+)
+_WARNING = re.compile(
+    r"(?:.{0,120}?[\s|\[(:,-])??WARN(?:ING)?(?![\w.])|.{0,40}\[warning *\]|\[?W\d{4} \d\d:\d\d:"
 )
 _CRASHED = re.compile(
     r"terminate called after|libc\+\+abi: terminating|thread '.*' (?:\(\d+\) )?panicked at"
@@ -80,12 +93,19 @@ class Explained(NamedTuple):
     reasons: List[str]
 
 
-def explain(text: str) -> Explained:
-    """What in `text`, the end of what a process wrote, says why it failed."""
+def explain(text: str, killed: bool = False) -> Explained:
+    """What in `text`, the end of what a process wrote, says why it failed.
+
+    killed: a signal ended it, so no exception that it logged did.
+    """
     lines = [_cut(line.rstrip()) for line in text.splitlines() if line.strip()]
+    if killed:
+        lines = _without_logged(lines)
     starts = [at for at, line in enumerate(lines) if _starts_traceback(line)]
-    aside = [at for at in starts if at and _ASIDE.match(_split(lines[at - 1])[1])]
-    uncaught = [at for at in starts if at not in aside]
+    firsts = {at: _first_of_chain(lines, at) for at in starts}
+    aside = [at for at in starts if _follows(lines, firsts[at], _ASIDE)]
+    handled = [at for at in starts if _follows(lines, firsts[at], _RECORD) and _after(lines, at)]
+    uncaught = [at for at in starts if at not in aside and at not in handled]
     if uncaught:
         return _python(lines, _first_rank(lines, uncaught))
     crash = _crash(lines)
@@ -94,6 +114,9 @@ def explain(text: str) -> Explained:
     if aside:
         return _python(lines, aside[-1])
     kept = _without_logs(lines)[-_TAIL:] or lines[-_TAIL:]
+    if handled:
+        logged = [lines[firsts[handled[-1]] - 1], *_python(lines, handled[-1]).lines]
+        return Explained([*logged, *(line for line in kept if line not in logged)], kept[-1:])
     return Explained(kept, kept[-1:])
 
 
@@ -123,15 +146,69 @@ def _first_rank(lines: Sequence[str], starts: Sequence[int]) -> int:
 
 
 def _starts_traceback(line: str) -> bool:
-    return TRACEBACK in line and not (_IN_GROUP.match(line) and not _GROUP.match(line))
+    found = _HEAD.match(line)
+    if found is None or found.group(1).endswith(_ORIGINAL):
+        return False
+    return _GROUP.match(line) is not None or not _IN_GROUP.match(line)
+
+
+def _first_of_chain(lines: Sequence[str], start: int) -> int:
+    """Where the traceback of the exception begins that the others were raised from."""
+    while start and _joins(lines[start - 1]):
+        earlier = (at for at in range(start - 2, -1, -1) if _starts_traceback(lines[at]))
+        first = next(earlier, None)
+        if first is None:
+            break
+        start = first
+    return start
+
+
+def _follows(lines: Sequence[str], start: int, pattern: "re.Pattern[str]") -> bool:
+    """Whether the line before is such a one."""
+    return start > 0 and _is(lines[start - 1], pattern)
+
+
+def _is(line: str, pattern: "re.Pattern[str]") -> bool:
+    # a level in brackets looks like the rank that wrote the line
+    return bool(pattern.match(line) or pattern.match(_split(line)[1]))
+
+
+def _end_of(lines: Sequence[str], start: int) -> int:
+    """The line after a traceback's exception and those lines of its message that are indented."""
+    if _GROUP.match(_split(lines[start])[1]):
+        return start + len(_group_block(lines[start:]))
+    end = next((at for at in range(start + 1, len(lines)) if not _in_frames(lines[at])), len(lines))
+    rest = range(min(end + 1, len(lines)), len(lines))
+    return next((at for at in rest if not _split(lines[at])[1][:1].isspace()), len(lines))
+
+
+def _in_frames(line: str) -> bool:
+    return _FRAME.match(_split(line)[1]) is not None
+
+
+def _after(lines: Sequence[str], start: int) -> bool:
+    """Whether its program went on after a traceback, as it complained of something else."""
+    rest = _without_logs(lines[_end_of(lines, start) :])
+    return any(_is(line, _RECORD) for line in rest)
+
+
+def _without_logged(lines: Sequence[str]) -> List[str]:
+    """Without the tracebacks that a log record tells of, and the record."""
+    gone: set[int] = set()
+    for start in [at for at, line in enumerate(lines) if _starts_traceback(line)]:
+        first = _first_of_chain(lines, start)
+        if _follows(lines, first, _RECORD) or _follows(lines, first, _WARNING):
+            gone.update(range(first - 1, _end_of(lines, start)))
+    return [line for at, line in enumerate(lines) if at not in gone]
 
 
 def _python(lines: Sequence[str], start: int) -> Explained:
     """The traceback that starts there, after what it was raised from."""
     source, head = _split(lines[start])
-    found = _group(lines[start:]) if _GROUP.match(head) else _traceback(lines[start:], source)
     before, reasons = _raised_from(lines[:start])
     room = max(_MOST - len(before), 2)
+    rest = lines[start:]
+    found = _group(rest, room) if _GROUP.match(head) else _traceback(rest, source)
     if len(found.lines) > room:
         message = found.lines[-(room - 2) :]
         found = Explained([found.lines[0], source + _ELLIPSIS, *message], found.reasons)
@@ -150,7 +227,15 @@ def _traceback(lines: Sequence[str], source: str) -> Explained:
     room = _MOST - len(rest)
     if len(frames) > room:
         frames = [frames[0], source + _ELLIPSIS, *frames[len(frames) - room + 2 :]]
-    return Explained([*frames, *rest], [bare[at]] if at < len(own) else [])
+    reasons = [bare[at]] if at < len(own) else []
+    original = next((n for n in range(at, len(own)) if _is_original(bare[n])), None)
+    if original is not None:
+        reasons += _traceback(own[original:], source).reasons
+    return Explained([*frames, *rest], reasons)
+
+
+def _is_original(line: str) -> bool:
+    return line.startswith(_ORIGINAL + TRACEBACK)
 
 
 def _clipped(message: List[str], source: str) -> List[str]:
@@ -161,19 +246,24 @@ def _clipped(message: List[str], source: str) -> List[str]:
     return [*message[:half], source + _ELLIPSIS, *message[half + 1 - _MESSAGE :]]
 
 
-def _group(lines: Sequence[str]) -> Explained:
+def _group(lines: Sequence[str], room: int) -> Explained:
     """An exception group: its own line and those of its members, with where each was raised."""
-    block = [lines[0]]
-    for line in lines[1:]:
-        if not _IN_GROUP.match(line):
-            break
-        block.append(line)
+    block = list(_group_block(lines))
     named = [found.group(1) for found in map(_GROUP_MEMBER.match, block) if found]
     reasons = [text for text in named if TRACEBACK not in text and _EXCEPTION.match(text)]
-    if len(block) > _MOST:
-        block = _outline(block)[:_MOST]
+    if len(block) > room:
+        block = _outline(block)[:room]
     # the one that failed first is the first of them
     return Explained(block, reasons[:2])
+
+
+def _group_block(lines: Sequence[str]) -> Sequence[str]:
+    """Up to its border. Messages of several lines have no margin after the first."""
+    border = _last(lines, _GROUP_END.match)
+    if border is not None:
+        return lines[: border + 1]
+    margin = range(1, len(lines))
+    return lines[: next((at for at in margin if not _IN_GROUP.match(lines[at])), len(lines))]
 
 
 def _outline(block: Sequence[str]) -> List[str]:
@@ -197,7 +287,7 @@ def _raised_from(lines: Sequence[str]) -> Tuple[List[str], List[str]]:
     reasons: List[str] = []
     direct = True
     end = len(lines)
-    while end:
+    while end > 0:
         joint = next((at for at in range(end - 1, max(end - 5, -1), -1) if _joins(lines[at])), None)
         if joint is None:
             break
@@ -205,7 +295,7 @@ def _raised_from(lines: Sequence[str]) -> Tuple[List[str], List[str]]:
         start = next((at for at in range(joint - 1, -1, -1) if _starts_traceback(lines[at])), None)
         if start is None:
             reason = earlier[-1:]
-            end = 0
+            end = joint - 1
         else:
             reason = _traceback(lines[start:joint], _split(lines[start])[0]).reasons
             end = start

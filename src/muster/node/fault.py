@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Dict, List, Mapping, Sequence
 
 from muster.node import error_file
@@ -62,15 +63,20 @@ class Fault:
         message = noted.message if noted is not None else ""
         return {
             **self._first,
-            "message": message or self._last_words(),
+            "message": message or self._last_words(_killed(self._first)),
             "raised_at": noted.at if noted is not None else None,
         }
 
-    def _last_words(self) -> str:
+    def _last_words(self, killed: bool) -> str:
         """Of the process at fault; if it had none, of the first that left any."""
         order = sorted(range(len(self._written)), key=lambda rank: rank != self._at)
         for rank in order:
-            words = last_words(self._launched[rank]["stderr"], self._written[rank])
+            words = last_words(self._launched[rank]["stderr"], self._written[rank], killed)
             if words:
                 return words
         return ""
+
+
+def _killed(first: Mapping[str, Any]) -> bool:
+    """Whether a signal ended it, or what a shell ran for it."""
+    return bool(first["signal"]) or 128 < first["exit_code"] <= 128 + signal.NSIG

@@ -17,10 +17,11 @@ def size_of(path: str) -> int:
         return 0
 
 
-def last_words(path: str, since: int) -> str:
+def last_words(path: str, since: int, killed: bool = False) -> str:
     """What says why a program failed, or else the last lines, of a file from byte `since` on.
 
     since: how long the file was before; a file that has become shorter was written anew.
+    killed: by a signal.
     """
     try:
         with os.fdopen(open_regular(path), "rb") as file:
@@ -33,4 +34,4 @@ def last_words(path: str, since: int) -> str:
         return ""
     from muster.node.failure_text import explain  # its patterns take milliseconds to compile
 
-    return "\n".join(explain(text).lines)
+    return "\n".join(explain(text, killed).lines)

@@ -23,7 +23,7 @@ class Left:
     @property
     def words(self) -> str:
         """The last it wrote."""
-        return last_words(self._service["stderr"], self._written)
+        return last_words(self._service["stderr"], self._written, killed=self.number != 0)
 
     def __str__(self) -> str:
         """A sentence about it, and its last words."""

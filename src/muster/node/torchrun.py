@@ -111,9 +111,10 @@ class _RankLogs(LogsSpecs):
         """Where torchrun keeps the rest."""
         return self._own.root_log_dir
 
-    def last_words(self, local_rank: int) -> str:
-        """Of a rank, since it was last started."""
-        return last_words(self._files[local_rank][1], self._written[local_rank])
+    def last_words(self, failure: ProcessFailure) -> str:
+        """Of a rank that failed, since it was last started."""
+        path, written = self._files[failure.local_rank][1], self._written[failure.local_rank]
+        return last_words(path, written, killed=failure.exitcode < 0)
 
 
 def _failed_apart(failures: Dict[int, ProcessFailure], logs: _RankLogs) -> int:
@@ -131,7 +132,7 @@ def _failed_apart(failures: Dict[int, ProcessFailure], logs: _RankLogs) -> int:
 
 def _said(failure: ProcessFailure, logs: _RankLogs) -> error_file.Raised:
     recorded = error_file.read(failure.error_file)
-    words = logs.last_words(failure.local_rank)
+    words = logs.last_words(failure)
     return error_file.Raised(words, None) if recorded is None else recorded.or_else(words)
 
 
