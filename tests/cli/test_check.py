@@ -49,7 +49,7 @@ def test_nodes_that_can_work_together(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert (report["ok"], report["nodes"], report["engine"]) == (True, 3, "local")
     lines = {line["what"]: line["texts"] for line in report["lines"]}
-    assert list(lines) == ["address", "names", "ports", "clocks", "folders", "disk"]
+    assert list(lines) == ["framework", "address", "names", "ports", "clocks", "folders", "disk"]
     assert len(lines["ports"]) == 2
     assert any("data (/mnt/data) can be read, not written" in text for text in lines["folders"])
     assert not list((tmp_path / "data").iterdir())

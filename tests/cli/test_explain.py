@@ -43,7 +43,7 @@ def test_what_serves_and_what_is_waited_for(tmp_path: Path) -> None:
     assert main[1] == "starts first, in this order:"
     said = dict(line.split(": ", 1) for line in main if ": " in line)
     assert said["scheduler"].startswith(
-        "python -m dask scheduler --host 10.77.0.1 --port 8786 --protocol tls"
+        "python -m muster.node.needs dask dask scheduler --host 10.77.0.1 --port 8786 "
     )
     assert main.index("writes what `muster logs RUN --service scheduler` shows") < main.index(
         f"worker: {said['worker']}"

@@ -60,7 +60,8 @@ def test_who_runs_what() -> None:
     assert (main.program, main.decides, main.replaceable, main.processes) == (True, True, False, 1)
     assert (workers.program, workers.decides, workers.replaceable) == (False, False, True)
     assert words(made, "scheduler").startswith(
-        f"${{python}} -m dask scheduler --host {MAIN} --port ${{port.scheduler}} --protocol tcp "
+        f"${{python}} -m muster.node.needs dask dask scheduler --host {MAIN} "
+        "--port ${port.scheduler} --protocol tcp "
     )
     assert made.env == {"DASK_SCHEDULER_ADDRESS": f"tcp://{MAIN}:${{port.scheduler}}"}
     assert awaited(made) == ("node-0", "node-1", "node-2")

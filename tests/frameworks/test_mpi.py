@@ -201,7 +201,12 @@ def test_the_example_trains_one_model_however_many_ranks(
 
 @pytest.mark.parametrize(
     ("how", "code", "why"),
-    [("raises", 1, "bad luck"), ("exits", 3, ""), ("dies", 137, "Killed"), ("aborts", 7, "")],
+    [
+        ("raises", 1, "bad luck"),
+        ("exits", 3, ""),
+        ("dies", 137, "Killed"),
+        ("aborts", 7, ""),
+    ],
 )
 @needs_mpich
 def test_the_run_fails_where_and_as_its_first_rank_did(
@@ -423,6 +428,17 @@ def test_on_a_network_of_its_own(client: Client, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_open_mpi
+@needs_mpich
+def test_a_rank_that_says_nothing_is_named(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "command: [sh, -c, 'test \"$PMI_RANK\" != 1 || exit 3']\n"
+        "framework: mpi\nframework_options: {flavour: mpich}\nnodes: 2\n"
+    )
+    run = start(client, tmp_path / "job.yaml")
+    assert run.wait(240).state == "FAILED"
+    assert "failed with exit code 3:\nmuster mpi: rank 1, on node-1, ended with 3" in run.details
+
+
 def test_open_mpi_wants_names_and_says_so(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,7 +455,10 @@ def test_no_mpi_at_all_is_said(client: Client, tmp_path: Path) -> None:
     )
     run = start(client, tmp_path / "job.yaml")
     assert run.wait(240).state == "FAILED"
-    assert "no MPICH or Open MPI here: no mpiexec on PATH" in run.details
+    assert "failed with exit code 127" in run.details
+    assert "no MPICH or Open MPI for /" in run.details
+    assert "(no mpiexec on PATH; " in run.details
+    assert "): pip install mpich mpi4py" in run.details
 
 
 def command_of(pid: str) -> str:

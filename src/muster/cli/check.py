@@ -47,6 +47,6 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             for line in report.lines:
                 mark = style("ok  ", "green") if line.ok else style("FAIL", "red")
                 for number, text in enumerate(line.texts):
-                    lead = f"  {mark}  {line.what:<8}" if not number else " " * 16
+                    lead = f"  {mark}  {line.what:<9}" if not number else " " * 17
                     echo(f"{lead}  {text}")
     ctx.exit(EXIT_OK if report.ok else EXIT_RUN_FAILED)

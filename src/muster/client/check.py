@@ -22,7 +22,7 @@ from muster.spec.reader import spec_from_mapping
 _SKEW = 1.0
 #: Of the Job whose runs look: it must be no version of a Job of somebody's own.
 NAME = "muster-check"
-_CHECKS = ("address", "names", "ports", "clocks", "folders", "disk")
+_CHECKS = ("framework", "address", "names", "ports", "clocks", "folders", "disk")
 
 
 class Line(Struct, frozen=True):
@@ -88,10 +88,15 @@ def _survey(spec: JobSpec) -> JobSpec:
             "framework_options": {
                 "framework": spec.framework,
                 "options": dict(spec.framework_options),
+                "installed": not (spec.requirements or spec.conda or _has_image(spec)),
             },
             "max_runtime": 120,
         }
     )
+
+
+def _has_image(spec: JobSpec) -> bool:
+    return bool(spec.image) or any(group.image for group in spec.node_groups)
 
 
 def _group(group: Mapping[str, Any]) -> dict[str, Any]:

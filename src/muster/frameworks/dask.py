@@ -160,7 +160,7 @@ class Dask(Framework):
         scheduler = Service(
             name="scheduler",
             command=(
-                *("${python}", "-m", "dask", "scheduler"),
+                *("${python}", "-m", "muster.node.needs", "dask", "dask", "scheduler"),
                 *("--host", _MAIN, "--port", "${port.scheduler}", "--protocol", protocol),
                 *("--dashboard-address", f"{_MAIN}:${{port.dashboard}}"),
                 *options.scheduler_args,
@@ -275,7 +275,8 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
         name="worker",
         command=(
             # which waits for the scheduler, and imports meanwhile
-            *("${python}", "-m", "muster.node.dask", "worker", address),
+            *("${python}", "-m", "muster.node.needs", "dask", "muster.node.dask"),
+            *("worker", address),
             *("--host", "${node.address}", "--name", "node-${node.rank}"),
             *("--death-timeout", "60"),
             *words,

@@ -28,7 +28,7 @@ from muster.frameworks.relays import NEED, relay_places, relay_port, relay_servi
 DEFAULT_PORT = 7071
 _MAIN = "${roster.0.address}"
 _PORT = "${port.rendezvous}"
-_HELPER = ("${python}", "-m", "muster.node.horovod")
+_HELPER = ("${python}", "-m", "muster.node.needs", "horovod", "muster.node.horovod")
 
 #: Only the node knows which interface is its own.
 _ON_INTERFACE = (

@@ -271,7 +271,8 @@ def _ray_start(options: RayOptions, *words: str) -> tuple[str, ...]:
         more += ["--min-worker-port", "${port.workers}"]
         more += ["--max-worker-port", "${port.workers.last}"]
     return (
-        *("${python}", "-m", "ray.scripts.scripts", "start", "--block"),
+        *("${python}", "-m", "muster.node.needs", "ray", "ray.scripts.scripts"),
+        *("start", "--block"),
         *("--node-ip-address", "${node.address}", "--node-name", "node-${node.rank}"),
         # paths of sockets have 107 bytes; what is spilled would fill the memory there
         *("--temp-dir", "${folder}", "--object-spilling-directory", "${tmp}"),

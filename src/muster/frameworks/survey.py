@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from muster.frameworks.base import Cluster, Framework, Setup
 from muster.frameworks.registry import get_framework, read_options
+from muster.node.needs import NEEDS
 from muster.spec.values import Options
 
 
@@ -19,10 +20,12 @@ class SurveyOptions(Struct, frozen=True, kw_only=True):
 
     framework: Whose ports are tried.
     options: What that is told.
+    installed: Whether what it needs has to be installed already: not if it comes with the job.
     """
 
     framework: str
     options: Options = {}
+    installed: bool = True
 
 
 class Survey(Framework):
@@ -47,8 +50,13 @@ class Survey(Framework):
                 str(rank): f"${{port.{port.name}{f'.{rank}' if port.each else ''}}}" for rank in on
             }
         return Setup(
-            env={"MUSTER_SURVEY": json.dumps(told)},
+            env={"MUSTER_SURVEY": json.dumps(told), **_needs(asked)},
             ports=setup.ports,
             network=setup.network,
             network_reason=setup.network_reason,
         )
+
+
+def _needs(asked: SurveyOptions) -> dict[str, str]:
+    looks = asked.installed and asked.framework in NEEDS
+    return {"MUSTER_SURVEY_NEEDS": asked.framework} if looks else {}

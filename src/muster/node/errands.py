@@ -103,11 +103,13 @@ class Errand:
         self._channel.close()
 
 
-def dismiss(where: Where, token: str, exit_code: int, why: str = "") -> None:
+def dismiss(
+    where: Where, token: str, exit_code: int, why: str = "", *, if_silent: bool = False
+) -> None:
     """Have a relay end, with all it runs, and with this exit code. why: for people, if the node's
-    own output does not say it. Raises CannotAsk."""
+    own output does not say it; if_silent: only if it has none. Raises CannotAsk."""
     channel = _call(where, token)
-    channel.send(op="ask", what="quit", exit_code=exit_code, why=why)
+    channel.send(op="ask", what="quit", exit_code=exit_code, why=why, if_silent=if_silent)
     channel.close()
 
 

@@ -38,6 +38,7 @@ from muster.node.mpi_launchers import (
     rank_words,
     write_agent,
 )
+from muster.node.needs import refuse
 
 #: Seconds for others to end, or to say why, once something has failed.
 SETTLE = 2.0
@@ -316,7 +317,7 @@ class Program:
         if none has. What has ended by itself has said so; the launcher knows of ranks that could
         not, and of those that the program has spawned."""
         died = died_in(self._said)
-        why = ""
+        explained = True  # by what the rank has written
         if self._failed is not None and (_weight(self._failed[1]) == 2 or died is None):
             rank, code = self._failed
             node = rank // self._each
@@ -324,17 +325,19 @@ class Program:
             if code == LOST:
                 code = 128 + signal.SIGKILL
                 text = "the shell around rank %d, on node-%d, was killed" % (rank, node)
-                why = "muster mpi: %s\n" % text
+                explained = False
         elif died is not None and died.host in self._hosts:
             node, code = self._hosts.index(died.host), died.code
             text = "a rank on node-%d (process %d there) ended with %d" % (node, died.pid, code)
-            why = "muster mpi: %s\n" % text
+            explained = False
         else:
             return 0
-        sys.stderr.write("muster mpi: %s\n" % text)
+        why = "muster mpi: %s\n" % text
+        sys.stderr.write(why)
         if node:
             with contextlib.suppress(errands.CannotAsk):
-                errands.dismiss(self._places[node], self._token, code, why)
+                where = self._places[node]
+                errands.dismiss(where, self._token, code, why, if_silent=explained)
             self._await_the_end()
         return code
 
@@ -358,8 +361,12 @@ def main(words: List[str]) -> int:
     parser.add_argument("program", nargs=argparse.REMAINDER)
     asked = parser.parse_args(words)
     try:
+        launcher = find_launcher(asked.flavour)
+    except NoMpi as error:
+        refuse(str(error))
+    try:
         return Program(
-            find_launcher(asked.flavour),
+            launcher,
             asked.program[asked.program[:1] == ["--"] :],
             each=asked.per_node,
             slots=asked.slots or asked.per_node,

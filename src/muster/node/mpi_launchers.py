@@ -14,6 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from muster.node.errand import WRAPPER
 from muster.node.errands import roster
+from muster.node.needs import sentence
 
 #: Each rank writes where its node writes, and starts where the node's programs start: what starts
 #: it would have it write on the main node, in whose working directory it would start. Its end is
@@ -117,7 +118,7 @@ def find_launcher(flavour: str) -> Launcher:
         first = said.strip().splitlines()[:1] or ["nothing"]
         tried.append("%s says %r" % (program, first[0]))
     wanted = {"auto": "MPICH or Open MPI", "mpich": "MPICH"}.get(flavour, "Open MPI")
-    raise NoMpi("no %s here: %s" % (wanted, "; ".join(tried)))
+    raise NoMpi(sentence("mpi", wanted, "; ".join(tried)))
 
 
 def _version(program: str) -> str:

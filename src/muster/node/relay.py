@@ -24,11 +24,15 @@ from typing import Any, List, NoReturn, Set
 from muster.node import processes, trust
 from muster.node.channel import Channel
 from muster.node.errand import Errand
+from muster.node.last_words import size_of
 
 #: Seconds between SIGTERM and SIGKILL, unless `--grace` says otherwise.
 GRACE = 10.0
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+
+#: Where what runs here writes, too.
+_STDERR = "/proc/self/fd/2"
 
 
 class Relay:
@@ -43,6 +47,7 @@ class Relay:
         self._verdicts, self._verdict = os.pipe()  # an attendant that was told to end us says how
         self._lifeline, self._alive = os.pipe()  # nobody writes: it is closed when we are gone
         self._called_off = False
+        self._written = size_of(_STDERR)
 
     def run(self) -> int:
         """Serve until it is told to end; returns the exit code (0 on SIGTERM and SIGINT)."""
@@ -122,8 +127,9 @@ class Relay:
         channel = Channel(sock)
         request = channel.wait_for("ask")
         if request["what"] == "quit":
-            sys.stderr.write(request["why"])
-            sys.stderr.flush()
+            if not request["if_silent"] or size_of(_STDERR) == self._written:
+                sys.stderr.write(request["why"])
+                sys.stderr.flush()
             os.write(self._verdict, bytes([request["exit_code"] & 255]))
             return
         wake = processes.wake_on_signals()

@@ -10,10 +10,9 @@ import os
 import shutil
 import sys
 from importlib.util import find_spec
-from typing import List
+from typing import List, NoReturn
 
-#: What a shell answers for a command that is not there.
-_NOT_FOUND = 127
+from muster.node.needs import require, sentence
 
 
 def spark_home() -> str | None:
@@ -30,24 +29,30 @@ def java() -> str | None:
     return shutil.which(os.path.join(home, "bin", "java") if home else "java")
 
 
-def main(words: List[str]) -> int:
-    """Become that class. Returns an exit code where that is not possible."""
+def trouble() -> str:
+    """What is missing, in a sentence; "" if nothing is."""
     if java() is None:
         where = "JAVA_HOME, %s" % os.environ["JAVA_HOME"] if "JAVA_HOME" in os.environ else "PATH"
-        return _refuse("no Java in %s: install a Java 17 runtime, or set JAVA_HOME" % where)
+        return "no Java in %s: install a Java 17 runtime, or set JAVA_HOME" % where
     home = spark_home()
     if home is None:
-        return _refuse("no Spark for %s: pip install pyspark, or set SPARK_HOME" % sys.executable)
-    program = os.path.join(home, "bin", "spark-class")
-    if not os.access(program, os.X_OK):
-        return _refuse("no Spark in %s: there is no %s" % (home, program))
+        return sentence("spark")
+    program = _program(home)
+    return "" if os.access(program, os.X_OK) else "no Spark in %s: there is no %s" % (home, program)
+
+
+def _program(home: str) -> str:
+    return os.path.join(home, "bin", "spark-class")
+
+
+def main(words: List[str]) -> NoReturn:
+    """Become that class, or end with what is missing."""
+    require("spark")
+    home = spark_home()
+    assert home is not None
+    program = _program(home)
     os.execve(program, [program, *words], {**os.environ, "SPARK_HOME": home})
 
 
-def _refuse(why: str) -> int:
-    sys.stderr.write("muster: %s\n" % why)
-    return _NOT_FOUND
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -21,6 +21,8 @@ import threading
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
+from muster.node.needs import NEEDS, missing
+
 _PATIENCE = 20.0  # seconds for the others to come up
 _TRY = 3.0  # seconds for one connection
 _MOST = 32  # of the others that one node tries
@@ -105,6 +107,11 @@ class Survey:
             if found != member["IpAddress"]:
                 wrong.append("%s is %s, not %s" % (member["FQDN"], found, member["IpAddress"]))
         self._note("names", not wrong, "; ".join(wrong) or "every node is known by its name")
+
+    def look_for(self, framework: str) -> None:
+        """Whether what a framework's nodes need is installed for this Python."""
+        why = missing(framework)
+        self._note("framework", not why, why or "%s is installed" % NEEDS[framework].name)
 
     def _look_at_folders(self) -> None:
         places = {"working directory": os.getcwd(), "TMPDIR": tempfile.gettempdir()}
@@ -215,9 +222,11 @@ def main() -> int:
     environ = os.environ
     members = _members(environ["CLUSTER_NODES_METADATA_FILE"], int(environ["INITIAL_CLUSTER_SIZE"]))
     survey = Survey(int(environ["NODE_RANK"]), members, json.loads(environ["MUSTER_SURVEY"]))
-    missing = int(environ["INITIAL_CLUSTER_SIZE"]) - len(members)
-    if missing > 0:
-        survey._note("address", False, "%d nodes have not joined" % missing)
+    absent = int(environ["INITIAL_CLUSTER_SIZE"]) - len(members)
+    if absent > 0:
+        survey._note("address", False, "%d nodes have not joined" % absent)
+    if environ.get("MUSTER_SURVEY_NEEDS"):
+        survey.look_for(environ["MUSTER_SURVEY_NEEDS"])
     print(json.dumps(survey.run()), flush=True)  # noqa: T201
     while True:  # until whoever asked has heard from all and ends the run
         signal.pause()
