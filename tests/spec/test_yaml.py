@@ -151,6 +151,30 @@ def test_aliases_of_aliases_are_bounded() -> None:
     assert "more than 100,000 values (do aliases hold aliases?)" in refused("\n".join(lines))
 
 
+def test_long_names_of_many_values_are_bounded() -> None:
+    """Every value has a path, and every path is kept."""
+    message = refused(f"? {'a' * 1_000_000}\n: [{'0,' * 60}0]")
+    assert message.startswith("f.yaml:2: ")
+    assert "have names that are too long (shorten them)" in message
+    assert len(message) < 200
+    nested = f"{('{' + 'k' * 1000 + ': ') * 45}[{'0,' * 1000}]{'}' * 45}"
+    assert "names that are too long" in refused(nested)
+
+
+def test_lines_of_a_text_with_others_above() -> None:
+    assert load("a: 1\nb: [2]", "f", above=9)[1] == {"": 10, "a": 10, "b": 11, "b[0]": 11}
+    for text, line in (
+        ("a: 1\na: 2", 11),
+        ("a: [", 10),
+        (f"\n{'- ' * 60}x", 11),
+        ("a: !x y", 10),
+        ("a: 1\n\tb", 11),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            load(text, "f", above=9)
+        assert caught.value.problems[0].source == f"f:{line}"
+
+
 @given(
     st.text(st.sampled_from("ab01:-[]{},&*!\"'#|>%@~ \n\t.=<"), max_size=40) | st.text(max_size=30)
 )

@@ -40,6 +40,8 @@ MAX_DEPTH = 50
 MAX_DIGITS = 40
 #: With every alias written out. A large spec has some thousands.
 MAX_VALUES = 100_000
+#: Characters of the paths of all values: long names with many values in them swell.
+MAX_PATHS = 32 * 2**20
 _TOO_MANY = f"more than {MAX_VALUES:,} values"
 
 #: What PyYAML says -> what to do about it.
@@ -59,33 +61,33 @@ _TAG_HINT = "leave it out; a text that starts with ! needs quotes"
 
 
 def load(
-    text: str, source: str, root: str = "", *, typed: bool = False
+    text: str, source: str, root: str = "", *, typed: bool = False, above: int = 0
 ) -> tuple[Any, dict[str, int]]:
     """The data of one document, and the line of every path in it (`node_groups[0].env.A`).
 
     root: the path the document itself stands at. typed: a number is a number wherever it stands,
-    as Kubernetes reads it. Raises InvalidInput.
+    as Kubernetes reads it. above: lines of the file before the text. Raises InvalidInput.
     """
     loader = None
     try:
-        _check_bounds(text, source)
+        _check_bounds(text, source, above)
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise InvalidInput(Problem("", "the file is empty", "see docs/spec.md", source))
-        walk = _Walk(source, loader, typed=typed)
+        walk = _Walk(source, loader, typed=typed, above=above)
         walk.visit(node, root)
         if walk.problems:
             raise InvalidInput(*walk.problems)
         return loader.construct_document(node), walk.lines
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise InvalidInput(_broken(error, text, source)) from None
+        raise InvalidInput(_broken(error, text, source, above)) from None
     finally:
         if loader is not None:
             loader.dispose()
 
 
-def _check_bounds(text: str, source: str) -> None:
+def _check_bounds(text: str, source: str, above: int) -> None:
     depth = seen = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -94,9 +96,9 @@ def _check_bounds(text: str, source: str) -> None:
             depth -= 1
         seen += isinstance(event, yaml.NodeEvent)
         if seen > 2 * MAX_VALUES:  # at most half of them are keys
-            raise InvalidInput(Problem("", _TOO_MANY, "", f"{source}:{_line(event)}"))
+            raise InvalidInput(Problem("", _TOO_MANY, "", f"{source}:{above + _line(event)}"))
         if depth > MAX_DEPTH:
-            raise InvalidInput(_too_deep(f"{source}:{_line(event)}"))
+            raise InvalidInput(_too_deep(f"{source}:{above + _line(event)}"))
 
 
 def _too_deep(place: str) -> Problem:
@@ -107,14 +109,15 @@ def _too_deep(place: str) -> Problem:
 class _Walk:
     """Notes the line of every path, and settles which plain values are text."""
 
-    def __init__(self, source: str, loader: Any, *, typed: bool) -> None:
+    def __init__(self, source: str, loader: Any, *, typed: bool, above: int) -> None:
         self._loader = loader
         self._typed = typed
+        self._above = above
         self.lines: dict[str, int] = {}
         self.problems: list[Problem] = []
         self._source = source
         self._open: set[int] = set()
-        self._seen = 0
+        self._seen = self._length = 0
 
     def visit(self, node: yaml.Node, path: str) -> None:
         self._seen += 1
@@ -123,9 +126,13 @@ class _Walk:
             what = "an alias that holds itself" if endless else _TOO_MANY
             hint = "write it without & and *" if endless else "do aliases hold aliases?"
             raise InvalidInput(Problem(path, what, hint, self._place(node)))
+        self._length += len(path)
+        if self._length > MAX_PATHS:
+            text = f"{short(path)} and what is in it have names that are too long"
+            raise InvalidInput(Problem("", text, "shorten them", self._place(node)))
         if len(self._open) > MAX_DEPTH:  # by way of aliases
             raise InvalidInput(_too_deep(self._place(node)))
-        self.lines.setdefault(path, _line(node))
+        self.lines.setdefault(path, self._line(node))
         self._open.add(id(node))
         self._check_tag(node, path)
         if isinstance(node, yaml.MappingNode):
@@ -144,7 +151,7 @@ class _Walk:
                 self._check_tag(key, path)
                 key.tag = _TEXT_TAG if key.tag == _NOTHING else key.tag
                 _as_written(key)
-            name, line = str(key.value), _line(key)
+            name, line = str(key.value), self._line(key)
             inner = f"{path}.{name}" if path else name
             if name in first:
                 text = f"given twice (first on line {first[name]})"
@@ -185,7 +192,10 @@ class _Walk:
         self.problems.append(Problem(path, text, hint, self._place(node)))
 
     def _place(self, node: yaml.Node) -> str:
-        return f"{self._source}:{_line(node)}"
+        return f"{self._source}:{self._line(node)}"
+
+    def _line(self, node: yaml.Node) -> int:
+        return self._above + _line(node)
 
 
 def _line(node: yaml.Node | yaml.Event) -> int:
@@ -197,7 +207,7 @@ def _as_written(node: yaml.Node) -> None:
         node.tag = _TEXT_TAG
 
 
-def _broken(error: Exception, text: str, source: str) -> Problem:
+def _broken(error: Exception, text: str, source: str, above: int) -> Problem:
     kind = "JSON" if source.endswith(".json") else "YAML"
     if isinstance(error, yaml.reader.ReaderError):
         what = f"holds the character {short(chr(error.character))}, which {kind} does not allow"
@@ -211,7 +221,7 @@ def _broken(error: Exception, text: str, source: str) -> Problem:
     if mark is not None:
         lines = text.splitlines()
         number = max(min(mark.line, len(lines) - 1), 0)
-        place = f"{source}:{number + 1}"
+        place = f"{source}:{above + number + 1}"
         if "".join(lines[number : number + 1])[mark.column : mark.column + 1] == "\t":
             what = "a tab where spaces are needed"
     usual = "commas, brackets" if kind == "JSON" else "indentation, colons"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.errors import InvalidInput
+from muster.spec import yaml
+from muster.spec.formats import documents as module
 from muster.spec.formats.manifests import read_manifests
 from muster.spec.reader import is_manifest, read_spec
 
@@ -49,6 +52,43 @@ def test_several_documents(tmp_path: Path) -> None:
     assert second.notes == ()
     assert second.place == f"{path}:23"
     assert read_spec(path, "b").name == "b"
+
+
+def test_of_many_documents_each_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not with an empty line for each that is above it."""
+    read = []
+
+    def load(text: str, *args: Any, **named: Any) -> tuple[Any, dict[str, int]]:
+        read.append(text)
+        return yaml.load(text, *args, **named)
+
+    monkeypatch.setattr(module, "load", load)
+    text = "---\nkind: X\n" * 50
+    found = module.documents(text, "all.yaml")
+    assert "".join(read) == text
+    assert [document.lines["kind"] for document in found] == [*range(2, 101, 2)]
+    with pytest.raises(InvalidInput, match=r"all.yaml:103: kind: given twice .first on line 102"):
+        module.documents(f"{text}---\nkind: Y\nkind: Z\n", "all.yaml")
+
+
+def test_of_a_list_every_line_is_looked_at_once() -> None:
+    class Lines(dict[str, int]):
+        looked = 0
+
+        def items(self) -> Any:
+            self.looked += 1
+            return super().items()
+
+    data = {"kind": "List", "items": [{"kind": "X"}, {"kind": "List", "items": [{"a": 1}]}] * 50}
+    lines = Lines({"": 1, "items": 2})
+    for number in range(100):
+        lines[f"items[{number}]"] = number
+        lines[f"items[{number}].items[0].a"] = number
+    found = list(module.objects(module.Document(data, lines, "all.yaml")))
+    assert [document.data for document in found] == [{"kind": "X"}, {"a": 1}] * 50
+    assert found[2].lines == {"": 2, "items[0].a": 2}
+    assert found[3].lines == {"a": 3}
+    assert lines.looked == 1
 
 
 def test_one_of_several_has_to_be_named(tmp_path: Path) -> None:

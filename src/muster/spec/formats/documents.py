@@ -22,6 +22,7 @@ _HELM = re.compile(r"\{\{-?\s*(\.(Values|Release|Chart|Files|Capabilities)\b|inc
 _PROGRAM = re.compile(r".*\.(command|args|env)(\[\d+\])?(\.value)?")
 #: Its values become text for a program wherever they stand; Kubernetes' are of strict types.
 _ADS = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?(distributed|job)\b""", re.MULTILINE)
+_ITEM = re.compile(r"items\[(\d{1,9})\](?:\.(.*)|)", re.DOTALL)
 _FORGOTTEN = re.compile(r"<[A-Za-z][^<>\n]*>")
 #: Fields that name something which is looked for: there, a part of the text may be a placeholder.
 _PLACE = re.compile(
@@ -47,7 +48,7 @@ def documents(text: str, source: str) -> list[Document]:
     """The documents of a file, less the empty ones. Raises InvalidInput."""
     try:
         # libyaml does not tell templates from broken YAML, but a template is what it is then
-        parts = [_document(part, source) for part in _parts(text, source)]
+        parts = [_document(part, source, above) for above, part in _parts(text, source)]
     except InvalidInput:
         for number, line in enumerate(text.splitlines(), 1):
             if _TEMPLATE.search(line):
@@ -65,23 +66,22 @@ def objects(document: Document) -> Iterator[Document]:
     if not isinstance(items, list):
         yield document
         return
-    for number, item in enumerate(items):
-        start = f"items[{number}]"
-        lines = {
-            path.removeprefix(start).removeprefix("."): line
-            for path, line in document.lines.items()
-            if path == start or path.startswith(f"{start}.")
-        }
-        yield from objects(Document(item, lines, document.source))
+    lines: list[dict[str, int]] = [{} for _ in items]
+    for path, line in document.lines.items():
+        match = _ITEM.fullmatch(path)
+        if match is not None and int(match[1]) < len(items):
+            lines[int(match[1])][match[2] or ""] = line
+    for item, own in zip(items, lines, strict=True):
+        yield from objects(Document(item, own, document.source))
 
 
-def _document(text: str, source: str) -> Document:
-    data, lines = load(text, source, typed=not _ADS.search(text))
+def _document(text: str, source: str, above: int) -> Document:
+    data, lines = load(text, source, typed=not _ADS.search(text), above=above)
     return Document(data, lines, source)
 
 
-def _parts(text: str, source: str) -> Iterator[str]:
-    """Each document, at the lines where it stands in the file."""
+def _parts(text: str, source: str) -> Iterator[tuple[int, str]]:
+    """Each document, and the number of lines above it."""
     rows = text.splitlines(keepends=True)
     starts: list[int] = []
     try:
@@ -96,7 +96,7 @@ def _parts(text: str, source: str) -> Iterator[str]:
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         part = "".join(rows[start:end])
         if _holds_something(part):
-            yield "\n" * start + part
+            yield start, part
 
 
 def _holds_something(part: str) -> bool:
