@@ -28,9 +28,21 @@ def test_one_mount_of_several() -> None:
         edit(spec, ["mounts[2].source=/d"])
 
 
-@pytest.mark.parametrize("change", ["env.A=1", "command=y", "nodes=2", "node_groups.b.shape=x"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "env.A=1",
+        "command=y",
+        "nodes=2",
+        "node_groups.b.shape=x",
+        "description.a=1",
+        "description.a.b=1",
+        "shape.a.b.c=1",
+    ],
+)
 def test_what_may_not(change: str) -> None:
-    spec = spec_from_mapping({"command": "x", "node_groups": [{"name": "a"}]})
+    data = {"command": "x", "description": "y", "shape": "local", "node_groups": [{"name": "a"}]}
+    spec = spec_from_mapping(data)
     with pytest.raises(InvalidInput, match="cannot change"):
         edit(spec, [change])
 

@@ -191,6 +191,24 @@ def test_what_is_text_stays_as_it_was_typed() -> None:
     assert overrides.args == ("1.10", "yes", "1e3")
 
 
+@pytest.mark.parametrize("name", ["env", "tags", "args"])
+def test_a_group_may_be_called_like_a_field(name: str) -> None:
+    sets = [f"node_groups.{name}.nodes=2", f"node_groups[{name}].replicas=3"]
+    groups = overrides_from_flags(sets=[*sets, f"node_groups.{name}.env.A=010"]).node_groups
+    assert (groups[name].nodes, groups[name].replicas, groups[name].env) == (2, 3, {"A": "010"})
+
+
+def test_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    for typed, path in (("~/logs", "/home/me/logs"), ("logs", f"{tmp_path}/logs"), ("/x", "/x")):
+        flags = overrides_from_flags(sets=[f"logging.directory={typed}"], mounts=[typed])
+        assert flags.logging is not None
+        assert flags.logging.directory == path
+        assert flags.mounts is not None
+        assert flags.mounts[0].source == path
+
+
 def test_no_message_holds_the_value_of_a_variable() -> None:
     with pytest.raises(InvalidInput) as caught:
         overrides_from_flags(env=["A=hush\0", "1B=hush", ":C=hush"], sets=["env.D=hush\udcff"])

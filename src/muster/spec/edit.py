@@ -60,6 +60,8 @@ def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
     if where is None or steps[0] not in EDITABLE:
         return None
     for step in steps[:-1]:
+        if not isinstance(where, dict):
+            return None
         if where.get(step) is None:
             _drop_rival(where, step)
             where[step] = {}

@@ -14,7 +14,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
 from muster.spec.items import LISTS, Item
 from muster.spec.models import RunOverrides
-from muster.spec.reader import absolute_source
+from muster.spec.reader import absolute_paths
 from muster.spec.wording import short
 
 # not compiled here: most runs set nothing, and compiling costs each of them 2 ms
@@ -182,11 +182,14 @@ class _Flags:
             hint = "as in node_groups.NAME.nodes=2"
             self.problems.append(Problem("--set", f"{path} names no setting", hint))
             return
-        if "env" in steps[:-1]:
+        inner = steps[2:] if steps[0] == "node_groups" else steps
+        if "env" in inner[:-1]:
             self.put(f"--set {path}", steps, value)  # a variable is text, as with --env
             return
         try:
-            data = load(value, "--set", path)[0] if value else ""
+            # without the group, which may be called env
+            root = re.sub(r"^node_groups[.\[][\w-]+\]?\.?", "", path)
+            data = load(value, "--set", root)[0] if value else ""
         except InvalidInput as error:
             self.problems += [Problem(f"--set {text}", p.message, p.hint) for p in error.problems]
             self.broken.append(_join(steps))
@@ -229,22 +232,12 @@ def _around(path: str) -> Iterator[str]:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
-def _absolute(data: Mapping[str, Any]) -> dict[str, Any]:
-    made = dict(data)
-    if isinstance(made.get("mounts"), (list, tuple)):
-        made["mounts"] = [
-            {**m, "source": absolute_source(m["source"], Path.cwd())}
-            if isinstance(m, Mapping) and isinstance(m.get("source"), str)
-            else m
-            for m in made["mounts"]
-        ]
-    logging = made.get("logging")
-    if isinstance(logging, Mapping) and isinstance(logging.get("directory"), str):
-        made["logging"] = {**logging, "directory": str(Path.cwd() / logging["directory"])}
-    if isinstance(made.get("node_groups"), Mapping):
+def _absolute(data: Mapping[str, Any]) -> Any:
+    made = absolute_paths(data, Path.cwd())
+    groups = made.get("node_groups")
+    if isinstance(groups, Mapping):
         made["node_groups"] = {
-            name: _absolute(group) if isinstance(group, Mapping) else group
-            for name, group in made["node_groups"].items()
+            name: absolute_paths(group, Path.cwd()) for name, group in groups.items()
         }
     return made
 

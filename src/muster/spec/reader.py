@@ -120,23 +120,28 @@ def _absolute(data: Any, folder: Path) -> Any:
     """Relative paths made absolute. What has the wrong shape is left for `decode` to refuse."""
     if not isinstance(data, Mapping):
         return data
-    made = dict(data)
+    made = absolute_paths(data, folder)
     made["artifact"] = _path(made.get("artifact"), folder)
     made |= absolute_sources(made, folder)
-    logging = made.get("logging")
-    if isinstance(logging, Mapping):
-        made["logging"] = {**logging, "directory": _path(logging.get("directory"), folder)}
-    made = _absolute_mounts(made, folder)
     groups = made.get("node_groups")
     if isinstance(groups, list):
-        made["node_groups"] = [_absolute_mounts(group, folder) for group in groups]
+        made["node_groups"] = [absolute_paths(group, folder) for group in groups]
     return made
 
 
-def _absolute_mounts(data: Any, folder: Path) -> Any:
-    if not isinstance(data, Mapping) or not isinstance(data.get("mounts"), list):
+def absolute_paths(data: Any, folder: Path) -> Any:
+    """The paths of a job, a group, or what a run changes of either, made absolute: of its mounts
+    and its logs."""
+    if not isinstance(data, Mapping):
         return data
-    return {**data, "mounts": [_absolute_mount(mount, folder) for mount in data["mounts"]]}
+    made = dict(data)
+    logging = made.get("logging")
+    if isinstance(logging, Mapping):
+        made["logging"] = {**logging, "directory": _path(logging.get("directory"), folder)}
+    mounts = made.get("mounts")
+    if isinstance(mounts, (list, tuple)):
+        made["mounts"] = [_absolute_mount(mount, folder) for mount in mounts]
+    return made
 
 
 def _absolute_mount(mount: Any, folder: Path) -> Any:

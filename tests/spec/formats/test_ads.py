@@ -280,6 +280,15 @@ def test_what_nobody_reads_need_not_be_filled_in(folder: Path) -> None:
     assert "was not filled in" in refusals(folder, data).popitem()[1]
     data["spec"]["runtime"]["spec"]["env"] = [{"name": "TOKEN", "value": "<token>"}]
     assert list(refusals(folder, data)) == ["spec.runtime.spec.env[0].value"]
+    data["spec"]["runtime"]["spec"]["env"] = [{"name": "A", "value": {"a-b": {"value": "<x>"}}}]
+    assert "spec.runtime.spec.env[0].value.a-b.value" in refusals(folder, data)
+
+
+def test_a_tag_that_is_no_text(folder: Path) -> None:
+    tags = {"my-team": {"value": "<x>"}}
+    data = job("script", scriptPathURI="train.py", freeformTags=tags)
+    path = "spec.runtime.spec.freeformTags.my-team"
+    assert list(refusals(folder, data)) == [path, f"{path}.value"]
 
 
 def test_start_options_go_to_the_service_they_are_for(folder: Path) -> None:

@@ -27,6 +27,8 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: What is looked at where it is used, if it is: images, and places for what is copied.
 _ELSEWHERE = re.compile(r"\.(image|workDir|outputUri)$|\.storageMount\b")
 _SYNCED = ("WORKSPACE", "WORKSPACE_PREFIX")
+#: A variable in any of the lists there are, each below names that ADS knows.
+_OF_ENV = re.compile(r"spec(\.\w+)*\.env\[\d+\]")
 Convert = Callable[..., dict[str, Any]]
 
 
@@ -80,8 +82,10 @@ def _is_used(problem: Problem, data: Any) -> bool:
     variable, _, field = problem.path.rpartition(".")
     if field != "value":
         return True
+    if not _OF_ENV.fullmatch(variable):
+        return True
     for name, number in re.findall(r"(\w+)|\[(\d+)\]", variable):
-        data = data[name] if name and not number else data[int(number)]
+        data = data[name] if name else data[int(number)]
     return data.get("name") not in _SYNCED
 
 
