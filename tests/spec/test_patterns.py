@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from muster.spec.patterns import LONGEST, check_pattern, found
+from muster.errors import InvalidInput
+from muster.spec.patterns import LONGEST, allowance, check_pattern, found
+from muster.spec.reader import spec_from_mapping
 from muster.spec.wording import Refused
 
 SYNTAX = "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax"
@@ -137,3 +140,32 @@ def test_re2_is_imported_only_where_there_is_a_pattern() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert said.stdout.strip() == "False"
+
+
+def rules(messages: list[str]) -> dict[str, Any]:
+    return {"command": "x", "failure": {"rules": [{"action": "fail", "messages": messages}]}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "wrong"),
+    [
+        (
+            [f"(a|b|ab|ba|aab){{0,800}}c{n}" for n in range(9)],
+            "of all rules together are too large",
+        ),
+        ([f"{n}" for n in range(513)], "there are more than 512 regular expressions"),
+    ],
+)
+def test_all_patterns_of_a_job_are_bounded_together(messages: list[str], wrong: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        spec_from_mapping(rules(messages))
+    (problem,) = caught.value.problems
+    assert problem.path == "failure.rules"
+    assert wrong in problem.message
+    spec_from_mapping(rules(messages[:4] * 200))
+
+
+def test_large_patterns_are_looked_for_in_less_text() -> None:
+    large = [f"(a|b|ab|ba|aab){{0,800}}c{n}" for n in range(4)]
+    assert 1_000_000 < allowance(large) < allowance(large[:1] * 9) < allowance(["Xid"])
+    assert allowance([]) > 0

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput
+from muster.spec import policy_rules
 from muster.spec.order_rules import cycles
 from muster.spec.overrides import overrides_from_mapping
+from muster.spec.policies import FailureRule
 from muster.spec.reader import read_spec, spec_from_mapping
 from muster.spec.resolve import resolve
 
@@ -319,6 +322,14 @@ def test_what_cannot_be_is_named_with_its_place(tmp_path: Path, case: str) -> No
             }
         },
         {"failure": {"rules": [{"action": "fail", "name": "n" * 255}]}},
+        {
+            "failure": {
+                "rules": [
+                    {"action": "restart_run", "messages": ["code 4"], "text": "code ${exit_code}"},
+                    {"action": "fail", "messages": ["code 4"]},
+                ]
+            }
+        },
         {"failure": {"backoff": {"initial": 0, "max": 0}}},
         {
             "success": {"when": "any", "groups": ["a"]},
@@ -395,3 +406,50 @@ def test_each_circle_that_is_told_is_one(needs: dict[str, set[str]]) -> None:
     told = {name for cycle in found for name in cycle}
     rest = {name: others - told - {name} for name, others in needs.items() if name not in told}
     TopologicalSorter(rest).prepare()
+
+
+def values(of: Any) -> Any:
+    return st.lists(st.sampled_from(of), max_size=2, unique=True).map(tuple)
+
+
+@given(
+    st.lists(
+        st.builds(
+            FailureRule,
+            action=st.just("fail"),
+            groups=values(["a", "b"]),
+            exit_codes=values([1, 2]),
+            reasons=values(["exit", "hang"]),
+            messages=values(["x", "y"]),
+            text=st.sampled_from([None, "t"]),
+            before_retries=st.booleans(),
+        ),
+        max_size=8,
+    )
+)
+def test_covered_rules_are_those_that_a_comparison_of_all_finds(rules: list[FailureRule]) -> None:
+    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
+    expected = {}
+    for place, number in enumerate(asked):
+        for before in asked[:place]:
+            if policy_rules._covers(rules[before], rules[number]):
+                expected[number] = before
+                break
+    assert policy_rules.covered(rules) == expected
+
+
+@pytest.mark.parametrize("name", ["groups", "messages", "both"])
+def test_of_many_rules_few_are_compared(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def covers(before: FailureRule, rule: FailureRule) -> bool:
+        compared.append(rule)
+        return real(before, rule)
+
+    real = policy_rules._covers
+    monkeypatch.setattr(policy_rules, "_covers", covers)
+    names = [("common", str(n)) if name == "both" else (str(n),) for n in range(200)]
+    field = "messages" if name == "both" else name
+    rules = [replace(FailureRule(action="fail"), **{field: own}) for own in names]
+    assert policy_rules.covered(rules) == {}
+    assert len(compared) <= len(rules)

@@ -22,6 +22,12 @@ LONGEST = 4096
 #: Instructions of a compiled pattern. One of this size takes a few seconds at worst for the last
 #: words of a node.
 _LARGEST = 10_000
+#: Of all patterns of a job together.
+_LARGEST_OF_ALL = 4 * _LARGEST
+#: Patterns of a job: so many are kept compiled.
+_MOST = 512
+#: Instructions times characters of text: half a minute of searching at worst.
+_WORK = 1 << 36
 #: RE2 takes numbers of this length as text, Go refuses them.
 _ENDLESS = re.compile(r"(?<!\\)\{(?:\d+,)?\d{9,}[,}]")
 _SYNTAX = "the syntax is RE2's: https://github.com/google/re2/wiki/Syntax"
@@ -40,7 +46,7 @@ def check_pattern(pattern: str) -> None:
     import re2
 
     try:
-        size = _compiled(pattern).programsize
+        size = _size(pattern)
     except UnicodeEncodeError as error:
         text = f"{short(pattern)} is no text: half a character, number {error.start + 1}"
         raise Refused(text, "write it as a whole") from None
@@ -50,13 +56,37 @@ def check_pattern(pattern: str) -> None:
         raise Refused(*_too_large(pattern))
 
 
+def check_together(patterns: Iterable[str]) -> None:
+    """Raises `Refused` if all these patterns, each of which was checked, are too much to look for
+    in one failure: a supervisor does nothing else meanwhile."""
+    total = 0
+    for count, pattern in enumerate(dict.fromkeys(patterns), 1):
+        if count > _MOST:
+            raise Refused(f"there are more than {_MOST} regular expressions", "write a|b for two")
+        total += _size(pattern)
+        if total > _LARGEST_OF_ALL:
+            text = "the regular expressions of all rules together are too large"
+            raise Refused(text, "repeat fewer things, or fewer times; leave some out")
+
+
+def allowance(patterns: Iterable[str]) -> int:
+    """Characters of text in which all of the patterns, which were checked, can be looked for
+    without holding up for long whoever does."""
+    return _WORK // max(1, sum(map(_size, dict.fromkeys(patterns))))
+
+
 def found(patterns: Iterable[str], text: str) -> bool:
     """Whether one of the patterns, which were checked, is found in the text."""
     encoded = text.encode(errors="replace")  # what programs write need not be text
     return any(_compiled(pattern).search(encoded) is not None for pattern in patterns)
 
 
-@lru_cache(maxsize=512)
+def _size(pattern: str) -> int:
+    size: int = _compiled(pattern).programsize
+    return size
+
+
+@lru_cache(maxsize=_MOST)
 def _compiled(pattern: str) -> re2._Regexp:
     import re2
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import Any
 
 from muster.errors import Problem
 from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
+from muster.spec.patterns import check_together
 from muster.spec.policies import FailureRule, named_rules
 from muster.spec.quantities import format_duration as _time
-from muster.spec.wording import suggestion
+from muster.spec.wording import Refused, suggestion
 
 #: Reasons for which Muster ends a node, or has lost it: no exit code is the program's own.
 _WITHOUT_EXIT = ("not_started", "node_lost", "startup_timeout", "deadline", "hang")
 _UNHEARD = ("SIGKILL", "SIGSTOP")
-_CONDITIONS = ("groups", "exit_codes", "signals", "reasons", "messages")
+#: Those that tell most rules apart first.
+_CONDITIONS = ("messages", "groups", "exit_codes", "signals", "reasons")
+_ANY = ("", None)
 
 
 def policy_conflicts(spec: JobSpec) -> Iterator[Problem]:
@@ -43,6 +49,10 @@ def policy_gaps(spec: JobSpec) -> Iterator[Problem]:
     for number, rule in enumerate(spec.failure.rules):
         yield from _groups(f"failure.rules[{number}].groups", rule.groups, known)
     yield from _unreachable(spec.failure.rules)
+    try:
+        check_together(text for rule in spec.failure.rules for text in rule.messages)
+    except Refused as refused:
+        yield Problem("failure.rules", refused.message, refused.hint)
     wait = spec.failure.backoff
     if wait.initial > wait.max:
         text = f"{_time(wait.initial)} is longer than max, {_time(wait.max)}"
@@ -88,23 +98,43 @@ def _rule(path: str, rule: FailureRule) -> Iterator[Problem]:
 
 
 def _unreachable(rules: Sequence[FailureRule]) -> Iterator[Problem]:
-    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
-    for place, number in sorted(enumerate(asked), key=lambda item: item[1]):
-        rule = rules[number]
-        before = next((n for n in asked[:place] if _covers(rules[n], rule)), None)
-        if before is None:
-            continue
+    for number, before in sorted(covered(rules).items()):
         text = f"is never reached: all it fits is decided by failure.rules[{before}]"
-        early = rules[before].before_retries and not rule.before_retries
+        early = rules[before].before_retries and not rules[number].before_retries
         how = "give it before_retries and " if early else ""
         yield Problem(
             f"failure.rules[{number}]", text, f"{how}put it before that one, or remove it"
         )
 
 
+def covered(rules: Sequence[FailureRule]) -> dict[int, int]:
+    """The rules that are never asked, by number -> the one that decides all they fit."""
+    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
+    # rules with some condition, by each value of the first they have: those that one covers have
+    # a value of it, too, so that few of many rules are compared
+    earlier: defaultdict[tuple[str, Any], list[tuple[int, int]]] = defaultdict(list)
+    found: dict[int, int] = {}
+    for place, number in enumerate(asked):
+        rule = rules[number]
+        own = [(name, values) for name in _CONDITIONS if (values := getattr(rule, name))]
+        likely = [earlier[_ANY]]
+        for name, values in own:
+            likely.append(min((earlier[name, value] for value in values), key=len))
+        before = (n for _, n in merge(*likely))
+        decides = next((n for n in before if _covers(rules[n], rule)), None)
+        if decides is not None:
+            found[number] = decides
+            continue
+        for key in [(own[0][0], value) for value in own[0][1]] if own else [_ANY]:
+            earlier[key].append((place, number))
+    return found
+
+
 def _covers(before: FailureRule, rule: FailureRule) -> bool:
     """Whether the one before fits whatever `rule` fits."""
-    pairs = [(getattr(before, name), getattr(rule, name)) for name in _CONDITIONS]
+    if before.messages and before.text != rule.text:
+        return False  # they look at different things
+    pairs = ((getattr(before, name), getattr(rule, name)) for name in _CONDITIONS)
     return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 
 

@@ -30,6 +30,7 @@ from muster.spec.policies import (
     ReasonName,
     StrategyName,
 )
+from muster.spec.policy_rules import covered
 
 #: What JobSet does -> what Muster does, and whether it counts.
 ACTIONS: dict[str, tuple[ActionName, bool]] = {
@@ -135,30 +136,12 @@ def failure_policy(jobset: JobSet, notes: Notes) -> FailurePolicy:
 
 def _reached(rules: Sequence[FailureRule], notes: Notes) -> Iterator[FailureRule]:
     """Less those that are never asked."""
-    asked = sorted(range(len(rules)), key=lambda number: not rules[number].before_retries)
-    left_out: set[int] = set()
-    for place, number in enumerate(asked):
-        before = (rules[n] for n in asked[:place] if n not in left_out)
-        if any(_covers(other, rules[number]) for other in before):
-            left_out.add(number)
+    left_out = covered(rules)
     for number, rule in enumerate(rules):
         if number not in left_out:
             yield rule
         elif AT_ONCE_NAME not in f"{rule.name}.":
             notes.add(f"rule {rule.name}", "is left out: earlier ones decide all it fits")
-
-
-def _covers(before: FailureRule, rule: FailureRule) -> bool:
-    """Whether the one before fits whatever `rule` fits."""
-    pairs: list[tuple[tuple[object, ...], tuple[object, ...]]] = [
-        (before.groups, rule.groups),
-        (before.exit_codes, rule.exit_codes),
-        (before.reasons, rule.reasons),
-        (before.messages, rule.messages),
-    ]
-    if before.messages and before.text != rule.text:
-        return False
-    return all(not wide or (narrow and set(narrow) <= set(wide)) for wide, narrow in pairs)
 
 
 def _split(jobset: JobSet, rj: ReplicatedJob) -> Split:
