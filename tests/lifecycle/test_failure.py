@@ -12,6 +12,7 @@ from muster.lifecycle.failure import choose, fits
 from muster.lifecycle.policy import Action, Backoff, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Failure, Reason
+from muster.spec import patterns
 from support.life import policy, refs, running
 
 N = NodeState
@@ -91,6 +92,37 @@ def test_the_order_of_rules_beats_the_order_of_failures(
     rules: tuple[Rule, ...], failures: list[Failure], chosen: tuple[Rule | None, Failure]
 ) -> None:
     assert choose(policy((9, 1, None), rules=rules), failures) == chosen
+
+
+def test_each_rule_looks_at_each_text_once_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many failures are dealt with one by one."""
+    looked = []
+
+    def found(messages: tuple[str, ...], text: str) -> bool:
+        looked.append((messages, text.partition(" ")[0]))
+        return bool(real(messages, text))
+
+    real = patterns.found
+    monkeypatch.setattr(patterns, "found", found)
+    rules = (Rule("one", FAIL, messages=("nothing",)), Rule("two", FAIL, messages=("else",)))
+    life = running(policy((1, 9, 9), rules=rules, max_restarts=9, action=Action.RESTART_NODE))
+    life.tell(*(life.ended(rank, 1) for rank in range(9)))
+    assert len(looked) == 18
+    assert len(set(looked)) == 18
+
+
+def test_a_rule_looks_at_the_texts_of_the_first_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "x" * 1000
+    failures = [replace(KILLED, rank=rank, message=text) for rank in range(9)]
+    last = failures[-1] = replace(failures[-1], message=f"{text} Xid")
+    rules = (Rule("one", FAIL, messages=("nothing",)), Rule("two", FAIL, messages=("Xid",)))
+    policy_ = policy((1, 9, None), rules=rules)
+    assert choose(policy_, failures) == (rules[1], last)
+    monkeypatch.setattr(patterns, "allowance", lambda _: 5000)
+    assert choose(policy_, failures) == (None, failures[0])
+    assert choose(policy_, failures[-5:]) == (rules[1], last), "each rule has its own allowance"
+    monkeypatch.setattr(patterns, "allowance", lambda _: 1)
+    assert choose(policy_, [last]) == (rules[1], last), "the first is always looked at"
 
 
 # --- what follows

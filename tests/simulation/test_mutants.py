@@ -356,7 +356,7 @@ def paused_unasked(patch: Patch) -> None:
 def last_rule_first(patch: Patch) -> None:
     real = failure.choose
 
-    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+    def choose(policy: Any, failures: Sequence[Failure], _: Any) -> Any:
         return real(replace(policy, rules=policy.rules[::-1]), failures)
 
     patch.setattr(failure, "choose", choose)
@@ -365,7 +365,7 @@ def last_rule_first(patch: Patch) -> None:
 def retries_before_all_rules(patch: Patch) -> None:
     real = failure.choose
 
-    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+    def choose(policy: Any, failures: Sequence[Failure], _: Any) -> Any:
         rule, chosen = real(policy, failures)
         return rule and replace(rule, before_retries=False), chosen
 
@@ -441,7 +441,7 @@ def parked_waited_for(patch: Patch) -> None:
 
 
 def order_of_failures_first(patch: Patch) -> None:
-    def choose(policy: Any, failures: Sequence[Failure]) -> Any:
+    def choose(policy: Any, failures: Sequence[Failure], _: Any) -> Any:
         for found in failures:
             for rule in sorted(policy.rules, key=lambda rule: not rule.before_retries):
                 if failure.fits(rule, found):

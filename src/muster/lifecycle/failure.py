@@ -9,6 +9,7 @@ the budget lasts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from muster.lifecycle import budget, cause, census, restart, stopping, success
 from muster.lifecycle.describe import describe
@@ -23,13 +24,14 @@ from muster.spec.placeholders import fill
 def apply(turn: Turn) -> None:
     """Do something about every failure that nothing was done about yet."""
     turn.fresh.sort(key=cause.order)
+    texts = Texts(turn.policy)
     # of a run that was asked to end in this very step, every node is ending as it should
     while turn.fresh and not turn.stopping:
         if turn.policy.success.wait and success.reached(turn):
             # the run has what it was for, so nothing starts again because of what comes after
             _tolerate(turn, turn.fresh[0])
             continue
-        rule, failure = choose(turn.policy, turn.fresh)
+        rule, failure = choose(turn.policy, turn.fresh, texts)
         if rule is not None and rule.before_retries:
             _follow(turn, rule, failure)
         elif retry := _retry(turn, failure):
@@ -46,28 +48,61 @@ def apply(turn: Turn) -> None:
     turn.fresh.clear()
 
 
-def choose(policy: Policy, failures: Sequence[Failure]) -> tuple[Rule | None, Failure]:
+class Texts:
+    """The texts of failures, for the rules of one step. Each rule looks at each text once, and at
+    no more of them than a supervisor has time for: those of the first causes."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy
+        self._found: dict[tuple[int, int, int], bool] = {}
+        self._left: dict[int, int] = {}  # characters, by rule
+
+    def find(self, rule: Rule, failure: Failure) -> bool:
+        """Whether one of the rule's regular expressions is found in the failure's text."""
+        key = id(rule), failure.rank, failure.incarnation
+        if key not in self._found:
+            self._found[key] = self._search(rule, failure)
+        return self._found[key]
+
+    def _search(self, rule: Rule, failure: Failure) -> bool:
+        left = self._left.get(id(rule), self._allowance)
+        if left <= 0:
+            return False
+        text = _text(rule, failure, self._policy)
+        self._left[id(rule)] = left - len(text)
+        return patterns.found(rule.messages, text)
+
+    @cached_property
+    def _allowance(self) -> int:
+        rules = () if self._policy is None else self._policy.rules
+        return patterns.allowance(message for rule in rules for message in rule.messages)
+
+
+def choose(
+    policy: Policy, failures: Sequence[Failure], texts: Texts | None = None
+) -> tuple[Rule | None, Failure]:
     """The rule that decides, None if none fits, and the failure it decides on. Those that come
     before retries come before the others.
 
-    failures: the cause first.
+    failures: the cause first. texts: of the same step.
     """
+    texts = texts or Texts(policy)
     for rule in sorted(policy.rules, key=lambda rule: not rule.before_retries):
         for failure in failures:
-            if fits(rule, failure, policy):
+            if fits(rule, failure, texts):
                 return rule, failure
     return None, failures[0]
 
 
-def fits(rule: Rule, failure: Failure, policy: Policy | None = None) -> bool:
-    """Whether everything the rule says is true of the failure. policy: of the run, for rules with
-    a `text`."""
+def fits(rule: Rule, failure: Failure, texts: Texts | None = None) -> bool:
+    """Whether everything the rule says is true of the failure. texts: of the run's policy, for
+    rules with a `text`."""
     return (
         (not rule.groups or failure.group in rule.groups)
         and (not rule.exit_codes or failure.exit_code in rule.exit_codes)
         and (not rule.signals or failure.signal in rule.signals)
         and (not rule.reasons or failure.reason in rule.reasons)
-        and (not rule.messages or patterns.found(rule.messages, _text(rule, failure, policy)))
+        and (not rule.messages or (texts or Texts()).find(rule, failure))
     )
 
 
