@@ -70,7 +70,7 @@ def without_credentials(address: str) -> str:
 
 def hide(name: str, value: str) -> str:
     """The value that goes by this name; HIDDEN if that says that it is a secret."""
-    secret = _names_secret(name) and not re.fullmatch(_GAP, value)
+    secret = names_secret(name) and not re.fullmatch(_GAP, value)
     return HIDDEN if value and secret else redacted(value)
 
 
@@ -81,7 +81,7 @@ def hidden_words(words: Sequence[str]) -> list[str]:
     before = ""
     for word in words:
         option = word.startswith("--") or re.fullmatch("-[A-Za-z]?", word)
-        named = before.startswith("-") and not option and _names_secret(before)
+        named = before.startswith("-") and not option and names_secret(before)
         made.append(hide(before, word) if named else redacted(_without_values(word, _OPTION)))
         before = word
     return made
@@ -120,7 +120,8 @@ def _named(name: str, value: Any) -> Any:
     return hide(name, value) if isinstance(value, str) else hidden(value)
 
 
-def _names_secret(name: str) -> bool:
+def names_secret(name: str) -> bool:
+    """Whether what goes by this name is a secret, rather than where one is."""
     found = re.search(_WORD, name, re.IGNORECASE)
     return found is not None and not re.search(_ABOUT, name, re.IGNORECASE)
 
@@ -135,7 +136,7 @@ def _pieces(text: str, names: str) -> Iterator[str]:
     for name in re.finditer(names, text):
         asked = text[name.start() - 1 : name.start()] in ("?", "&")
         signed = asked and name[1].lower() in _SIGNATURES
-        if name.start() < done or not (signed or _names_secret(name[1])):
+        if name.start() < done or not (signed or names_secret(name[1])):
             continue
         value = re.compile(_VALUE).match(text, name.end())
         if value is not None:

@@ -3,7 +3,11 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from msgspec import Struct, field
 
+from muster.errors import Problem
+from muster.spec.decode import decode
+from muster.spec.formats.api_check import api_problems
 from muster.spec.wording import Refused, close_to, say, short, suggestion
 
 
@@ -37,3 +41,32 @@ def test_what_was_meant() -> None:
 def test_a_refusal_reads_as_one_sentence() -> None:
     assert str(Refused("it is wrong", "write it right")) == "it is wrong; write it right"
     assert str(Refused("it is wrong")) == "it is wrong"
+
+
+class Made(Struct):
+    token: int = 0
+    token_file: int = 0
+    limits: dict[str, int] = field(default_factory=dict)
+
+
+def test_no_value_of_a_secret_is_said() -> None:
+    problems: list[Problem] = []
+    given = {"DB_PASSWORD": "hunter2", "A": "shown"}
+    decode(Made, {"token": "hunter2", "token_file": "shown", "limits": given}, problems)
+    assert [str(problem) for problem in problems] == [
+        "token: must be a whole number, not ***",
+        "token_file: must be a whole number, not 'shown'",
+        "limits.DB_PASSWORD: must be a whole number, not ***",
+        "limits.A: must be a whole number, not 'shown'",
+    ]
+
+
+def test_no_value_of_a_manifest_s_secret_is_said() -> None:
+    env = [{"name": "DB_PASSWORD", "value": 12345678}, {"name": "A", "value": 12345678}]
+    container = {"name": "c", "image": "i", "env": env}
+    pod = {"spec": {"containers": [container]}}
+    group = {"name": "w", "template": {"spec": {"template": pod}}}
+    data = {"kind": "JobSet", "metadata": {"name": "a"}, "spec": {"replicatedJobs": [group]}}
+    wrong, shown = [str(problem) for problem in api_problems(data)]
+    assert wrong.endswith('env[0].value: must be text, not *** (put it in quotes: "***")')
+    assert "env[1].value: must be text, not 12345678" in shown

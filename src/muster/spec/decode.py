@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from muster.errors import Problem
-from muster.spec.wording import Refused, say, suggestion
+from muster.spec.wording import Refused, say, suggestion, unsaid
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -57,7 +57,9 @@ def _given(
     given = {}
     for name, info in known.items():
         if data.get(name) is not None:
+            before = len(problems)
             value = _value(info.type, data[name], _join(path, name), problems)
+            problems[before:] = [unsaid(problem, data, name) for problem in problems[before:]]
             if value is not None:
                 given[info.name] = value
         elif info.required:
@@ -142,7 +144,9 @@ def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]
     made = {}
     for key, value in data.items():
         inner = f"{path}[{key}]" if _is_struct(item) else _join(path, str(key))
+        before = len(problems)
         right = _value(name, str(key), inner, problems), _value(item, value, inner, problems)
+        problems[before:] = [unsaid(problem, data, key) for problem in problems[before:]]
         if None not in right:
             made[right[0]] = right[1]
     return made

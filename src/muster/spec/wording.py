@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from muster.errors import Problem
+from muster.secrets import names_secret, redacted
+
 
 class Refused(ValueError):  # noqa: N818
     """A value that cannot be taken: what is wrong with it, and what to do."""
@@ -38,6 +41,18 @@ def short(value: Any) -> str:
     """`repr`, cut where it would fill the screen."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...{text[-1]}"
+
+
+def unsaid(problem: Problem, holder: Any, field: str) -> Problem:
+    """What is wrong with a field of a mapping, or in it; without its value where that goes by the
+    name of a secret, which may be the field's or stand beside it (Kubernetes: `{name, value}`)."""
+    value, name = holder.get(field), holder.get("name")
+    by = name if field == "value" and isinstance(name, str) else str(field)
+    if not names_secret(by) or not isinstance(value, (str, int, float)):
+        return problem
+    known = sorted((say(value), str(value)), key=len, reverse=True)
+    message, hint = redacted(problem.message, known), redacted(problem.hint, known)
+    return problem._replace(message=message, hint=hint)
 
 
 def close_to(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:

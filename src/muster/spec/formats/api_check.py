@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from muster.errors import Problem
-from muster.spec.wording import say, short, suggestion
+from muster.spec.wording import say, short, suggestion, unsaid
 
 TABLE = Path(__file__).with_name("jobset_api.json")
 _WORDS = {
@@ -108,7 +108,8 @@ def _mapping(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[Pr
     for name, given in value.items():
         said = fields.get(name, values)
         if said is not None and given is not None:  # null is as good as nothing
-            yield from _check(said, given, f"{path}.{name}" if path else name)
+            for problem in _check(said, given, f"{path}.{name}" if path else name):
+                yield unsaid(problem, value, name)
 
 
 def _list(schema: Schema, value: list[Any], path: str) -> Iterator[Problem]:
