@@ -124,7 +124,7 @@ def _has_sources(spec: JobSpec) -> bool:
 
 def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     """What the Job is made of, stored; and the spec that says so."""
-    from muster.spec.source_rules import needs_entrypoint
+    from muster.spec.source_rules import entrypoint_of
 
     if _has_sources(spec):
         from muster.storage.sources import gather
@@ -134,6 +134,5 @@ def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
         return spec, None
     from muster.storage.neighbours import store_code
 
-    entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
-    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint)
+    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint_of(spec))
     return replace(spec, entrypoint=entrypoint or None), artifact

@@ -62,6 +62,11 @@ def needs_entrypoint(spec: JobSpec) -> bool:
     return spec.command is None and not told
 
 
+def entrypoint_of(spec: JobSpec) -> str | None:
+    """The file of the code that is run: None = it is not said, and "" = none is needed."""
+    return spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
+
+
 def source_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """What excludes each other."""
     if spec.git is not None and spec.artifact is not None:

@@ -18,7 +18,7 @@ from muster.spec.source_paths import (
     is_requirements_file,
     path_in,
 )
-from muster.spec.source_rules import needs_entrypoint
+from muster.spec.source_rules import entrypoint_of
 from muster.storage.artifacts import ArtifactRef, store_files
 from muster.storage.home import Home
 from muster.storage.neighbours import check_code, store_code
@@ -31,7 +31,7 @@ def gather(
 ) -> tuple[JobSpec, ArtifactRef | None]:
     """Everything a run will need is in the spec or in the store afterwards, so that it can be
     taken up by anybody at any time. environ: what git starts from. Raises InvalidInput."""
-    entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
+    entrypoint = entrypoint_of(spec)
     if spec.git is None:
         spec = _with_lists(spec, Path.cwd())
         if spec.artifact is None:
@@ -61,8 +61,7 @@ def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> lis
     ]
     if spec.artifact is not None:
         code = Path(spec.artifact)
-        entrypoint = spec.entrypoint if needs_entrypoint(spec) else spec.entrypoint or ""
-        entrypoint = entrypoint if entrypoint_known else ""
+        entrypoint = entrypoint_of(spec) if entrypoint_known else ""
         looks.insert(0, lambda: check_code(home, code, entrypoint))
     problems: list[Problem] = []
     for look in looks:
