@@ -1,4 +1,4 @@
-"""The `muster` command, which is `python -m muster`, from its first instruction on."""
+"""The `muster` command, which is `python -m muster`."""
 
 from muster.interrupt import leave_at_once
 

@@ -1,14 +1,20 @@
-"""Ctrl-C, for a command: from its first instruction to its last it ends without a traceback."""
+"""Ctrl-C, for a command: from our first line to the last it ends without a traceback.
+
+Not before that: while Python itself starts, and whatever an installer's script imports before us,
+it is Python's to say what it says.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False  # typing takes longer to import than all of this takes to run
 if TYPE_CHECKING:
+    import signal
     from types import FrameType
+else:
+    import _signal as signal  # built in; the module around it has much to import first
 
 #: What a command ends with that Ctrl-C has ended, as for a shell: 128 and the signal's number.
 EXIT_INTERRUPTED = 130

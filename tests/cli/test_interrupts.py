@@ -45,6 +45,20 @@ def at_call(number: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
 
 
+def test_nothing_else_is_imported_before_ctrl_c_is_seen_to() -> None:
+    code = (
+        "import os, sys\n"
+        "before = set(sys.modules)\n"
+        "import muster.interrupt\n"
+        "muster.interrupt.leave_at_once()\n"
+        "print(*sorted(set(sys.modules) - before - {'__future__'}), flush=True)\n"
+        "os.kill(os.getpid(), 2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout == "muster muster.interrupt\n"
+
+
 @pytest.mark.parametrize(
     ("command", "times"),
     [
