@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,7 @@ from muster.client.cluster import Cluster
 from muster.client.run import JobRun
 from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
+from muster.spec.overrides import changes_from_flags
 from support.faults import lose_node, until
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
@@ -106,6 +110,57 @@ def test_its_time_to_live_ends_it(client: Client) -> None:
     assert [record.message for record in run.logs(streams=["stdout"], ranks=[0])] == [
         "its time to live is over"
     ]
+
+
+ADS = """\
+kind: distributed
+spec:
+  cluster:
+    kind: dask
+    spec:
+      name: lab
+      ephemeral: false
+      config:
+        env:
+        - {name: OCI__TTL, value: 1h}
+        - {name: nthread, value: 1}
+      worker: {replicas: 1, config: {startOptions: [--no-nanny]}}
+  runtime: {kind: python, spec: {}}
+"""
+
+
+def test_one_of_adss_yaml_ends_when_its_time_is_over(client: Client, tmp_path: Path) -> None:
+    """An hour after it has first started, also if its main node begins again."""
+    (tmp_path / "lab.yaml").write_text(ADS)
+    client.start(client.draft_for(tmp_path / "lab.yaml", changes_from_flags()))
+    lab = clusters.find(client, "lab").wait()
+    started = lab.run.refresh().started
+    assert started is not None and lab.until == started + 3600
+    assert lab.run.spec["max_runtime"] == 4500
+    lose_node(lab.run.id, 0)
+    for event in lab.run.events(follow=True):
+        if event.kind == "restart":
+            break
+    until(lambda: lab.state == "UP")
+    assert lab.until == started + 3600
+    lab.down()
+
+
+def test_running_adss_yaml_says_where_the_cluster_is(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_text(ADS)
+    command = [sys.executable, "-m", "muster", "run", str(tmp_path / "lab.yaml")]
+    env = {**os.environ, "MUSTER_HOME": str(client.service.home.root)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as following:
+        assert following.stdout is not None
+        told = [line for line in iter(following.stdout.readline, "\n") if line]
+        lab = clusters.find(client, "lab")
+        assert told[0] == "lab is UP: dask, 1 worker\n"
+        said = dict(line.split(maxsplit=1) for line in told[1:])
+        assert said["address"].strip() == lab.address
+        assert "ends" in said and "muster cluster down lab" in "".join(told)
+        lab.down()
+        following.stdout.read()
+    assert following.returncode == 3
 
 
 def test_it_ends_when_nobody_has_used_it(client: Client) -> None:

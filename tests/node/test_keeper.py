@@ -64,6 +64,15 @@ def test_it_ends_when_its_time_is_over(capsys: pytest.CaptureFixture[str]) -> No
     assert "time to live is over" in capsys.readouterr().out
 
 
+def test_its_time_counts_from_the_runs_first_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not from the start of a keeper that begins again after a loss."""
+    monkeypatch.setenv(keeper.STARTED, str(time.time() - 7200))
+    assert keeper.main(["--ttl", "3600"]) == 0
+    assert "time to live is over" in capsys.readouterr().out
+
+
 def test_it_ends_when_nobody_uses_it(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     assert keeper.main(["--idle", "0.2"]) == 0
     assert "nobody has used it for 0.2 s" in capsys.readouterr().out

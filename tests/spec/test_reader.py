@@ -344,7 +344,7 @@ BAD = {
     "somebody else's manifest": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
-            "job.yaml: kind: there is no JobSet here, but Pod "
+            "job.yaml:2: kind: there is no JobSet here, but Pod "
             "(Muster runs JobSets, and specs of its own: docs/spec.md)"
         ],
     ),

@@ -87,7 +87,7 @@ def up(
         if not no_wait:
             echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
             started.wait()
-        _print(started, as_json=as_json)
+        print_cluster(started, as_json=as_json)
     except KeyboardInterrupt:
         if started is not None:
             text = f"{started.name} is still starting; `muster cluster down {started.name}` ends it"
@@ -151,7 +151,7 @@ def show(name: str, as_json: bool) -> None:
     from muster.client.client import Client
     from muster.client.cluster import find
 
-    _print(find(Client(), name), as_json=as_json)
+    print_cluster(find(Client(), name), as_json=as_json)
 
 
 @cluster.command()
@@ -164,7 +164,7 @@ def scale(name: str, workers: int, as_json: bool) -> None:
     from muster.client.cluster import find
 
     found = find(Client(), name).scale(workers)
-    _print(found, as_json=as_json)
+    print_cluster(found, as_json=as_json)
 
 
 @cluster.command()
@@ -180,7 +180,8 @@ def down(names: tuple[str, ...]) -> None:
         echo(f"{found.name} is down ({found.run.name} {found.run.state})")
 
 
-def _print(one: Cluster, *, as_json: bool) -> None:
+def print_cluster(one: Cluster, *, as_json: bool) -> None:
+    """Print where a cluster is reached, and its nodes."""
     from muster.cli.output import print_json, print_table, state
     from muster.client.cluster import CLIENTS
 
@@ -196,6 +197,7 @@ def _print(one: Cluster, *, as_json: bool) -> None:
         ("ends in", _left(one) if one.until is not None else None),
         ("python", f'muster.cluster("{one.name}").{client}'),
         ("logs", f"muster logs {one.run.name} --follow"),
+        ("end it", f"muster cluster down {one.name}"),
     ]
     echo(f"{one.name} is {state(one.state)}: {one.framework}, {workers}")
     for what, value in rows:

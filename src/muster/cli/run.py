@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -12,7 +13,14 @@ import click
 
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
-from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, HomeGone, MusterError
+from muster.errors import (
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EngineError,
+    HomeGone,
+    MusterError,
+)
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -239,6 +247,8 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     gc.enable()  # from here on we may live for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        if not as_json:
+            _show_cluster(run, draft)
         to = 2 if as_json else 1  # JSON has stdout to itself
         printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
         # of several runs, all but the first may have restarted before it is their turn
@@ -259,6 +269,21 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         with optional_output():
             print_json(run.to_dict())
     return exit_code_of(run.state)
+
+
+def _show_cluster(run: JobRun, draft: Draft) -> None:
+    """Of a cluster that stays, once it is up: where it is reached."""
+    from muster.spec.values import CLUSTER_TAG
+
+    if CLUSTER_TAG not in draft.spec.tags:
+        return
+    from muster.cli.cluster import print_cluster
+    from muster.client.cluster import Cluster
+
+    with contextlib.suppress(
+        EngineError
+    ):  # its output, which follows, tells why it did not come up
+        print_cluster(Cluster(run).wait(), as_json=False)
 
 
 def _say_it_continues(run: JobRun) -> None:

@@ -18,18 +18,18 @@ from muster.frameworks.registry import get_framework
 from muster.lifecycle.census import expand
 from muster.lifecycle.states import NodeState, RunState
 from muster.node.files import read_regular
-from muster.spec.values import MAX_RUNTIME
+from muster.spec.values import CLUSTER_TAG, MAX_RUNTIME
 
 if TYPE_CHECKING:
     from muster.drafting import Draft
     from muster.store.records import EventRecord
 
-#: The tag by which a run is known to be a cluster.
-_TAG = "muster-cluster"
 _MAIN, _WORKERS = "main", "workers"
 #: Without a limit of one's own, a cluster can grow to this, or to four times its first size.
 _ROOM = 16
 _RESTARTS = 10
+#: The keeper's options (`node.keeper`) for the end: as a time, or from the run's start.
+_TIMES = ("--until", "--ttl")
 #: What of a Cluster connects to it, by framework; to any other, its `address`.
 CLIENTS = {"dask": "dask_client()", "ray": "ray_init()"}
 
@@ -83,9 +83,14 @@ class Cluster:
 
     @property
     def until(self) -> float | None:
-        """Epoch seconds at which it ends; None = it stays."""
-        args = self.run.spec["node_groups"][0]["args"] or []
-        return float(args[args.index("--until") + 1]) if "--until" in args else None
+        """Epoch seconds at which it ends; None = it stays, or has not started yet."""
+        main = self.run.spec["node_groups"][0]
+        words = [*(main["command"] or ()), *(main["args"] or ())]
+        given = {name: float(words[words.index(name) + 1]) for name in _TIMES if name in words}
+        if "--until" in given or not given:
+            return given.get("--until")
+        started = self.run.started
+        return None if started is None else started + given["--ttl"]
 
     def wait(self) -> Cluster:
         """Return when it is up. What fails before it ever was will fail again: the cluster is taken
@@ -214,7 +219,7 @@ def up(
             },
         ],
         "failure": {"max_restarts": _RESTARTS},
-        "tags": {_TAG: framework},
+        "tags": {CLUSTER_TAG: framework},
         **(fields or {}),
     }
     job, new = client.service.draft_job(_spec(spec))
@@ -272,7 +277,7 @@ def _overrides(args: Sequence[str], ttl: float | None) -> Any:
 def clusters(client: Client) -> list[Cluster]:
     """Those that have not ended; newest first."""
     runs = client.runs(states=[state for state in RunState if not state.terminal])
-    return [Cluster(run) for run in runs if _TAG in run.spec["tags"]]
+    return [Cluster(run) for run in runs if CLUSTER_TAG in run.spec["tags"]]
 
 
 def find(client: Client, name: str) -> Cluster:

@@ -90,6 +90,11 @@ class JobRun:
         return self._record.exit_code
 
     @property
+    def started(self) -> float | None:
+        """Epoch seconds at which it first started; None before that."""
+        return self._record.started_at
+
+    @property
     def seconds(self) -> float | None:
         """How long it has run, or ran, less what it was suspended; None before it has started."""
         if self._record.started_at is None:

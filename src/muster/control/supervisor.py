@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -98,7 +99,8 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
     attention = _Attention(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes
-    context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes)
+    started = record.started_at or time.time()
+    context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
     session = LocalEngine(isolation).open(context)
     try:
         ledger = StoreLedger(database, plan, home.run_dir(run_id).pulse)

@@ -7,11 +7,12 @@ events. It decides nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from muster.errors import Problem
 from muster.lifecycle.events import NodeEvent
@@ -26,7 +27,8 @@ class RunContext(Struct, frozen=True):
     environ: the environment of whoever submitted the run; nodes on this machine start from it.
     python: the interpreter that runs `python` jobs. keep: nodes may be started again in place:
     what has ended is kept, without its processes, until it is or the session is closed.
-    resumes: how many of the run's attempts before and with this one began with a resume.
+    resumes: how many of the run's attempts before and with this one began with a resume. started:
+    epoch seconds at which the run first started, however often it has since.
     """
 
     plan: RunPlan
@@ -35,6 +37,7 @@ class RunContext(Struct, frozen=True):
     python: str
     keep: bool = False
     resumes: int = 0
+    started: float = field(default_factory=time.time)
 
 
 class Session(Protocol):

@@ -17,17 +17,19 @@ from muster.node.checks import fetch
 _LOOK = 1.0  # seconds between two looks whether anybody uses it
 #: What to look at, as `frameworks.base.Quiet` with its gaps filled, in JSON.
 VARIABLE = "MUSTER_QUIET"
+#: When the run first started: what it began again since makes no difference to its time.
+STARTED = "MUSTER_RUN_STARTED"
 
 
 def main(argv: Sequence[str]) -> int:
     """Stay as long as the cluster is wanted. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="muster.node.keeper", description=__doc__)
     parser.add_argument("--until", type=float, help="epoch seconds at which its time is over")
-    parser.add_argument("--ttl", type=float, help="seconds from now after which its time is over")
+    parser.add_argument("--ttl", type=float, help="the same, in seconds from the run's first start")
     parser.add_argument("--idle", type=float, help="seconds without use after which it ends")
     asked = parser.parse_args(argv)
     if asked.ttl is not None and asked.until is None:
-        asked.until = time.time() + asked.ttl
+        asked.until = float(os.environ.get(STARTED) or time.time()) + asked.ttl
     told = os.environ.get(VARIABLE)
     quiet = json.loads(told) if told else None
     # its own clock for the idle time; the wall's for a time that was agreed on elsewhere

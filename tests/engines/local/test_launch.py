@@ -18,7 +18,9 @@ PlanOf = Callable[..., RunPlan]
 
 
 def context(plan: RunPlan) -> RunContext:
-    return RunContext(plan, Home(Path("/home")), {"PATH": "/usr/bin", "A": "mine"}, "/py/python")
+    return RunContext(
+        plan, Home(Path("/home")), {"PATH": "/usr/bin", "A": "mine"}, "/py/python", started=1000.5
+    )
 
 
 def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def environment(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, str]:
 def test_attempt_and_restart_are_told_apart(plan_of: PlanOf) -> None:
     env = environment(plan_of(), attempt=2, restart=5)
     assert (env["MUSTER_ATTEMPT"], env["MUSTER_RESTART"]) == ("2", "5")
+    assert env["MUSTER_RUN_STARTED"] == "1000.500"
 
 
 NODE_ENV = {

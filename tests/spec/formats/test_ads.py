@@ -225,6 +225,36 @@ def test_a_cluster_that_stays(folder: Path, kind: str) -> None:
     assert "OCI__TTL" in refusals(folder, distributed(kind, cluster=cluster)).popitem()[1]
 
 
+def test_what_becomes_of_adss_own_variables_is_said(folder: Path) -> None:
+    given = {
+        "OCI__TTL": "1h",
+        "TTL": "2h",
+        "OCI__WORKER_COUNT": 7,
+        "OCI__CLUSTER_TYPE": "DASK",
+        "OCI__MAIN_IP": "1.2.3.4",
+        "OCI__TIMEOUT": 60,
+        "OCI__OTHER": "x",
+    }
+    env = [{"name": name, "value": value} for name, value in given.items()]
+    cluster = {"config": {"env": env}, "ephemeral": False}
+    spec, notes = read(folder, distributed(cluster=cluster))
+    ours = {note for note in notes if note.startswith(("OCI__", "TTL"))}
+    assert ours == {
+        "OCI__TTL is 1h: the cluster ends 1h after its start, or by `muster cluster down`",
+        "TTL is not used: OCI__TTL says how long the cluster stays",
+        "OCI__WORKER_COUNT is 7 for programs only: the cluster goes by the YAML's fields",
+        "OCI__MAIN_IP is not used: Muster sets it",
+        "OCI__TIMEOUT is a variable for programs, and not read by Muster: "
+        "say `ready_timeout` in a spec",
+        "OCI__OTHER is a variable for programs, and not read by Muster",
+    }
+    assert spec.max_runtime == 4500, "should its keeper be gone"
+    cluster["ephemeral"] = True
+    _, notes = read(folder, distributed(cluster=cluster))
+    for name in ("OCI__TTL", "TTL"):
+        assert f"{name} is not used: this cluster ends with its program" in notes
+
+
 def test_all_that_was_not_filled_in_comes_at_once(folder: Path) -> None:
     runtime = {"entryPoint": "<your script>.py", "args": ["--data", "<data_path>"]}
     data = distributed(runtime_spec=runtime)

@@ -139,14 +139,14 @@ BAD = {
     "no JobSet": (
         f"{ACCOUNT}---\napiVersion: v1\nkind: Pod\n",
         [
-            "x.yaml: kind: there is no JobSet here, but ServiceAccount, Pod "
+            "x.yaml:2: kind: there is no JobSet here, but ServiceAccount, Pod "
             "(Muster runs JobSets, and specs of its own: docs/spec.md)"
         ],
     ),
     "a kustomization": (
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
         [
-            "x.yaml: kind: there is no JobSet here, but Kustomization "
+            "x.yaml:2: kind: there is no JobSet here, but Kustomization "
             "(render it first: `kustomize build`)"
         ],
     ),

@@ -106,6 +106,7 @@ def launch_message(
         "MUSTER_ATTEMPT": str(attempt),
         "MUSTER_RESTART": str(restart),
         "MUSTER_RUN_RESTARTS": str(attempt - context.resumes),
+        "MUSTER_RUN_STARTED": f"{context.started:.3f}",
         "MUSTER_TOKEN": token,
         "MUSTER_OUTPUTS": str(context.home.run_dir(plan.run_id).outputs),
         "MUSTER_CHECKPOINT": str(paths.checkpoint_file),

@@ -30,7 +30,7 @@ from muster.spec.formats.notes import Notes
 from muster.spec.models import Mount
 from muster.spec.places import Origin
 from muster.spec.quantities import format_duration, parse_duration
-from muster.spec.values import MAX_RUNTIME
+from muster.spec.values import CLUSTER_TAG, MAX_RUNTIME
 from muster.spec.wording import Refused
 
 _FRAMEWORKS = ("dask", "ray", "horovod", "pytorch", "tensorflow")
@@ -351,7 +351,7 @@ class _Reader:
         made: dict[str, Any] = {
             "command": ["python", "-m", "muster.node.keeper"],
             "failure": {"max_restarts": _RESTARTS},
-            "tags": {"muster-cluster": self._framework},
+            "tags": {CLUSTER_TAG: self._framework},
         }
         set_ = [name for name in _LIFE_SPANS if self._shared.get(name)]
         if not set_:

@@ -75,6 +75,7 @@ class _Found:
         self._problems: list[Problem] = []
         self._notes: list[str] = []
         self._kinds: list[str] = []
+        self._first = ""  # where the first of those is
 
     def file(self, path: Path, *, alone: bool) -> None:
         """Look through a file. alone: it is meant itself, not only the folder it is in."""
@@ -119,6 +120,7 @@ class _Found:
             self._problem(part, "kind", f"Muster does not read a {kind}", hint)
         else:
             self._kinds.append(kind)
+            self._first = self._first or f"{part.source}:{part.lines.get('kind', 1)}"
             why = "is ignored: Muster runs JobSets" if kind in _WORKLOADS else "is not needed"
             self._notes.append(f"{kind} {name or '(no name)'} ({part.place}) {why}")
 
@@ -155,7 +157,8 @@ class _Found:
         hint = "Muster runs JobSets, and specs of its own: docs/spec.md"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
-        return Problem("kind", f"there is no JobSet here, but {kinds}", hint, called(path))
+        text = f"there is no JobSet here, but {kinds}"
+        return Problem("kind", text, hint, self._first or called(path))
 
 
 def _name(metadata: Mapping[str, Any]) -> str:
