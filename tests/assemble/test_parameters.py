@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.assemble.parameters import Parameters, read_parameters
+from muster.assemble.parameters import Parameters, not_honored, read_parameters
 from muster.errors import InvalidInput
 
 NEEDED = {
@@ -96,3 +96,21 @@ def test_digits_that_are_no_number() -> None:
     with pytest.raises(InvalidInput) as caught:
         read(WORKER_COUNT="²")
     assert any(problem.path == "WORKER_COUNT" for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("kind", ["git", "remote", "GIT"])
+def test_code_that_would_have_to_be_fetched(kind: str) -> None:
+    """What lies in CODE_DIR may be older."""
+    with pytest.raises(InvalidInput) as caught:
+        read(OCI__RUNTIME_TYPE=kind, OCI__RUNTIME_URI="https://h/o/r.git", WORKER_COUNT="x")
+    (problem,) = (p for p in caught.value.problems if p.path == "OCI__RUNTIME_TYPE")
+    assert "OCI__RUNTIME_URI" in problem.hint and "unset OCI__RUNTIME_TYPE" in problem.hint
+    assert any(p.path == "WORKER_COUNT" for p in caught.value.problems)
+    for unset in ("", "None", "python"):
+        assert read(OCI__RUNTIME_TYPE=unset).entry_point == "train.py"
+
+
+def test_what_is_not_copied_is_said() -> None:
+    (said,) = not_honored({"SYNC_ARTIFACTS": "1"})
+    assert "nothing is copied" in said
+    assert not_honored({"SYNC_ARTIFACTS": "0"}) == not_honored({}) == []

@@ -71,6 +71,12 @@ def test_who_runs_what() -> None:
     ]
 
 
+def test_a_task_that_holds_pythons_lock_has_the_time_that_dask_gives_it() -> None:
+    """Its worker says nothing meanwhile; a shorter time to live would have it killed."""
+    made = setup()
+    assert not any("TTL" in name for name in (*made.defaults, *made.env))
+
+
 def test_one_node_is_a_cluster_too() -> None:
     made = setup(1)
     assert list(made.roles) == ["main"]

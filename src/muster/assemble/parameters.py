@@ -45,6 +45,9 @@ _NAMES = {
     "profile": ("PROFILE",),
     "profile_command": ("PROFILE_CMD",),
 }
+#: ADS: what says that nodes fetch the code, and where from.
+_CODE_TYPE = "OCI__RUNTIME_TYPE"
+_FETCHED = {"git": "OCI__RUNTIME_URI, _GIT_BRANCH and _GIT_COMMIT", "remote": "OCI__RUNTIME_URI"}
 
 
 class Parameters(Struct, frozen=True):
@@ -88,6 +91,14 @@ def read_parameters(environ: Mapping[str, str], new_run: str) -> Parameters:
     return _Reader(environ).read(new_run)
 
 
+def not_honored(environ: Mapping[str, str]) -> list[str]:
+    """What ADS would do besides, for people."""
+    if environ.get("SYNC_ARTIFACTS", "").strip() != "1":
+        return []
+    why = "nothing is copied from OCI__SYNC_DIR; have the program write to a store"
+    return [f"SYNC_ARTIFACTS is not used here: {why}"]
+
+
 class _Reader:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -101,6 +112,7 @@ class _Reader:
         if ephemeral and entry is None and (mode == "MAIN" or framework not in _CLIENTS):
             hint = "name the program to run, or set EPHEMERAL=0 for a cluster that stays"
             self._problems.append(Problem(self._name("entry_point"), "is not set", hint))
+        self._refuse_fetching()
         job = self._needed("job", "clusters in one WORK_DIR are told apart by it; set it alike on")
         work_dir = self._needed("work_dir", "a folder or fsspec URL that all nodes see; set it on")
         made = Parameters(
@@ -131,6 +143,15 @@ class _Reader:
         if self._problems:
             raise InvalidInput(*self._problems)
         return made
+
+    def _refuse_fetching(self) -> None:
+        """Other code than what is meant might be in the code's folder."""
+        text = self._value(_CODE_TYPE)
+        where = _FETCHED.get((text or "").lower())
+        if where is not None:
+            said = f"{text}: nodes fetch no code, they run what is in CODE_DIR"
+            hint = f"put there what {where} name, and unset {_CODE_TYPE}"
+            self._problems.append(Problem(_CODE_TYPE, said, hint))
 
     def _name(self, what: str) -> str:
         """The name that is set, else the plain one."""

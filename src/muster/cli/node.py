@@ -32,10 +32,12 @@ def node(ctx: click.Context) -> None:
     A file named `stop` in WORK_DIR/JOB_OCID ends the cluster at once.
     """
     from muster.assemble.node import live
-    from muster.assemble.parameters import read_parameters
+    from muster.assemble.parameters import not_honored, read_parameters
     from muster.identity import new_id
 
     parameters = read_parameters(os.environ, new_id())
+    for note in not_honored(os.environ):
+        _say(note)
     try:
         code = live(parameters, os.environ, _say)
     except EngineError as error:

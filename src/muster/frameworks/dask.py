@@ -182,8 +182,6 @@ class Dask(Framework):
                 "SCHEDULER_PORT": "${port.scheduler}",
                 # a worker is one of many: its libraries' own threads would be too many
                 "OMP_NUM_THREADS": "1",
-                # a node that hangs, or is cut off, is noticed in 30 s instead of 5 minutes
-                "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
             },
             ports=(
                 replace(_port(cluster, "scheduler", SCHEDULER, "port", options.port), own=True),
