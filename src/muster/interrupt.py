@@ -1,7 +1,6 @@
 """Ctrl-C, for a command: from our first line to the last it ends without a traceback.
 
-Not before that: while Python itself starts, and whatever an installer's script imports before us,
-it is Python's to say what it says.
+Not before that: while Python itself starts, what is said is Python's to say.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import muster
 from muster.images.wheel import wheel_of_this
 
 
@@ -21,7 +22,13 @@ def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--target", str(target), str(path)], check=True, timeout=300)
-    assert (target / "bin" / "muster").exists()
+    script = target / "bin" / "muster"
+    assert script.read_text().startswith(f"#!{sys.executable}\n")
+    env = {**os.environ, "PYTHONPATH": str(target)}
+    ran = subprocess.run(
+        [script, "--version"], check=True, capture_output=True, text=True, env=env, timeout=60
+    )
+    assert ran.stdout.split()[-1] in wheel.name
     code = "import muster, muster.cli.main as m; print(muster.__file__); m.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--version"],
@@ -34,3 +41,10 @@ def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
     place, version = done.stdout.splitlines()
     assert place.startswith(str(target))
     assert version.split()[-1] in wheel.name
+
+
+def test_the_script_is_one_that_installers_take() -> None:
+    """They put their Python into its first line, and leave it as executable as it is."""
+    script = Path(muster.__file__).parent / "bin" / "muster"
+    assert script.read_text().startswith("#!python\n")
+    assert os.access(script, os.X_OK)

@@ -44,13 +44,14 @@ def wheel_of_this() -> Wheel:
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.suffix != ".pyc" and not path.name.startswith(".")
     }
-    return _packed(f"muster_jobs-{installed.version}", files, installed)
+    name = f"muster_jobs-{installed.version}"
+    files[f"{name}.data/scripts/muster"] = files["muster/bin/muster"]
+    return _packed(name, files, installed)
 
 
 def _packed(name: str, files: dict[str, bytes], installed: Distribution) -> Wheel:
     info = f"{name}.dist-info"
-    for part in ("METADATA", "entry_points.txt"):
-        files[f"{info}/{part}"] = (installed.read_text(part) or "").encode()
+    files[f"{info}/METADATA"] = (installed.read_text("METADATA") or "").encode()
     files[f"{info}/WHEEL"] = _TAGS.encode()
     record = "".join(f"{path},{_digest(data)},{len(data)}\n" for path, data in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
@@ -58,7 +59,8 @@ def _packed(name: str, files: dict[str, bytes], installed: Distribution) -> Whee
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, _THEN)
-            entry.external_attr = 0o644 << 16
+            # installers leave a script as executable as it is here
+            entry.external_attr = (0o100755 if "/scripts/" in path else 0o100644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)
     return Wheel(f"{name}-py3-none-any.whl", packed.getvalue())
