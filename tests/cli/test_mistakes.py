@@ -61,6 +61,7 @@ RESTARTS = "(what a run can change is max_restarts: --max-restarts 2, or --set m
         ("run echo a", "a command stands after --: `muster run -- echo a`"),
         ("run job.yaml --gpus 2", "No such option '--gpus': write --set resources.gpus=VALUE"),
         ("run job.yaml --image=x", "No such option '--image': write --set image=VALUE"),
+        ("run job.yaml --dry-run", "`muster explain` with the same words shows what would run"),
         ("run job.yaml --framework-options a=1", "write --option NAME=VALUE"),
         ("run train.py --epochs 3", "what the program is to get stands after --"),
         ("run train.py --node 3", "did you mean --nodes?"),

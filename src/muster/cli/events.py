@@ -68,6 +68,8 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
     from muster.lifecycle.describe import in_a_line, reason_of
 
     first = {k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)}
+    for name in first.keys() & {"details", "why"}:
+        first[name] = in_a_line(str(data[name]))
     why = f": {first['why']}" if "why" in first else ""
     match kind:
         case "nodes":
@@ -76,7 +78,7 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             again = f", restart {first['restart']}" if "restart" in first else ""
             return f"{first['ranks']} {first['state']}{how}{again}{why}"
         case "run":
-            details = f": {in_a_line(str(data['details']))}" if "details" in first else ""
+            details = f": {first['details']}" if "details" in first else ""
             return f"{first['state']}{details}"
         case "failure":
             reason = reason_of(str(data.get("message", "")))

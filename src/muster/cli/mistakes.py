@@ -34,6 +34,8 @@ def no_such_option(error: click.NoSuchOption) -> click.UsageError:
     name = error.option_name.lstrip("-").partition("=")[0].replace("-", "_")
     if name in ("framework_options", "framework_option"):
         hint = "write --option NAME=VALUE"
+    elif name == "dry_run":
+        hint = "`muster explain` with the same words shows what would run, and starts nothing"
     elif name in names(Resources):
         hint = f"write --set resources.{name}=VALUE"
     elif name in names(RunOverrides):

@@ -100,6 +100,13 @@ def test_variables_of_everybody_and_of_a_role(folder: Path) -> None:
     assert (main.env, workers.env) == ({"OCI__MODE": "MAIN"}, {"OCI__MODE": "WORKER", "A": "w"})
 
 
+def test_programs_find_the_start_options_of_the_cluster(folder: Path) -> None:
+    config = {"startOptions": ["--worker-port 8700:8800", "--x"]}
+    spec, _ = read(folder, distributed("dask", cluster={"config": config}))
+    assert spec.env["OCI__START_ARGS"] == "--worker-port 8700:8800 --x"
+    assert "OCI__START_ARGS" not in read(folder, distributed("dask"))[0].env
+
+
 def test_programs_are_told_what_adss_own_are(folder: Path) -> None:
     cluster = {"ps": {"replicas": 1}, "workDir": "oci://b@n/x"}
     runtime = {"entryPoint": "/code/train.py", "args": ["a"], "kwargs": "--b 1"}
@@ -110,7 +117,8 @@ def test_programs_are_told_what_adss_own_are(folder: Path) -> None:
         "OCI__PS_COUNT": "1",
         "OCI__EPHEMERAL": "True",
         "OCI__ENTRY_SCRIPT": "/code/train.py",
-        "OCI__ENTRY_SCRIPT_ARGS": "a --b 1",
+        "OCI__ENTRY_SCRIPT_ARGS": "a",
+        "OCI__ENTRY_SCRIPT_KWARGS": "--b 1",
         "OCI__WORK_DIR": "oci://b@n/x",
         "OCI__SYNC_DIR": "/opt/ml",
     }

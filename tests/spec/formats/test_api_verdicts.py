@@ -287,3 +287,10 @@ def test_the_same_verdict_as_the_definition_s_schema(data: dict[str, Any]) -> No
 @cache
 def _validator(path: Path) -> Draft202012Validator:
     return Draft202012Validator(_for_json_schema(schema(path)))
+
+
+def test_whole_numbers_may_have_a_point(make: Make, read: Read) -> None:
+    numbers = {"completions": 2.0, "parallelism": 2.0, "backoffLimit": 3.0}
+    changes = {f"{JOB}.{name}": number for name, number in numbers.items()}
+    group = read(make(changes)).spec.node_groups[1]
+    assert (group.nodes, group.retries) == (2, 3)

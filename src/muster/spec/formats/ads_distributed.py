@@ -170,7 +170,9 @@ class _Reader:
             servers=roles["ps"].replicas if "ps" in roles else 0,
             ephemeral=self._cluster.ephemeral,
             entry=runtime.entry_point,
-            args=[*runtime.args, *runtime.kwargs],
+            args=runtime.args,
+            kwargs=runtime.kwargs,
+            start_args=self._cluster.config.start_options,
             work_dir=self._cluster.work_dir,
         )
         if self._framework == "dask" and not has_option(

@@ -20,9 +20,11 @@ def cluster_variables(
     ephemeral: bool,
     entry: str | None,
     args: Sequence[str] = (),
+    kwargs: Sequence[str] = (),
+    start_args: Sequence[str] = (),
     work_dir: str | None = None,
 ) -> dict[str, str]:
-    """Those of every node. args: the program's."""
+    """Those of every node. args, kwargs: the program's; start_args: the framework's programs'."""
     told = {
         "OCI__CLUSTER_TYPE": framework.upper(),
         "OCI__WORKER_COUNT": str(workers),
@@ -30,6 +32,8 @@ def cluster_variables(
         "OCI__EPHEMERAL": str(ephemeral),
         "OCI__ENTRY_SCRIPT": entry,
         "OCI__ENTRY_SCRIPT_ARGS": " ".join(args) or None,
+        "OCI__ENTRY_SCRIPT_KWARGS": " ".join(kwargs) or None,
+        "OCI__START_ARGS": " ".join(start_args) or None,
         "OCI__WORK_DIR": work_dir,
     }
     return {name: text for name, text in told.items() if text is not None}

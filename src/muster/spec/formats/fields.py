@@ -55,6 +55,8 @@ class Sieve:
             ]
         if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
             return self.clean(plain, value, path, group)
+        if plain is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # as the API server does
         return value
 
     def _other(self, model: Model, name: str, value: Any, path: str, group: str) -> None:
