@@ -45,7 +45,8 @@ def test_what_is_not_said() -> None:
         ({"OCI__TIMEOUT": "30", "TIME_OUT": "2m"}, "timeout", 30.0),
         ({"OCI__ENTRY_SCRIPT": "a.py"}, "entry_point", "a.py"),
         ({"ARGS": "50 'a b'"}, "args", ("50", "a b")),
-        ({"OCI__ENTRY_SCRIPT_ARGS": "x", "OCI__ENTRY_SCRIPT_KWARGS": "--k 1"}, "args", None),
+        ({"OCI__ENTRY_SCRIPT_ARGS": "x", "OCI__ENTRY_SCRIPT_KWARGS": "--k 1"}, "args", ("x",)),
+        ({"ARGS": "x", "NAMED_ARGS": "--k 1"}, "kwargs", ("--k", "1")),
         ({"EPHEMERAL": "0", "ENTRY_POINT": ""}, "ephemeral", False),
         ({"OCI__EPHEMERAL": "False"}, "ephemeral", False),
         ({"OCI__EPHEMERAL": "None", "EPHEMERAL": "1"}, "ephemeral", True),
@@ -65,7 +66,7 @@ def test_what_is_not_said() -> None:
 )
 def test_both_spellings(environ: dict[str, str], name: str, value: object) -> None:
     found = getattr(read(**environ), name)
-    expected = {"args": ("x", "--k", "1"), "start_args": ("--worker-port", "8700:8800")}
+    expected = {"start_args": ("--worker-port", "8700:8800")}
     assert found == (expected[name] if value is None else value)
 
 

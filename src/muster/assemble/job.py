@@ -49,6 +49,8 @@ def arranged_job(parameters: Parameters, environ: Mapping[str, str]) -> Arranged
         ephemeral=parameters.ephemeral,
         entry=parameters.entry_point,
         args=parameters.args,
+        kwargs=parameters.kwargs,
+        start_args=parameters.start_args,
         work_dir=parameters.work_dir,
     )
     spec: JobSpec = spec_from_mapping(
@@ -72,7 +74,7 @@ def _command(parameters: Parameters) -> Sequence[str]:
         return _STAY
     entry = str(code_dir(parameters) / (parameters.entry_point or ""))
     runner = ["bash"] if entry.endswith(".sh") else [sys.executable]
-    return [*parameters.profiler, *runner, entry, *parameters.args]
+    return [*parameters.profiler, *runner, entry, *parameters.args, *parameters.kwargs]
 
 
 def check_program(parameters: Parameters, arranged: Arranged) -> None:

@@ -65,6 +65,7 @@ class Parameters(Struct, frozen=True):
     ephemeral: bool = True
     entry_point: str | None = None
     args: tuple[str, ...] = ()
+    kwargs: tuple[str, ...] = ()
     timeout: float = 600.0
     ttl: float | None = None
     start_args: tuple[str, ...] = ()
@@ -126,7 +127,8 @@ class _Reader:
             ps_count=self._number("ps_count", 0, least=0),
             ephemeral=ephemeral,
             entry_point=entry,
-            args=(*self._words("args"), *self._words("kwargs")),
+            args=self._words("args"),
+            kwargs=self._words("kwargs"),
             timeout=self._duration("timeout") or 600.0,
             ttl=self._duration("ttl"),
             start_args=self._words("start_args"),
