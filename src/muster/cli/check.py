@@ -25,8 +25,9 @@ _IGNORED = {"detach", "as_json"}
 def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Whether the nodes that `muster run` with the same arguments would start can work together.
 
-    Starts them for some seconds with a program that tries addresses, names, the framework's ports,
-    clocks, folders and disks, and says what it found. Exit code 1 if something is wrong.
+    Starts them for some seconds with a program that looks for the framework, tries addresses,
+    names, ports, clocks, folders and disks, and says what it found. Exit code 1 if something is
+    wrong.
     """
     from msgspec import to_builtins
 
