@@ -40,14 +40,17 @@ def test_what_is_alike_is_told_in_one_line() -> None:
     )
 
 
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n'
+
+
 def test_ends_are_told_with_their_codes() -> None:
     life = running(PLAIN)
     life.tell(
         NodeEnded(0, 0, message="a line of no matter"),
-        NodeEnded(1, 1, message="first\nlast"),
+        NodeEnded(1, 1, message=f"{TRACEBACK}OSError: first\nlast"),
         NodeEnded(2, 139, signal=11, reason=Reason.OUT_OF_MEMORY, raised_at=5.0),
     )
-    end = {"state": "FAILED", "why": "first", "exit_code": 1, "signal": 0}
+    end = {"state": "FAILED", "why": "OSError: first", "exit_code": 1, "signal": 0}
     assert [entry.kind for entry in life.entries[:2]] == ["failure"] * 2, "the reason first"
     assert life.entries[2:5] == (
         Entry(
