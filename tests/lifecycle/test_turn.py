@@ -68,7 +68,7 @@ def test_ends_are_told_with_their_codes() -> None:
             "reason": "exit",
             "exit_code": 1,
             "signal": 0,
-            "message": "first\nlast",
+            "message": f"{TRACEBACK}OSError: first\nlast",
         },
         {
             "rank": 2,
