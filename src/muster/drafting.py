@@ -250,7 +250,7 @@ def _left_behind(home: Home, spec: JobSpec, ref: ArtifactRef) -> LeftBehind | No
     if spec.artifact is None or spec.git is not None:
         return None
     code = Path(spec.artifact)
-    if not code.is_dir() and kind_of(code.name) in ("archive", "function", "jar", "class"):
+    if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):
         return None
     from muster.storage.left_behind import left_behind
 

@@ -467,10 +467,13 @@ def test_a_file_gets_all_that_is_said(nodes: Nodes, tmp_path: Path) -> None:
     with open(tmp_path / "output", "w") as file:
         main = nodes.start("MAIN", WORKER_COUNT="0", output=file)
         assert main.wait(200) == 0
-    lines = (tmp_path / "output").read_text().splitlines()
-    assert lines[1].endswith("all 1 nodes have come")
-    assert lines[2:4] == ["rank 0 of 1", "job job1"]
-    assert lines[4].endswith("the program has ended: exit code 0")
+    told = (tmp_path / "output").read_text().splitlines()
+    # whatever else runs on this machine may hold the usual port on all addresses
+    place, come, *own, end = [line for line in told if "is in use here" not in line]
+    assert "main node at" in place
+    assert come.endswith("all 1 nodes have come")
+    assert own == ["rank 0 of 1", "job job1"]
+    assert end.endswith("the program has ended: exit code 0")
 
 
 def test_the_secret_is_nobody_elses(nodes: Nodes) -> None:

@@ -68,7 +68,7 @@ def test_the_path_of_its_token_is_shown_as_data(
     client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, new = client.job(None, command=["true"])
-    spec = {"framework": "ray", "node_groups": [{"args": []}]}
+    spec = {"framework": "ray", "node_groups": [{"command": [], "args": []}]}
     monkeypatch.setattr(JobRun, "endpoints", {"token": "/x/token"})
     monkeypatch.setattr(JobRun, "replicas", {"workers": 1})
     monkeypatch.setattr(JobRun, "spec", spec)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.lifecycle import cause
-from muster.lifecycle.failure import choose, fits
+from muster.lifecycle.failure import Texts, choose, fits
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.status import Failure, Reason, Spent
 from support.jobset import Jobs, jobset, plan_of, replicated, rules
@@ -132,7 +132,7 @@ def test_a_rule_applies(
     policy = plan_of(jobset(**rules({"action": "FailJobSet", **rule}))).policy
     why = Reason.DEADLINE if reason is DEADLINE else Reason.EXIT
     failed = failure(reason=why, message=message, group=group)
-    assert any(fits(made, failed, policy) for made in policy.rules) is applies
+    assert any(fits(made, failed, Texts(policy)) for made in policy.rules) is applies
 
 
 CODE_3 = {
@@ -162,7 +162,9 @@ def test_patterns_look_at_what_the_job_controller_says(
     job = replicated("a", 2, job={"podFailurePolicy": CODE_3})
     policy = plan_of(jobset([job], **rules(rule, most=1))).policy
     failed = replace(failure(rank=1), exit_code=code)
-    assert any(fits(made, failed, policy) for made in policy.rules if made.messages) is applies
+    assert (
+        any(fits(made, failed, Texts(policy)) for made in policy.rules if made.messages) is applies
+    )
 
 
 # --- the rule and the Job it is about

@@ -426,8 +426,6 @@ def test_on_a_network_of_its_own(client: Client, tmp_path: Path) -> None:
     assert run.wait(240).state == "SUCCEEDED", run.details
 
 
-@pytest.mark.slow
-@needs_open_mpi
 @needs_mpich
 def test_a_rank_that_says_nothing_is_named(client: Client, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
@@ -439,6 +437,8 @@ def test_a_rank_that_says_nothing_is_named(client: Client, tmp_path: Path) -> No
     assert "failed with exit code 3:\nmuster mpi: rank 1, on node-1, ended with 3" in run.details
 
 
+@pytest.mark.slow
+@needs_open_mpi
 def test_open_mpi_wants_names_and_says_so(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

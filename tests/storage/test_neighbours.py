@@ -190,3 +190,13 @@ def test_how_it_is_stored(
         assert code.file_name == f"{folder.name}.tar"
         with tarfile.open(stored_path(home, code.sha256)) as packed:
             assert packed.getnames() == ["other.py", "train.py"]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "b/" + "c" * 5000])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text(f"import {'d' * 300}, {'e' * 5000}\n")
+    home = Home(tmp_path / "home")
+    home.prepare()
+    assert store_code(home, tmp_path / "train.py", None)[1] is None
+    with pytest.raises(InvalidInput):
+        check_code(home, tmp_path / f"{name}.py", None)

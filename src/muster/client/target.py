@@ -110,9 +110,9 @@ def takes_command(target: str | None, entrypoint: str | None) -> bool:
     if is_address(target):
         return True
     path = Path(target)
-    if path.is_dir():
+    if os.path.isdir(path):
         return not _has_jobsets(path)
-    return path.name.lower().endswith(ARCHIVES) and path.is_file()
+    return path.name.lower().endswith(ARCHIVES) and os.path.isfile(path)
 
 
 def is_address(target: str | Path) -> bool:

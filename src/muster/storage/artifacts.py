@@ -173,7 +173,7 @@ def entry_command(
     if ref.kind != "archive":
         return tuple(command(ref.kind, base + ref.file_name, entrypoint, python, folder))
     roots = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    name = locate(entrypoint or "", ref.file_name, roots, lambda f: (folder / f).is_file())
+    name = locate(entrypoint or "", ref.file_name, roots, lambda f: os.path.isfile(folder / f))
     if name is None:
         raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in the unpacked code"))
     kind = kind_of(name) or "program"

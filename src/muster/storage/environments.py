@@ -153,9 +153,9 @@ def _identity(plan: EnvironmentPlan) -> Iterator[object]:
         yield [platform.machine(), sys.platform]
     for line in plan.requirements:
         path = path_in(line)
-        if path is not None and path.is_file():
+        if path is not None and os.path.isfile(path):
             yield hashlib.sha256(path.read_bytes()).hexdigest()
-        elif path is not None and path.is_dir():
+        elif path is not None and os.path.isdir(path):
             yield list(_state(path))
 
 

@@ -18,7 +18,7 @@ _SINGLE = ("python", "notebook", "shell", "program")
 def left_behind(home: Home, code: Path, ref: ArtifactRef) -> LeftBehind | None:
     """What of a script's folder, or of a folder that is sent, its stored copy does not have.
     Nothing where the folder cannot be read: it may be gone when a job runs again."""
-    script = "" if code.is_dir() else code.name
+    script = "" if os.path.isdir(code) else code.name
     folder = code.parent if script else code
     try:
         with os.scandir(folder) as scan:

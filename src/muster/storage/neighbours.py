@@ -55,7 +55,7 @@ def check_code(home: Home, path: Path, entrypoint: str | None) -> None:
 
 def _with_neighbours(home: Home, path: Path, entrypoint: str | None) -> list[str]:
     """A script and the modules beside it; nothing if it has none. Raises InvalidInput."""
-    if kind_of(path.name) not in ("python", "notebook") or entrypoint or not path.is_file():
+    if kind_of(path.name) not in ("python", "notebook") or entrypoint or not os.path.isfile(path):
         return []
     found = neighbours(path, home.root)
     return sorted({path.name, *found}) if found else []
@@ -93,12 +93,12 @@ def _imports(file: Path, folder: Path) -> set[str]:
 
 
 def _is_there(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.py").is_file() or _is_package(folder / name)
+    return os.path.isfile(folder / f"{name}.py") or _is_package(folder / name)
 
 
 def _is_package(folder: Path) -> bool:
     """Whether it has a module of Python's in it; most have an __init__.py, and none needs one."""
-    if not folder.is_dir() or folder.is_symlink():
+    if not os.path.isdir(folder) or folder.is_symlink():
         return False
     return (folder / "__init__.py").is_file() or any(folder.glob("*.py"))
 
@@ -142,7 +142,7 @@ def _files_of(folder: Path, name: str, home: Path) -> Iterator[str]:
     if _is_package(folder / name):
         yield from files_below(folder, name, home)
     module = f"{name}.py"
-    if (folder / module).is_file() and not kept_back(folder, [module]):
+    if os.path.isfile(folder / module) and not kept_back(folder, [module]):
         yield module
 
 

@@ -3,6 +3,7 @@ that it is, the lines of requirements files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def _requirements(spec: JobSpec, folder: Path) -> tuple[str, ...] | None:
         raise InvalidInput(Problem("requirements", "holds nothing to install", "leave it out"))
     for path in map(path_in, lines):
         # an installer reads a device or a pipe for ever
-        if path is not None and path.exists() and not (path.is_file() or path.is_dir()):
+        if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
             text = f"{path} is neither a file nor a folder"
             hint = "name a package, a .txt file with several, or a folder with a project"
             raise InvalidInput(Problem("requirements", text, hint))
