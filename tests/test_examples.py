@@ -118,6 +118,7 @@ def test_two_groups_without_a_framework(client: Client) -> None:
 
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+@pytest.mark.slow
 def test_a_notebook_on_three_nodes(client: Client) -> None:
     run = start(client, EXAMPLES / "notebook" / "job.yaml")
     said = messages(run)

@@ -78,7 +78,12 @@ def job(folder: Path, wanted: int, strategy: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "strategy"), [(4, "in_place"), (1, "in_place"), (1, "recreate")]
+    ("wanted", "strategy"),
+    [
+        (4, "in_place"),
+        pytest.param(1, "in_place", marks=pytest.mark.slow),
+        pytest.param(1, "recreate", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_at_every_step(
     tmp_path: Path, client: Client, alive: Callable[[str], list[str]], wanted: int, strategy: str

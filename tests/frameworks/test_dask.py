@@ -203,6 +203,7 @@ XGBOOST = """
 
 
 @needs_dask
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("xgboost") is None, reason="XGBoost is not installed")
 def test_xgboost_is_as_good_as_on_one_node(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, XGBOOST)

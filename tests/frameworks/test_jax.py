@@ -113,7 +113,7 @@ def began(client: Client, folder: Path, restarts: int) -> JobRun:
 
 
 @needs_jax
-@pytest.mark.parametrize("restarts", [0, 1])
+@pytest.mark.parametrize("restarts", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_the_loss_of_a_node_ends_them_all(client: Client, example: Path, restarts: int) -> None:
     lost = random.randrange(2)
     run = began(client, example, restarts)

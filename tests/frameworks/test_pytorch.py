@@ -181,6 +181,7 @@ def went_on(run: JobRun, alone: dict[int, float]) -> None:
 
 
 @needs_torch
+@pytest.mark.slow
 def test_elastic_a_lost_node_is_replaced_and_the_other_goes_on(
     client: Client, tmp_path: Path, alone: dict[int, float]
 ) -> None:

@@ -211,6 +211,7 @@ train.main(after)
 
 
 @needs_ray
+@pytest.mark.slow
 def test_a_lost_worker_is_replaced_and_the_model_is_the_same(
     client: Client, tmp_path: Path
 ) -> None:
