@@ -5,8 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# most tests wait for processes more than they compute; those of one xdist_group share a fixture
-PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
+# most tests wait for processes more than they compute
+PYTEST := $(BIN)/pytest -n 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start thousands of interpreters: let none compile Muster again
 unexport PYTHONDONTWRITEBYTECODE

@@ -92,7 +92,7 @@ os._exit(0)  # see examples/pytorch-digits/train.py
 
 
 @needs_torch
-@pytest.mark.parametrize("isolation", ["namespaces", "plain"])
+@pytest.mark.parametrize("isolation", ["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
 def test_several_processes_a_node(
     client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,7 @@ def lives(job: Path) -> Iterator[tuple[int, int]]:
         yield int(rank), int(restart)
 
 
-@pytest.mark.parametrize("strategy", ["in_place", "recreate"])
+@pytest.mark.parametrize("strategy", ["in_place", pytest.param("recreate", marks=pytest.mark.slow)])
 def test_killed_at_every_step(
     job: Path, client: Client, alive: Callable[[str], list[str]], strategy: str
 ) -> None:

@@ -73,6 +73,7 @@ def losses(messages: list[str]) -> list[float]:
 
 
 @needs_jax
+@pytest.mark.slow
 def test_the_example_trains_one_model_however_many_processes(client: Client, example: Path) -> None:
     spec = example / "job.yaml"
     found = {}
