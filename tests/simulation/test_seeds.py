@@ -83,3 +83,8 @@ def test_a_replica_that_had_succeeded_and_starts_again_was_rightly_kept() -> Non
         '"down":15.0,"jump":-20.0},{"fault":"Scaled","group":"g2","replicas":0,"at":20.14}]'
     )
     assert check(play(case_of(82994394, plan))) == []
+
+
+@pytest.mark.parametrize("seed", [83291946, 83348117])
+def test_a_run_that_succeeds_in_the_step_of_a_failure_fails_of_lost_output_alone(seed: int) -> None:
+    assert check(play(case_of(seed))) == []

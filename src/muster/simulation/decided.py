@@ -242,7 +242,10 @@ def the_first_cause_is_named(view: View) -> Iterator[str]:
         after = step.after
         ending = step.before.stopping
         ended = after.state is RunState.FAILED and ending is not None
-        if ending is not None and ending.outcome is RunState.SUCCEEDED:
+        towards = {entry.data["towards"] for entry in step.entries if entry.kind == "stopping"}
+        if ending is not None:
+            towards.add(ending.outcome)
+        if RunState.SUCCEEDED in towards:
             continue  # only what it was to leave behind can make it fail
         if not (ended or "restart" in kinds) or after.cause is None or len(slow) > 1:
             continue
