@@ -76,7 +76,7 @@ def review(
 
 def _too_large(spec: JobSpec) -> bool:
     """Larger than any run may be, which has been said: what grows with it could take for ever."""
-    size = sum(group.nodes * group.most_replicas for group in spec.node_groups)
+    size = spec.most_nodes
     processes = size * spec.processes_per_node
     return size > MAX_NODES or processes > MAX_PROCESSES or len(spec.node_groups) > MAX_GROUPS
 

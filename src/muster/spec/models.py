@@ -284,6 +284,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     logging: Logging = Logging()
     tags: Tags = field(default_factory=dict)
 
+    @property
+    def most_nodes(self) -> int:
+        """The most nodes that its groups can have together; 0 without groups."""
+        return sum(group.nodes * group.most_replicas for group in self.node_groups)
+
 
 class GroupOverrides(Struct, frozen=True, kw_only=True):
     """What a run may change of one group; what is left out stays.

@@ -46,15 +46,14 @@ def _unknown(path: str, name: str) -> Problem:
 
 def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
     """Host names that are none, or that two nodes would share; one problem a group."""
-    total = sum(group.nodes * group.most_replicas for group in spec.node_groups)
-    if total > MAX_NODES:
+    if spec.most_nodes > MAX_NODES:
         return  # told elsewhere, and not to be tried
     run = f"{as_label(spec.name or 'job')}-{'0' * 6}"  # as long as a run's name will ever be
     taken: dict[str, int] = {}
     rank = before = 0
     for number, group in enumerate(spec.node_groups):
         if group.hostname and not any(unknown_placeholders(group.hostname, IN_HOSTNAME)):
-            for problem in _of_group(group, rank, before, run, total, taken):
+            for problem in _of_group(group, rank, before, run, spec.most_nodes, taken):
                 yield problem._replace(path=f"node_groups[{number}].hostname")
                 break
         rank += group.nodes * group.most_replicas

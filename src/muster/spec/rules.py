@@ -70,7 +70,7 @@ def _numbers(spec: JobSpec) -> Iterator[Problem]:
             text = f"{group.max_replicas} is fewer than the {group.replicas} there are at first"
             path = f"node_groups[{number}].max_replicas"
             yield Problem(path, text, f"at least {group.replicas}")
-    total = sum(group.nodes * group.most_replicas for group in spec.node_groups) or spec.nodes or 1
+    total = spec.most_nodes or spec.nodes or 1
     if total > MAX_NODES:
         path = "node_groups" if spec.node_groups else "nodes"
         yield Problem(path, f"{total:,} nodes in all", f"a run can have {MAX_NODES:,}")

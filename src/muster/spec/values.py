@@ -15,9 +15,9 @@ from msgspec import Meta
 from muster.spec.quantities import parse_duration, parse_size
 from muster.spec.wording import Refused, short
 
-#: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 #: The tag by which a run is known to be a cluster that stays.
 CLUSTER_TAG = "muster-cluster"
+#: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
 #: OCI: custom environment variables, characters of all keys and values together.
 MAX_ENV_CHARACTERS = 20_000
