@@ -23,7 +23,6 @@ from muster.plan.model import (
     ResourcePlan,
     RunPlan,
 )
-from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -249,6 +248,8 @@ def _left_behind(home: Home, spec: JobSpec, ref: ArtifactRef) -> LeftBehind | No
     """Of a script or folder at hand; an archive or a function has nothing beside it that counts."""
     if spec.artifact is None or spec.git is not None:
         return None
+    from muster.storage.entrypoint import kind_of
+
     code = Path(spec.artifact)
     if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):
         return None
