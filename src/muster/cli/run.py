@@ -280,9 +280,8 @@ def _show_cluster(run: JobRun, draft: Draft) -> None:
     from muster.cli.cluster import print_cluster
     from muster.client.cluster import Cluster
 
-    with contextlib.suppress(
-        EngineError
-    ):  # its output, which follows, tells why it did not come up
+    # if it does not come up, its output, which follows, tells why
+    with contextlib.suppress(EngineError):
         print_cluster(Cluster(run).wait(), as_json=False)
 
 
