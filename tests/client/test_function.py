@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 import muster
 from muster.client import packing
 from muster.errors import InvalidInput, RunFailed
+from support.mpi import needs_mpich
 
 pytestmark = pytest.mark.skipif(
     find_spec("cloudpickle") is None, reason="cloudpickle is not installed"
@@ -125,12 +125,6 @@ def test_those_that_did_not_have_to_succeed(client: muster.Client) -> None:
     run = most.submit()
     assert run.results(MINUTE) == [0, 1, 4, 5]
     assert run.state == "SUCCEEDED"
-
-
-needs_mpich = pytest.mark.skipif(
-    shutil.which("mpiexec.hydra") is None or find_spec("mpi4py") is None,
-    reason="MPICH (mpiexec.hydra) and mpi4py are not installed",
-)
 
 
 @needs_mpich

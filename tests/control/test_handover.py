@@ -20,6 +20,7 @@ from muster.control.launcher import Launcher
 from muster.control.recover import recover
 from muster.control.watch import end_of_life
 from muster.errors import EngineError
+from muster.storage.home import RunDir
 from muster.store import runs
 
 
@@ -137,7 +138,8 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
     assert run.details == "enough"
 
 
-def test_a_run_whose_folder_was_deleted(client: Client) -> None:
+def without_supervisor(client: Client) -> tuple[str, RunDir]:
+    """A run whose supervisor was killed, which nobody has noticed yet; and its folder."""
     run_id = start(client, "sleep", "1000")
     folder = client.service.home.run_dir(run_id)
     pid = lease.holder(folder.lease)
@@ -145,6 +147,11 @@ def test_a_run_whose_folder_was_deleted(client: Client) -> None:
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
+    return run_id, folder
+
+
+def test_a_run_whose_folder_was_deleted(client: Client) -> None:
+    run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
     service = client.service
     assert recover(service.db, service.home, service._hand_over) == [run_id]
@@ -155,13 +162,7 @@ def test_a_run_whose_folder_was_deleted(client: Client) -> None:
 def test_a_run_in_whose_folder_something_was_replaced_by_a_folder(
     client: Client, name: str
 ) -> None:
-    run_id = start(client, "sleep", "1000")
-    folder = client.service.home.run_dir(run_id)
-    pid = lease.holder(folder.lease)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.001)
+    run_id, folder = without_supervisor(client)
     getattr(folder, name).unlink()
     getattr(folder, name).mkdir()
     run = client.run(run_id).wait(60)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,10 @@ from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
 from muster.frameworks.mpi import MpiOptions
 from muster.frameworks.registry import get_framework, read_options
+from support.mpi import needs_mpich, needs_open_mpi
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi"
 
-needs_mpich = pytest.mark.skipif(
-    shutil.which("mpiexec.hydra") is None or find_spec("mpi4py") is None,
-    reason="MPICH (mpiexec.hydra) and mpi4py are not installed",
-)
-needs_open_mpi = pytest.mark.skipif(
-    shutil.which("prterun") is None or find_spec("mpi4py") is None,
-    reason="Open MPI 5 (prterun) and mpi4py are not installed",
-)
 MPICH = pytest.param("mpich", marks=needs_mpich)
 OPEN_MPI = pytest.param("openmpi", marks=[needs_open_mpi, pytest.mark.slow])
 

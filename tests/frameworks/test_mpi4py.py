@@ -9,23 +9,15 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from muster.client.client import Client, overrides_from
+from support.mpi import needs_mpich, needs_open_mpi
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-needs_mpich = pytest.mark.skipif(
-    shutil.which("mpiexec.hydra") is None or find_spec("mpi4py") is None,
-    reason="MPICH (mpiexec.hydra) and mpi4py are not installed",
-)
-needs_open_mpi = pytest.mark.skipif(
-    shutil.which("prterun") is None or find_spec("mpi4py") is None,
-    reason="Open MPI 5 (prterun) and mpi4py are not installed",
-)
 
 #: Runs the suite's main program, and notes how each test has ended on this rank.
 DRIVER = """
