@@ -22,8 +22,6 @@ from muster.control.launcher import Launcher, check_open_files
 from muster.control.persist import node_record, plan_of
 from muster.control.recover import keep_environ, record_broken, recover
 from muster.control.watch import begin_life, wait_for_end, wait_for_process
-from muster.drafting import Draft, Redraft, draft_run, redraft_run
-from muster.engines.local.engine import LocalEngine
 from muster.errors import (
     EngineError,
     HomeGone,
@@ -54,6 +52,7 @@ from muster.store.records import (
 
 if TYPE_CHECKING:
     from muster.control.answering import Answering
+    from muster.drafting import Draft, Redraft
     from muster.engines.local.doctor import Finding
     from muster.spec.models import JobSpec, RunOverrides
     from muster.spec.overrides import Changes
@@ -141,6 +140,8 @@ class Service:
     ) -> Draft:
         """Resolve, check and plan a run. notes: what whoever reads of it should know besides.
         Raises InvalidInput with every problem found."""
+        from muster.drafting import draft_run
+
         try:
             return draft_run(self.home, job, overrides, new_job=new_job, notes=notes)
         except MusterError:
@@ -216,6 +217,8 @@ class Service:
             return self._launcher
 
     def _accept(self, draft: Draft) -> RunRecord:
+        from muster.engines.local.engine import LocalEngine
+
         now = time.time()
 
         def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
@@ -325,6 +328,8 @@ class Service:
         Raises InvalidInput if it is not suspended, or if the overrides are no good.
         """
         from muster.control.request import tell
+        from muster.drafting import redraft_run
+        from muster.engines.local.engine import LocalEngine
         from muster.lifecycle.events import ResumeRequested
 
         record = runs.get(self.db, run_id)

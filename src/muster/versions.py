@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -111,6 +110,8 @@ def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
     blank = to_builtins(NodeGroup(name=""))
     groups = [_less(group, blank) for group in content["node_groups"]]
     identity = {**said, "node_groups": groups, "artifact": code, "name": name}
+    import hashlib
+
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.run import JobRun
-from muster.drafting import Draft
 from muster.errors import InvalidInput
 from muster.service import Service
 from muster.storage.home import Home
@@ -17,6 +16,7 @@ from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
+    from muster.drafting import Draft
     from muster.spec.models import RunOverrides
     from muster.spec.overrides import Changes
 
