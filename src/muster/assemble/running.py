@@ -19,6 +19,7 @@ from muster.assemble.members import Assembly
 from muster.assemble.parameters import Parameters
 from muster.engines.base import RunContext
 from muster.engines.local.launch import NodePaths, launch_message
+from muster.engines.local.machine import count_cpus, count_memory
 from muster.engines.local.outputs import NodeOutputs
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
@@ -107,6 +108,8 @@ def launch_of(
         mounted={},
         extra=_told(parameters, folder, environ),
         contained=False,
+        cpus=count_cpus(),
+        memory=count_memory(),
     )
     command = plan.group(node.group).command or ()
     for process in message["processes"]:

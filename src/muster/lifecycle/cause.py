@@ -21,6 +21,8 @@ def first(failures: Sequence[Failure]) -> Failure:
     A program that noted when it saw its error (torchelastic error files) is believed; then comes
     who does not merely complain of a broken connection; then who was told of first.
     """
+    if len(failures) == 1:
+        return failures[0]  # nothing to compare: a restart need not wait for its message to be read
     return min(failures, key=order)
 
 
@@ -43,7 +45,7 @@ def echo(failure: Failure) -> bool:
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
         return True  # who waits for a peer that has gone looks just like this
-    from muster.node.failure_text import is_echo  # its patterns take milliseconds to compile
+    from muster.node.failure_text import is_echo  # most runs never need it
 
     return is_echo(failure.message)
 

@@ -26,7 +26,7 @@ def reason_of(message: str) -> str:
     first, newline, _ = message.strip().partition("\n")
     if not newline:
         return first
-    from muster.node.failure_text import TRACEBACK, explain  # its patterns take long to compile
+    from muster.node.failure_text import TRACEBACK, explain
 
     found = explain(message)
     reason = next(iter(found.reasons), found.lines[-1])

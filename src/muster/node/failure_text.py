@@ -3,23 +3,25 @@
 An uncaught Python exception comes first, then another runtime's crash (C++, Rust, Go, Java), then a
 traceback that was only reported on the way, then the last lines. What libraries log on every start
 or exit is left out where something else remains.
+
+A node is started again only after its failure was explained, so this is quick: `re` compiles a
+pattern when it is first used, which most are not, and what is a plain text is looked for as one.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Callable, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 TRACEBACK = "Traceback (most recent call last)"
 #: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
 #: and when they were told to end.
-_ECHO = re.compile(
-    r"connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
+_ECHO = (
+    r"(?i)connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
     r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
     r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
     r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
-    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM",
-    re.IGNORECASE,
+    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM"
 )
 _MOST = 20  # lines shown
 _TAIL = 5  # without anything that explains the failure
@@ -30,53 +32,48 @@ _ELLIPSIS = "  ..."
 
 #: What launchers and libraries put before each line of a process: PyTorch's "[rank0]: ", Open MPI's
 #: "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.
-_PREFIX = re.compile(
+_PREFIX = (
     r"(?:\x1b\[[\d;]*m)*"
     r"(?:\[[\w ,]+\](?:<std(?:err|out)>)?:? ?"
     r"|\([^()]{0,80}(?:\(\S{0,80}\))?[^()]{0,80}pid=\d+[^()]{0,80}\))"
     r"(?:\x1b\[[\d;]*m)* ?"
 )
 #: The words end the line, but for a frame around it: a message may hold them as well.
-_HEAD = re.compile(r"(.*?)" + re.escape(TRACEBACK) + r":?[\s─━╮┓|+-]*$")
+_HEAD = r"(.*?)" + re.escape(TRACEBACK) + r":?[\s─━╮┓|+-]*$"
 #: PyTorch: the message of an exception that a worker raised.
 _ORIGINAL = "Original "
-_GROUP = re.compile(r"\s*\+ Exception Group " + re.escape(TRACEBACK))
-_IN_GROUP = re.compile(r"\s+[|+]")
-_GROUP_END = re.compile(r"\s+\+-{30,}$")
-_GROUP_MEMBER = re.compile(r"\s+\| (\S.*)")
+_GROUP = r"\s*\+ Exception Group " + re.escape(TRACEBACK)
+_IN_GROUP = r"\s+[|+]"
+_GROUP_END = r"\s+\+-{30,}$"
+_GROUP_MEMBER = r"\s+\| (\S.*)"
 #: A frame, a line of source, its marks (in the first column, too), a frame's border.
-_FRAME = re.compile(r"\s|[~^]+\s*$|[│╭╰┃┏┗|]")
-_EXCEPTION = re.compile(
-    r"(?:[^\W\d]\w*\.)*[^\W\d]\w*(?:\([\w.]+\))?(?:: .*|:$)|(?:\w+\.)*[A-Z]\w*$"
-)
-_CHAINED = re.compile(
-    r"During handling of the above exception|The above exception was the direct cause"
-)
+_FRAME = r"\s|[~^]+\s*$|[│╭╰┃┏┗|]"
+_EXCEPTION = r"(?:[^\W\d]\w*\.)*[^\W\d]\w*(?:\([\w.]+\))?(?:: .*|:$)|(?:\w+\.)*[A-Z]\w*$"
+_CHAINED = r"During handling of the above exception|The above exception was the direct cause"
+_ABOVE = "above exception"
 _DIRECT = "The above exception was the direct cause"
 #: A traceback after one of these did not end the process.
-_ASIDE = re.compile(
+_ASIDE = (
     r"Exception (?:ignored |in thread [^\"]|in callback )|Error in (?:atexit|sys\.excepthook)"
     r"|(?:Task|Future) exception was never retrieved|Process \S+:$"
 )
 #: A record of an error, as logging, absl, glog, loguru and others write it. A traceback may follow.
-_RECORD = re.compile(
+_RECORD = (
     r"(?:.{0,120}?[\s|\[(:,-])??(?:ERROR|CRITICAL|FATAL|EXCEPTION)(?![\w.])"
     r"|.{0,40}\[(?:error|critical|exception) *\]|\[?[EF]\d{4} \d\d:\d\d:"
 )
-_WARNING = re.compile(
+_WARNING = (
     r"(?:.{0,120}?[\s|\[(:,-])??WARN(?:ING)?(?![\w.])|.{0,40}\[warning *\]|\[?W\d{4} \d\d:\d\d:"
 )
-_CRASHED = re.compile(
+_CRASHED = (
     r"terminate called after|libc\+\+abi: terminating|thread '.*' (?:\(\d+\) )?panicked at"
     r"|panic: |fatal error: |Exception in thread \"|F\d{4} \d\d:|\d{4}-\d\d-\d\d [\d:.]+: F "
     r"|(?:free|malloc|munmap_chunk|corrupted|double free|realloc|malloc_consolidate)\b.*\b"
     r"(?:invalid|corrupt|size|unsorted)|.*: Assertion `.*' failed\."
 )
-_FAULT = re.compile(r"Fatal Python error: ")
-_STACK = re.compile(
-    r"\s+at |\s+\.\.\. \d+ |\s+\d+: |\s*frame #\d+|\s+@ |stack backtrace:|goroutine \d+"
-)
-_LOGGED = re.compile(
+_FAULT = r"Fatal Python error: "
+_STACK = r"\s+at |\s+\.\.\. \d+ |\s+\d+: |\s*frame #\d+|\s+@ |stack backtrace:|goroutine \d+"
+_LOGGED = (
     r"[IW]\d{4} \d\d:\d\d:|\d{4}-\d\d-\d\d [\d:.]+: [IW] |\[[IW]\d{4} \d\d:\d\d:"
     r"|.*(?:failed call to cuInit|Unable to register cu\w+ factory|Could not find cuda drivers)"
     r"|WARNING: All log messages before absl::InitializeLog"
@@ -122,7 +119,7 @@ def explain(text: str, killed: bool = False) -> Explained:
 
 def is_echo(text: str) -> bool:
     """Whether what it failed of looks like the consequence of another's failure."""
-    return any(_ECHO.search(reason) for reason in explain(text).reasons)
+    return any(re.search(_ECHO, reason) for reason in explain(text).reasons)
 
 
 def _cut(line: str) -> str:
@@ -132,7 +129,9 @@ def _cut(line: str) -> str:
 
 def _split(line: str) -> Tuple[str, str]:
     """What says which process wrote it, and what that wrote."""
-    found = _PREFIX.match(line)
+    if line[:1] not in "[(\x1b":
+        return "", line
+    found = re.match(_PREFIX, line)
     return (found.group(), line[found.end() :]) if found else ("", line)
 
 
@@ -146,10 +145,12 @@ def _first_rank(lines: Sequence[str], starts: Sequence[int]) -> int:
 
 
 def _starts_traceback(line: str) -> bool:
-    found = _HEAD.match(line)
+    if TRACEBACK not in line:
+        return False
+    found = re.match(_HEAD, line)
     if found is None or found.group(1).endswith(_ORIGINAL):
         return False
-    return _GROUP.match(line) is not None or not _IN_GROUP.match(line)
+    return re.match(_GROUP, line) is not None or not re.match(_IN_GROUP, line)
 
 
 def _first_of_chain(lines: Sequence[str], start: int) -> int:
@@ -163,19 +164,19 @@ def _first_of_chain(lines: Sequence[str], start: int) -> int:
     return start
 
 
-def _follows(lines: Sequence[str], start: int, pattern: "re.Pattern[str]") -> bool:
+def _follows(lines: Sequence[str], start: int, pattern: str) -> bool:
     """Whether the line before is such a one."""
     return start > 0 and _is(lines[start - 1], pattern)
 
 
-def _is(line: str, pattern: "re.Pattern[str]") -> bool:
+def _is(line: str, pattern: str) -> bool:
     # a level in brackets looks like the rank that wrote the line
-    return bool(pattern.match(line) or pattern.match(_split(line)[1]))
+    return bool(re.match(pattern, line) or re.match(pattern, _split(line)[1]))
 
 
 def _end_of(lines: Sequence[str], start: int) -> int:
     """The line after a traceback's exception and those lines of its message that are indented."""
-    if _GROUP.match(_split(lines[start])[1]):
+    if re.match(_GROUP, _split(lines[start])[1]):
         return start + len(_group_block(lines[start:]))
     end = next((at for at in range(start + 1, len(lines)) if not _in_frames(lines[at])), len(lines))
     rest = range(min(end + 1, len(lines)), len(lines))
@@ -183,7 +184,7 @@ def _end_of(lines: Sequence[str], start: int) -> int:
 
 
 def _in_frames(line: str) -> bool:
-    return _FRAME.match(_split(line)[1]) is not None
+    return re.match(_FRAME, _split(line)[1]) is not None
 
 
 def _after(lines: Sequence[str], start: int) -> bool:
@@ -208,7 +209,7 @@ def _python(lines: Sequence[str], start: int) -> Explained:
     before, reasons = _raised_from(lines[:start])
     room = max(_MOST - len(before), 2)
     rest = lines[start:]
-    found = _group(rest, room) if _GROUP.match(head) else _traceback(rest, source)
+    found = _group(rest, room) if re.match(_GROUP, head) else _traceback(rest, source)
     if len(found.lines) > room:
         message = found.lines[-(room - 2) :]
         found = Explained([found.lines[0], source + _ELLIPSIS, *message], found.reasons)
@@ -220,8 +221,8 @@ def _traceback(lines: Sequence[str], source: str) -> Explained:
     own = [line for line in lines if _split(line)[0].rstrip() == source.rstrip()]
     own = [line for number, line in enumerate(own) if not number or not _starts_traceback(line)]
     bare = [_split(line)[1] for line in own]
-    outside = [at for at in range(1, len(own)) if not _FRAME.match(bare[at])]
-    at = next((at for at in outside if _EXCEPTION.match(bare[at])), (outside or [len(own)])[0])
+    outside = [at for at in range(1, len(own)) if not re.match(_FRAME, bare[at])]
+    at = next((at for at in outside if re.match(_EXCEPTION, bare[at])), (outside or [len(own)])[0])
     rest = _clipped(_without_logs(own[at:]), source)
     frames = own[:at]
     room = _MOST - len(rest)
@@ -249,8 +250,8 @@ def _clipped(message: List[str], source: str) -> List[str]:
 def _group(lines: Sequence[str], room: int) -> Explained:
     """An exception group: its own line and those of its members, with where each was raised."""
     block = list(_group_block(lines))
-    named = [found.group(1) for found in map(_GROUP_MEMBER.match, block) if found]
-    reasons = [text for text in named if TRACEBACK not in text and _EXCEPTION.match(text)]
+    named = [found.group(1) for line in block if (found := re.match(_GROUP_MEMBER, line))]
+    reasons = [text for text in named if TRACEBACK not in text and re.match(_EXCEPTION, text)]
     if len(block) > room:
         block = _outline(block)[:room]
     # the one that failed first is the first of them
@@ -259,11 +260,11 @@ def _group(lines: Sequence[str], room: int) -> Explained:
 
 def _group_block(lines: Sequence[str]) -> Sequence[str]:
     """Up to its border. Messages of several lines have no margin after the first."""
-    border = _last(lines, _GROUP_END.match)
+    border = _last(lines, _GROUP_END)
     if border is not None:
         return lines[: border + 1]
     margin = range(1, len(lines))
-    return lines[: next((at for at in margin if not _IN_GROUP.match(lines[at])), len(lines))]
+    return lines[: next((at for at in margin if not re.match(_IN_GROUP, lines[at])), len(lines))]
 
 
 def _outline(block: Sequence[str]) -> List[str]:
@@ -307,24 +308,25 @@ def _raised_from(lines: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 
 def _joins(line: str) -> bool:
-    return _CHAINED.match(_split(line)[1]) is not None
+    return _ABOVE in line and re.match(_CHAINED, _split(line)[1]) is not None
 
 
 def _crash(lines: Sequence[str]) -> "Explained | None":
     """What another runtime than Python's said when it came to its end."""
     bare = [_split(line)[1] for line in lines]
-    start = _last(bare, _CRASHED.match)
+    start = _last(bare, _CRASHED)
     if start is None:
-        start = _last(bare, _FAULT.match)
+        start = _last(bare, _FAULT)
     if start is None:
         return None
-    after = [line for at, line in enumerate(lines) if at > start and not _STACK.match(bare[at])]
+    after = [line for at, line in enumerate(lines) if at > start and not re.match(_STACK, bare[at])]
     block = [lines[start], *_without_logs(after)][:_CRASH]
     return Explained(block, [" ".join(_split(line)[1].strip() for line in block[:2])])
 
 
-def _last(lines: Sequence[str], matches: "Callable[[str], object]") -> "int | None":
-    return next((at for at in range(len(lines) - 1, -1, -1) if matches(lines[at])), None)
+def _last(lines: Sequence[str], pattern: str) -> "int | None":
+    numbers = range(len(lines) - 1, -1, -1)
+    return next((at for at in numbers if re.match(pattern, lines[at])), None)
 
 
 def _without_logs(lines: Sequence[str]) -> List[str]:
@@ -332,11 +334,11 @@ def _without_logs(lines: Sequence[str]) -> List[str]:
     skipping = False
     for line in lines:
         bare = _split(line)[1]
-        if _LOGGED.match(bare) or _LOGGED.match(line):
+        if re.match(_LOGGED, bare) or re.match(_LOGGED, line):
             skipping = "Warning: " in bare
         elif skipping and bare.startswith(" "):
             skipping = False  # the line of source that a warning shows
-        elif _ASIDE.match(bare):
+        elif re.match(_ASIDE, bare):
             break  # what follows is of another error
         else:
             skipping = False

@@ -32,6 +32,6 @@ def last_words(path: str, since: int, killed: bool = False) -> str:
         return ""  # a program may remove its own output
     if not text.strip():
         return ""
-    from muster.node.failure_text import explain  # its patterns take milliseconds to compile
+    from muster.node.failure_text import explain
 
     return "\n".join(explain(text, killed).lines)

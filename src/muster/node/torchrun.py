@@ -138,7 +138,7 @@ def _said(failure: ProcessFailure, logs: _RankLogs) -> error_file.Raised:
 
 def _follows(failure: ProcessFailure, words: str) -> bool:
     """Whether it looks like the consequence of another rank's failure."""
-    from muster.node.failure_text import TRACEBACK, is_echo  # its patterns take long to compile
+    from muster.node.failure_text import TRACEBACK, is_echo
 
     return (failure.exitcode == -signal.SIGTERM and TRACEBACK not in words) or is_echo(words)
 

@@ -43,6 +43,8 @@ def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
         "mounted": {},
         "extra": {},
         "contained": True,
+        "cpus": 2,
+        "memory": 8 << 30,
         **changes,
     }
     return launch_message(context(plan), plan.nodes[rank], paths, **asked)

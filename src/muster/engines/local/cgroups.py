@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -69,14 +70,22 @@ def memory_limit(
             top, file = root / "memory", "memory.limit_in_bytes"
         else:
             continue
-        folder = top / path.lstrip("/")
-        limits += [_number(place / file) for place in (folder, *folder.parents)]
+        limits += [_number(f"{top}/{group}/{file}") for group in _up(path.strip("/"))]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _number(file: Path) -> int | None:
+def _up(group: str) -> Iterator[str]:
+    """A group's path and those above it, the root's, which is empty, last."""
+    while group:
+        yield group
+        group = group.rpartition("/")[0]
+    yield ""
+
+
+def _number(file: str) -> int | None:
     try:
-        text = file.read_text().strip()
+        with open(file, "rb") as opened:
+            text = opened.read().strip()
     except OSError:
         return None
     return int(text) if text.isdigit() else None

@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.machine import count_cpus, count_memory
 from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import inherited, node_environment
 from muster.plan.model import GroupPlan, NodePlan, RunPlan
@@ -70,8 +69,8 @@ def launch_message(
     mounted: Mapping[str, str],
     extra: Mapping[str, str],
     contained: bool,
-    cpus: int | None = None,
-    memory: int | None = None,
+    cpus: int,
+    memory: int,
     absent: Iterable[int] = (),
 ) -> dict[str, Any]:
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
@@ -79,8 +78,7 @@ def launch_message(
     restart: the node's incarnation. token: the run's secret. interface: the node's own network
     interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
     extra: the engine's own environment for the node. cpus, memory: that it had best use, the latter
-    in bytes; None = the machine's.
-    absent: ranks of nodes that there are not to be for now.
+    in bytes. absent: ranks of nodes that there are not to be for now.
     """
     plan, group = context.plan, context.plan.group(node.group)
     places = {
@@ -89,9 +87,9 @@ def launch_message(
         "python": context.python,
         "run.tls": str(paths.tls),
         "run.token": token,
-        "cpus": str(cpus or count_cpus()),
+        "cpus": str(cpus),
         "run.restarts": str(attempt - context.resumes),
-        "memory": str(memory or count_memory()),
+        "memory": str(memory),
     }
     facts = Facts(plan, node, 0, attempt, ports, places)
     shared: dict[str, str] = {

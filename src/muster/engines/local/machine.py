@@ -39,21 +39,21 @@ def count_memory() -> int:
     return min(memory, memory_limit() or memory)
 
 
-def share_of_cpus(plan: RunPlan, group: GroupPlan) -> int:
+def share_of_cpus(plan: RunPlan, group: GroupPlan, available: int) -> int:
     """How many a node of this group had best use: what it asks for or, where nothing keeps its
-    nodes apart, its share of what there is."""
+    nodes apart, its share of what is available."""
     asked = group.resources
     if asked.cpus is not None and asked.shape is None:
         return max(1, int(asked.cpus))
-    return max(1, count_cpus() // plan.policy.initial_size)
+    return max(1, available // plan.policy.initial_size)
 
 
-def share_of_memory(plan: RunPlan, group: GroupPlan) -> int:
+def share_of_memory(plan: RunPlan, group: GroupPlan, available: int) -> int:
     """How many bytes a node of this group had best use, by the same rule as CPUs."""
     asked = group.resources
     if asked.memory is not None and asked.shape is None:
         return asked.memory
-    return count_memory() // plan.policy.initial_size
+    return available // plan.policy.initial_size
 
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:

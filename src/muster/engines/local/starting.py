@@ -19,7 +19,7 @@ from muster.engines.local.fabric import INTERFACE
 from muster.engines.local.gpus import GpuPool
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.machine import share_of_cpus, share_of_memory
+from muster.engines.local.machine import count_cpus, count_memory, share_of_cpus, share_of_memory
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import NodeOutputs
 from muster.lifecycle.status import NodeRef
@@ -83,6 +83,9 @@ class Starter:
         self._token = token
         self._gpus = gpus
         self._placed = placed
+        self._cpus = count_cpus()
+        #: Bytes. Asking takes a dozen files, too long to do it for each node that starts.
+        self._memory = count_memory()
         #: Ranks of nodes that there are not to be for now.
         self.absent: set[int] = set()
         self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
@@ -163,8 +166,8 @@ class Starter:
             mounted=mounted,
             extra=extra,
             contained=self._isolation.namespaces,
-            cpus=share_of_cpus(plan, group),
-            memory=share_of_memory(plan, group),
+            cpus=share_of_cpus(plan, group, self._cpus),
+            memory=share_of_memory(plan, group, self._memory),
             absent=sorted(self.absent),
         )
         _add_error_files(launch, group, folder)
