@@ -1,10 +1,12 @@
 """From the command line to a finished run: 1 node and 4, against a shell and against peers.
 
-Peers are measured when installed beside Muster: pip install torchx submitit 'ray[default]'.
+Peers are measured when installed beside Muster: pip install torchx submitit 'ray[default]';
+Ray also needs a cluster that is up, at RAY_ADDRESS.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from importlib.util import find_spec
@@ -36,7 +38,8 @@ def peers(nodes: int, *command: str) -> dict[str, Measure]:
         found["TorchX run local_cwd"] = timed([*argv, *command])
     if find_spec("submitit"):
         found["submitit LocalExecutor"] = timed([PYTHON, "-c", SUBMITIT, str(nodes), *command])
-    if (ray := shutil.which("ray", path=str(Path(PYTHON).parent))) is not None:
+    ray = shutil.which("ray", path=str(Path(PYTHON).parent))
+    if ray is not None and "RAY_ADDRESS" in os.environ:
         found["ray job submit"] = timed([ray, "job", "submit", "--", *command])
     return found
 
