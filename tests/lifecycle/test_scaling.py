@@ -340,6 +340,14 @@ def test_who_waits_to_start_again_is_parked_and_waits_no_more() -> None:
     assert life.tell(to(2, "g1")).starts() == [2], "which is no restart"
 
 
+def test_a_replica_that_is_added_again_does_not_wait_for_a_restart_s_backoff() -> None:
+    life = cluster(2, max_restarts=9, backoff=Backoff(30)).end(0, 1).obey()
+    life.up(*life.starts()).end(0, 1)
+    assert (life.node(2).alive, life.node(2).not_before is None) == (True, False)
+    life.tell(to(1, "g1")).tell(to(2, "g1")).end(2, 143)
+    assert life.starts() == [2]
+
+
 def test_a_restart_by_a_rule_is_of_who_is_wanted() -> None:
     rule = Rule("gpu", Action.RESTART_GROUP, groups=("g1",))
     life = cluster(3, rules=(rule,), max_restarts=1).tell(to(2, "g1")).end(1, 1)
