@@ -38,6 +38,7 @@ CHAINED = f"{TRACEBACK}KeyError: a\n\nDuring handling of the above exception, an
     ("message", "said"),
     [
         ("", "it failed"),
+        (" ", "it failed"),
         ("no data", "it failed: no data"),
         ("looking\nno data", "it failed: no data"),
         (f"{TRACEBACK}ValueError: bad\nmore of it", "it failed: ValueError: bad"),

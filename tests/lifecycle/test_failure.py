@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from muster.lifecycle.describe import describe
 from muster.lifecycle.effects import StartNodes, StopNodes
 from muster.lifecycle.failure import choose, fits
 from muster.lifecycle.policy import Action, Backoff, Rule
@@ -123,6 +124,19 @@ def test_a_rule_looks_at_the_texts_of_the_first_causes(monkeypatch: pytest.Monke
     assert choose(policy_, failures[-5:]) == (rules[1], last), "each rule has its own allowance"
     monkeypatch.setattr(patterns, "allowance", lambda _: 1)
     assert choose(policy_, [last]) == (rules[1], last), "the first is always looked at"
+    monkeypatch.setattr(patterns, "allowance", lambda _: len(describe(failures[0])))
+    assert choose(policy_, failures[-2:]) == (None, failures[-2]), "no more than it allows"
+
+
+def test_a_rule_with_a_text_of_its_own_looks_at_that() -> None:
+    """JobSet: onJobFailureMessagePatterns see what the Job controller says, not the program."""
+    text = "${group}/${replica}/${index}: rank ${rank} ended with ${exit_code}${other}."
+    failure = replace(KILLED, rank=6, group="g1", exit_code=42, message="no data")
+    rule = Rule("r", FAIL, messages=("^g1/1/2: rank 6 ended with 42[.]$",), text=text)
+    shapes = (1, 1, None), (2, 3, None)
+    assert choose(policy(*shapes, rules=(rule,)), [failure]) == (rule, failure)
+    about_it = replace(rule, messages=("no data",))
+    assert choose(policy(*shapes, rules=(about_it,)), [failure]) == (None, failure)
 
 
 # --- what follows

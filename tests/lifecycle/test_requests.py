@@ -94,8 +94,14 @@ def test_resume_goes_on_as_the_next_attempt() -> None:
     assert life.status.state is RunState.IN_PROGRESS
     assert life.status.started_at == 1002.0, "since the very first"
     assert life.status.attempt_at == life.status.going_since == life.now
+    assert (life.status.attempt, life.status.resumes) == (1, 1)
     assert life.end(1).status.state is RunState.SUCCEEDED
     assert life.status.spent.run == 0
+
+
+def test_a_run_that_was_to_begin_suspended_begins_with_its_first_attempt() -> None:
+    life = Life(policy((2, 1, None)), suspended=True).tell(RESUME)
+    assert (life.status.attempt, life.status.resumes) == (0, 0)
 
 
 def test_a_run_may_begin_suspended() -> None:
