@@ -156,3 +156,29 @@ def test_nothing_is_kept_of_what_is_refused(folder: Path) -> None:
     refused(folder, "artifact: main.py\nresources: {memory: 9000TiB}\n")
     kept = [path for path in (folder / "home" / "artifacts").rglob("*") if path.is_file()]
     assert kept == []
+
+
+def test_what_a_manifest_asks_for_is_said_where_it_stands_in_the_manifest(folder: Path) -> None:
+    text = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: big}
+spec:
+  replicatedJobs:
+  - name: none
+    replicas: 0
+    template: {spec: {template: {spec: {containers: [{name: c, command: [x]}]}}}}
+  - name: workers
+    template:
+      spec:
+        template:
+          spec:
+            containers:
+            - name: c
+              command: [hostname]
+              resources:
+                limits: {memory: 9000Ti}
+"""
+    (memory,) = refused(folder, text)
+    path = "spec.replicatedJobs[1].template.spec.template.spec.containers[0].resources"
+    assert memory.startswith(f"job.yaml:17: {path}: a node needs 9216000.0 GiB")

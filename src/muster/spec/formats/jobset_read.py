@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +23,7 @@ from muster.spec.formats.pods import node_group
 from muster.spec.formats.unsaid import unsaid
 from muster.spec.formats.volumes import claims
 from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.places import Lines, Origins, in_order, placed
+from muster.spec.places import Lines, Origin, Origins, at_origin, in_order, placed
 from muster.spec.policies import SuccessPolicy
 from muster.spec.rules import check
 
@@ -99,13 +99,22 @@ def read_jobset(document: Document) -> Manifest:
         problems[before:] = [p for p in found if not _follows(p.path, told)]
         if not problems:
             spec = _job(jobset, groups, notes)
-            problems = list(_still_wrong(spec, jobset))
+            origins = _origins(spec, jobset)
+            problems = list(_still_wrong(spec, origins))
     if jobset is None or problems:
         lines = document.lines
         wrong = [placed(p, document.source, lines) for p in in_order(problems, lines)]
         raise InvalidInput(*dict.fromkeys(wrong))
     names = [rj.name for rj in jobset.spec.replicated_jobs]
-    return Manifest(spec, notes.lines(names), document.place, unsaid(jobset))
+    return Manifest(
+        spec,
+        notes.lines(names),
+        document.place,
+        unsaid(jobset),
+        document.source,
+        document.lines,
+        origins,
+    )
 
 
 def _follows(path: str, told: Collection[str]) -> bool:
@@ -204,25 +213,25 @@ def _note_spec(jobset: JobSet, notes: Notes) -> None:
             notes.add("InPlaceRestart", why)
 
 
-def _still_wrong(spec: JobSpec, jobset: JobSet) -> Iterator[Problem]:
+def _origins(spec: JobSpec, jobset: JobSet) -> Origins:
+    """Where the job's fields stand in the manifest."""
+    paths = dict(_WHOLE)
+    running = [number for number, rj in enumerate(jobset.spec.replicated_jobs) if rj.replicas]
+    for number, (place, group) in enumerate(zip(running, spec.node_groups, strict=True)):
+        own, there = f"node_groups[{number}]", rj_path(place)
+        container = f"{there}.{_CONTAINER}"
+        paths[own] = there
+        paths |= {f"{own}.{name}": f"{there}.{field}" for name, field in _FROM.items()}
+        paths |= {f"{own}.{name}": f"{container}.{field}" for name, field in _IN_CONTAINER.items()}
+        for fields in ("env", "node_env"):
+            names = getattr(group, fields)
+            paths |= {f"{own}.{fields}.{name}": f"{container}.env.{name}" for name in names}
+    return {name: Origin(path) for name, path in paths.items()}
+
+
+def _still_wrong(spec: JobSpec, origins: Origins) -> Iterator[Problem]:
     """What Muster's own rules say of the job, in the manifest's words."""
     problems: list[Problem] = []
     again = decode(JobSpec, msgspec.to_builtins(spec), problems)
-    running = [i for i, rj in enumerate(jobset.spec.replicated_jobs) if rj.replicas]
-    places = {number: rj_path(place) for number, place in enumerate(running)}
     for problem in problems if again is None else check(again):
-        yield problem._replace(path=_in_manifest(problem.path, places))
-
-
-def _in_manifest(path: str, places: Mapping[int, str]) -> str:
-    match = re.match(r"node_groups\[(\d+)\]\.?(\w*)(.*)", path)
-    if match is None:
-        return _WHOLE.get(re.split(r"[.\[]", path)[0], f"spec ({path})")
-    base, name, rest = places[int(match[1])], match[2], match[3]
-    if name not in {**_FROM, **_IN_CONTAINER}:
-        return base
-    if name in ("env", "node_env"):
-        return f"{base}.{_CONTAINER}.env{rest}"
-    if name in _IN_CONTAINER:
-        return f"{base}.{_CONTAINER}.{_IN_CONTAINER[name]}"
-    return f"{base}.{_FROM[name]}"
+        yield at_origin(problem, origins)
