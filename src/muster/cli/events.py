@@ -63,11 +63,18 @@ def _by(data: Mapping[str, str]) -> str:
     return f" {why}" if why.startswith("by ") else f": {why}"
 
 
+class _Known(dict[str, str]):
+    """What is known of an entry: one in a damaged store may lack anything."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
 def sentence(kind: str, data: Mapping[str, Any]) -> str:
     """An entry as a person reads it."""
     from muster.lifecycle.describe import in_a_line, reason_of
 
-    first = {k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)}
+    first = _Known({k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)})
     for name in first.keys() & {"details", "why"}:
         first[name] = in_a_line(str(data[name]))
     why = f": {first['why']}" if "why" in first else ""

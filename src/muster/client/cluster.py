@@ -179,8 +179,8 @@ class Cluster:
 
 
 def _main_is_ready(event: EventRecord) -> bool:
-    ready = event.kind == "nodes" and event.data["state"] == NodeState.READY
-    return ready and 0 in expand(event.data["ranks"])
+    ready = event.kind == "nodes" and event.data.get("state") == NodeState.READY
+    return ready and 0 in expand(event.data.get("ranks", ""))
 
 
 def up(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from muster.store.database import Database, Row
-from muster.store.records import CorruptRecord, EventRecord, read_record
+from muster.store.records import CorruptRecord, EventRecord, decoded, read_record
 
 
 def count(db: Database, run_id: str, kind: str) -> int:
@@ -45,7 +43,7 @@ def _event(db: Database, row: Row) -> EventRecord:
     what = f"event {row['seq']} of the run {row['run_id']} in {db.path}"
     way_out = f"`muster events {row['run_id']} --after {row['seq']}` shows those after it"
     try:
-        data = json.loads(row["data"])
-    except (ValueError, TypeError) as error:
+        data = decoded(row["data"])
+    except ValueError as error:
         raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
     return read_record(EventRecord, {**dict(row), "data": data}, what, way_out)

@@ -10,7 +10,7 @@ from typing import Any
 from muster.errors import NotFound
 from muster.store import lookup
 from muster.store.database import Database, Row
-from muster.store.records import CorruptRecord, JobRecord, read_record
+from muster.store.records import CorruptRecord, JobRecord, decoded, moment, read_record
 
 # an edited Job may come to have the content of another: the newest stands for it
 _BY_CONTENT = "SELECT * FROM jobs WHERE content_hash = ? ORDER BY version DESC LIMIT 1"
@@ -91,7 +91,7 @@ def _by_name(db: Database, text: str) -> list[Row]:
 
 def listing(db: Database) -> list[JobRecord]:
     """All, newest first."""
-    rows = db.read("SELECT * FROM jobs ORDER BY created_at DESC, rowid DESC")
+    rows = db.read("SELECT * FROM jobs ORDER BY rowid DESC")
     return [_job_or_what_is_left(row) for row in rows]
 
 
@@ -110,7 +110,7 @@ def _job_or_what_is_left(row: Row) -> JobRecord:
             artifact_name=None,
             description=str(error),
             tags={},
-            created_at=row["created_at"] if isinstance(row["created_at"], float) else 0.0,
+            created_at=moment(row["created_at"]) or 0.0,
             updated_at=0.0,
         )
 
@@ -157,7 +157,7 @@ def _job(row: Row) -> JobRecord:
     way_out = "a run from its file under another --name makes another job"
     for name in ("spec", "tags"):
         try:
-            data[name] = json.loads(data[name])
-        except (ValueError, TypeError) as error:
+            data[name] = decoded(data[name])
+        except ValueError as error:
             raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {way_out}") from None
     return read_record(JobRecord, data, what, way_out)

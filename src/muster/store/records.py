@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
 
 from muster.errors import StoreError
 
 T = TypeVar("T", bound=Struct)
+
+#: The last that can be shown: the end of the year 9999.
+_LAST = 253402300799.0
+#: Epoch seconds, UTC.
+Moment = Annotated[float, Meta(ge=0, le=_LAST)]
+
+
+def moment(value: object) -> float | None:
+    """The time that a damaged row holds; None if it holds none."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value <= _LAST else None
+
+
+def decoded(text: Any) -> Any:
+    """What a column of JSON holds. Raises ValueError if it holds none."""
+    if text is None:
+        raise ValueError("it is missing")
+    try:
+        return json.loads(text)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class CorruptRecord(StoreError):  # noqa: N818
@@ -37,8 +60,8 @@ class JobRecord(Struct, frozen=True):
     artifact_name: str | None
     description: str
     tags: Mapping[str, str]
-    created_at: float
-    updated_at: float
+    created_at: Moment
+    updated_at: Moment
 
 
 class Scale(TypedDict):
@@ -61,9 +84,9 @@ class RunRecord(Struct, frozen=True):
     details: str
     engine: str
     attempt: int
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
     exit_code: int | None
     node_count: int
     spec: Mapping[str, Any]
@@ -72,11 +95,11 @@ class RunRecord(Struct, frozen=True):
     plan: Mapping[str, Any]
     lifecycle: Mapping[str, Any]
     notes: list[str]
-    cancel_requested_at: float | None
+    cancel_requested_at: Moment | None
     cancel_reason: str | None
-    suspend_requested_at: float | None = None
+    suspend_requested_at: Moment | None = None
     suspend_reason: str | None = None
-    expires_at: float | None = None
+    expires_at: Moment | None = None
     scale_requested: Mapping[str, Scale] = {}
 
 
@@ -98,9 +121,9 @@ class RunSummary(Struct, frozen=True):
     state: str
     details: str
     engine: str
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
+    created_at: Moment
+    started_at: Moment | None
+    finished_at: Moment | None
     exit_code: int | None
     node_count: int
 
@@ -117,8 +140,8 @@ class NodeRecord(Struct, frozen=True):
     address: str
     state: str
     exit_code: int | None
-    started_at: float | None
-    finished_at: float | None
+    started_at: Moment | None
+    finished_at: Moment | None
     signal: int = 0
     incarnation: int = 0
     intent: str = ""
@@ -129,6 +152,6 @@ class EventRecord(Struct, frozen=True):
 
     run_id: str
     seq: int
-    time: float
+    time: Moment
     kind: str
     data: Mapping[str, Any]

@@ -21,6 +21,8 @@ from muster.store.records import (
     NodeRecord,
     RunRecord,
     RunSummary,
+    decoded,
+    moment,
     read_record,
 )
 
@@ -107,7 +109,7 @@ def find(db: Database, text: str) -> RunRecord:
 def find_id(db: Database, text: str) -> str:
     """The same, of a run whose record need not be readable."""
     if text == "last":
-        newest = db.read("SELECT id FROM runs ORDER BY created_at DESC, rowid DESC LIMIT 1")
+        newest = db.read("SELECT id FROM runs ORDER BY rowid DESC LIMIT 1")
         if not newest:
             raise NotFound("there are no runs yet (`muster run` starts one)")
         return str(newest[0]["id"])
@@ -117,7 +119,7 @@ def find_id(db: Database, text: str) -> str:
         rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
         rows = rows or lookup.by_prefix(db, "runs", beginning)
     if not rows:
-        recent = "SELECT name FROM runs ORDER BY created_at DESC LIMIT 200"
+        recent = "SELECT name FROM runs ORDER BY rowid DESC LIMIT 200"
         names = [row["name"] for row in db.read(recent)]
         raise lookup.missing("run", text, names, "muster runs list")
     if len(rows) > 1:
@@ -158,7 +160,7 @@ def listing(
     sql = f"SELECT {_SUMMARY} FROM runs"
     if where:
         sql += f" WHERE {' AND '.join(where)}"
-    sql += " ORDER BY created_at DESC, rowid DESC"
+    sql += " ORDER BY rowid DESC"  # the clock may have been set back
     if limit is not None:
         sql += " LIMIT ?"
         values.append(limit)
@@ -230,7 +232,10 @@ def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str
     with db.transaction(durable=True) as connection:
         sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {_LIVE}"
         row = connection.execute(sql, (run_id,)).fetchone()
-        asked = {} if row is None else json.loads(row[0])
+        try:
+            asked = {} if row is None else decoded(row[0])
+        except ValueError as error:
+            raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
         if row is None or asked.get(group, {}).get("replicas") == replicas:
             return False
         asked[group] = {"replicas": replicas, "why": why}
@@ -250,8 +255,8 @@ def requests(db: Database, run_id: str) -> Asked:
         return Asked()
     cancel, suspend, scale = rows[0]
     try:
-        scaled = json.loads(scale)
-    except (ValueError, TypeError) as error:
+        scaled = decoded(scale)
+    except ValueError as error:
         raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
     return Asked(cancel or "", suspend or "", scaled)
 
@@ -304,7 +309,7 @@ def _append_events(
     newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
     # whoever writes here may have another clock than who wrote before
-    now = max(now, _number(latest) or 0.0)
+    now = max(now, moment(latest) or 0.0)
     connection.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
         [
@@ -336,10 +341,9 @@ def _run(db: Database, row: Row) -> RunRecord:
         raise corrupt(db, values["id"], values["name"], f"there is no state {state!r}")
     for column in _JSON:
         try:
-            values[column] = json.loads(values[column])
-        except (ValueError, TypeError) as error:
-            why = "it is missing" if values[column] is None else str(error)
-            raise corrupt(db, values["id"], values["name"], f"{column}: {why}") from None
+            values[column] = decoded(values[column])
+        except ValueError as error:
+            raise corrupt(db, values["id"], values["name"], f"{column}: {error}") from None
     return read_record(RunRecord, values, *_place(db, values["id"], values["name"]))
 
 
@@ -356,16 +360,12 @@ def _summary(row: Row) -> RunSummary:
             state=str(row["state"]),
             details=f"{error}`muster runs delete {row['id']}` removes it",
             engine=str(row["engine"]),
-            created_at=_number(row["created_at"]) or 0.0,
-            started_at=_number(row["started_at"]),
-            finished_at=_number(row["finished_at"]),
+            created_at=moment(row["created_at"]) or 0.0,
+            started_at=moment(row["started_at"]),
+            finished_at=moment(row["finished_at"]),
             exit_code=None,
-            node_count=int(_number(row["node_count"]) or 0),
+            node_count=row["node_count"] if isinstance(row["node_count"], int) else 0,
         )
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) else None
 
 
 def _node(db: Database, row: Row) -> NodeRecord:
