@@ -133,6 +133,10 @@ _HINTS = {
     errno.ENOMEM: "end some programs",
     errno.EAGAIN: "end some programs, or allow more processes: `ulimit -u`",
     errno.EIO: "look at the disk: `dmesg` may say more",
+    errno.ENAMETOOLONG: "give it a shorter name, or a shorter folder",
+    errno.EISDIR: "a file belongs there: move the folder away",
+    errno.ENOTDIR: "a folder belongs there: move the file away",
+    errno.ELOOP: "links there lead to each other: remove them",
 }
 
 

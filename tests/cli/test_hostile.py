@@ -240,3 +240,33 @@ def test_no_home_directory() -> None:
     assert done.returncode == 2, done
     assert done.stderr.startswith("error: MUSTER_HOME: "), done.stderr
     assert "set it to a full path" in done.stderr
+
+
+def test_a_home_with_a_name_that_is_too_long(shell: Any) -> None:
+    done = shell("muster runs list", MUSTER_HOME=f"/tmp/{'h' * 300}")
+    assert done.returncode in (2, 4)
+    assert "File name too long" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["lease", "life"])
+def test_other_things_in_the_place_of_a_suspended_run_s_files(
+    shell: Any, home: Path, tmp_path: Path, name: str
+) -> None:
+    run = shell("muster run --detach -- sleep 1000").stdout.strip()
+    assert shell(f"muster runs suspend {run}").returncode == 0
+    place = home / "runs" / run / name
+    place.unlink()
+    place.mkdir()
+    done = shell(f"muster runs resume {run}")
+    assert done.returncode in (2, 4)
+    assert f"{name}: Is a directory (a file belongs there: move the folder away)" in done.stderr
+    assert "Traceback" not in done.stderr
+    place.rmdir()
+    # a link would have a file that is none of ours changed
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    place.symlink_to(theirs)
+    assert shell(f"muster runs resume {run}").returncode == 0
+    assert shell(f"muster runs cancel {run}").returncode == 0
+    assert theirs.read_text() == "theirs"

@@ -13,6 +13,8 @@ import termios
 from array import array
 from pathlib import Path
 
+from muster.node.files import own_pipe
+
 
 def install(path: Path) -> None:
     """Make the bell; once, when the run is accepted."""
@@ -22,9 +24,7 @@ def install(path: Path) -> None:
 def attend(path: Path) -> int:
     """A descriptor that becomes readable when the bell rings. Both ends, so it never ends. Makes
     the bell if a program has done away with it. Raises OSError."""
-    if not path.is_fifo():
-        path.unlink(missing_ok=True)
-        install(path)
+    own_pipe(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from muster.control.watch import wait_for_process
 from muster.errors import InvalidInput, Problem
-from muster.node.files import read_regular
+from muster.node.files import open_own, read_regular
 from muster.storage.home import RunDir
 
 _LAST_MOMENT = 5.0  # seconds
 
 
 def acquire(path: Path) -> int | None:
-    """A descriptor that holds the lease; None if somebody else does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """A descriptor that holds the lease; None if somebody else does. Raises OSError."""
+    descriptor = open_own(path, os.O_RDWR, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

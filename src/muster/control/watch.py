@@ -6,7 +6,6 @@ until it dies. Whoever has it open for reading is woken by either.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import stat
@@ -14,15 +13,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from muster.node.files import own_pipe
 from muster.storage.home import Home
 
 _DAY = 86400.0
 
 
 def begin_life(path: Path) -> int:
-    """Begin a run's life, or another one; returns what is to pass to its supervisor."""
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(path, 0o600)
+    """Begin a run's life, or another one; returns what is to pass to its supervisor. Raises
+    OSError."""
+    own_pipe(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import stat
+from typing import Callable
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
@@ -33,14 +34,25 @@ def open_own(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int
 
 
 def make_way(path: str | os.PathLike[str]) -> None:
-    """Remove what is there if it is no regular file. Raises OSError if it cannot be removed."""
+    """Remove what is there if it is no regular file: also a link, as what is written through one
+    would change a file that is none of ours. Raises OSError if it cannot be removed."""
+    if os.fspath(path) != os.devnull:
+        _remove_unless(stat.S_ISREG, path)
+
+
+def own_pipe(path: str | os.PathLike[str]) -> None:
+    """Have a FIFO there: what has taken its place is removed. Raises OSError if it cannot be."""
+    _remove_unless(stat.S_ISFIFO, path)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
+
+
+def _remove_unless(kind: Callable[[int], bool], path: str | os.PathLike[str]) -> None:
     try:
-        regular = stat.S_ISREG(os.stat(path).st_mode)
+        found = os.lstat(path)
     except FileNotFoundError:
         return
-    except OSError:  # links that lead to each other
-        regular = False
-    if not regular and os.fspath(path) != os.devnull:
+    if not kind(found.st_mode):
         os.unlink(path)
 
 

@@ -1,0 +1,75 @@
+"""Files whose place a program may have given to something else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.node.files import open_own, own_pipe
+
+
+def link_to_file(path: Path) -> None:
+    path.symlink_to("theirs")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+IN_PLACE = [link_to_file, link_to_nothing, link_to_itself]
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    path = tmp_path / "theirs"
+    path.write_text("theirs")
+    return path
+
+
+@pytest.mark.parametrize("replace", [*IN_PLACE, os.mkfifo])
+def test_what_took_the_place_of_a_file_is_removed(
+    theirs: Path, replace: Callable[[Path], None]
+) -> None:
+    path = theirs.with_name("ours")
+    replace(path)
+    descriptor = open_own(path, os.O_WRONLY | os.O_TRUNC)
+    os.write(descriptor, b"ours")
+    os.close(descriptor)
+    assert not path.is_symlink()
+    assert (path.read_text(), theirs.read_text()) == ("ours", "theirs")
+    assert not theirs.with_name("nowhere").exists()
+
+
+def test_our_own_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("ou")
+    descriptor = open_own(tmp_path / "ours", os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b"rs")
+    os.close(descriptor)
+    assert (tmp_path / "ours").read_text() == "ours"
+
+
+@pytest.mark.parametrize("replace", [*IN_PLACE, Path.touch])
+def test_what_took_the_place_of_a_pipe_is_removed(
+    theirs: Path, replace: Callable[[Path], None]
+) -> None:
+    path = theirs.with_name("ours")
+    replace(path)
+    own_pipe(path)
+    own_pipe(path)
+    assert stat.S_ISFIFO(path.lstat().st_mode)
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("own", [own_pipe, lambda path: open_own(path, os.O_RDONLY)])
+def test_a_folder_is_not_removed(tmp_path: Path, own: Callable[[Path], object]) -> None:
+    (tmp_path / "ours").mkdir()
+    with pytest.raises(IsADirectoryError):
+        own(tmp_path / "ours")
