@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from muster.engines.local import addresses, cgroups, gpus, ports
+from muster.engines.local.isolation import check_setting
 from muster.engines.local.machine import Machine, check_fit, shape_notes
 from muster.errors import EngineError, InvalidInput
 from muster.frameworks.base import Port
@@ -320,6 +321,51 @@ def test_mountpoints_are_made_without_touching_the_machine(tmp_path: Path) -> No
     out = in_namespaces(code, str(base), str(tmp_path / "data"), str(tmp_path / "scratch"))
     assert out == "old old new\nRead-only file system\n"
     assert not (base / "deep").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("", []),
+        ("plain", []),
+        ("namespaces", []),
+        (
+            "plian",
+            [
+                "MUSTER_ISOLATION: there is no isolation 'plian' "
+                '("plain" for none; unset it for namespaces where the kernel allows them)'
+            ],
+        ),
+    ],
+)
+def test_an_unknown_isolation_is_refused(
+    asked: str, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MUSTER_ISOLATION", asked)
+    assert [str(problem) for problem in check_setting()] == said
+
+
+@pytest.mark.parametrize("parent", ["base", "/no-such-root"])
+def test_many_mountpoints_beside_each_other_are_as_many_mounts(tmp_path: Path, parent: str) -> None:
+    """What their parent holds is shown once, and not again for each."""
+    (tmp_path / "base").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("new")
+    (tmp_path / "scratch").mkdir()
+    code = """
+        from pathlib import Path
+        from muster.engines.local.mounting import bind_mounts
+        from muster.plan.model import MountPlan
+        parent, data, scratch = map(Path, sys.argv[1:])
+        paths = [f"{parent}/{n}/deep" for n in range(50)]
+        mounts = [MountPlan("s", "directory", path, "V") for path in paths]
+        bind_mounts(mounts, {"s": data}, scratch)
+        held = Path("/proc/self/mounts").read_text().splitlines()
+        print(sum(f" {parent}/" in line for line in held), {open(f"{p}/x").read() for p in paths})
+    """
+    where = str(tmp_path / parent)
+    out = in_namespaces(code, where, str(tmp_path / "data"), str(tmp_path / "scratch"))
+    assert out == "50 {'new'}\n"
 
 
 def test_mountpoints_beside_those_of_the_root_directory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
-from muster.engines.local.isolation import Isolation, impossible
+from muster.engines.local.isolation import Isolation, check_setting, impossible
 from muster.engines.local.machine import check_fit, shape_notes, this_machine
 from muster.engines.local.mounting import lifelines
 from muster.errors import Problem
@@ -32,6 +32,7 @@ class LocalEngine:
     def check(self, plan: RunPlan, root: Path) -> list[Problem]:
         """See `Engine.check`."""
         problems = check_fit(plan, this_machine())
+        problems += check_setting()
         problems += _check_ports(plan)
         problems += _check_disk(plan, root)
         problems += _check_network(plan)

@@ -16,6 +16,9 @@ from typing import Literal
 from msgspec import Struct
 
 from muster.engines.local import linux
+from muster.errors import Problem
+
+_SETTING = "MUSTER_ISOLATION"
 
 
 class Isolation(Struct, frozen=True):
@@ -30,10 +33,19 @@ class Isolation(Struct, frozen=True):
         return self.level == "namespaces"
 
 
+def check_setting() -> list[Problem]:
+    """What is wrong with MUSTER_ISOLATION."""
+    asked = os.environ.get(_SETTING, "")
+    if asked in ("", "plain", "namespaces"):
+        return []
+    hint = '"plain" for none; unset it for namespaces where the kernel allows them'
+    return [Problem(_SETTING, f"there is no isolation {asked!r}", hint)]
+
+
 def impossible() -> str:
     """Why there are no namespaces here, as far as can be told without trying."""
-    if os.environ.get("MUSTER_ISOLATION") == "plain":
-        return "MUSTER_ISOLATION=plain"
+    if os.environ.get(_SETTING) == "plain":
+        return f"{_SETTING}=plain"
     return "" if linux.AVAILABLE else "namespaces need Linux"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -92,9 +92,11 @@ def bind_mounts(
     nodes live on; where a mount hides it, it is shown there again.
     """
     ordered = sorted(mounts, key=lambda mount: len(Path(mount.path).parts))
-    outer = [mount for mount in ordered if not _within(mount, ordered)]
+    paths = {mount.path for mount in mounts}
+    outer = [mount for mount in ordered if not _within(mount, paths)]
+    made: set[int] = set()
     for mount in outer:
-        _make_mountpoint(Path(mount.path), folder)
+        _make_mountpoint(Path(mount.path), folder, made)
     with ExitStack() as held:
         # by descriptor: what is to be shown may be hidden by then
         sources = []
@@ -118,10 +120,9 @@ def _hidden(mount: MountPlan, needed: Iterable[Path]) -> list[Path]:
     return [p for p in needed if p != target and p.is_relative_to(target) and p.is_dir()]
 
 
-def _within(mount: MountPlan, mounts: Sequence[MountPlan]) -> bool:
-    return any(
-        mount.path != other.path and Path(mount.path).is_relative_to(other.path) for other in mounts
-    )
+def _within(mount: MountPlan, paths: Container[str]) -> bool:
+    """Whether it is inside another one."""
+    return any(str(parent) in paths for parent in Path(mount.path).parents)
 
 
 def _hold(path: Path, held: ExitStack) -> str:
@@ -176,19 +177,23 @@ def _move_all(folder: Path, target: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _make_mountpoint(target: Path, folder: Path) -> None:
+def _make_mountpoint(target: Path, folder: Path, made: set[int]) -> None:
     """Have a directory at `target` without touching the machine's own file system.
 
     What is missing is made on an empty file system laid over the nearest folder that exists; what
-    that folder held is shown again inside it.
+    that folder held is shown again inside it. made: the device numbers of those, which grows; on
+    them directories are simply made.
     """
     if target.is_dir():
         return
     parent = target.parent
     while not parent.is_dir():
         parent = parent.parent
-    if parent == Path("/"):
+    if parent.stat().st_dev in made:
+        pass
+    elif parent == Path("/"):
         _make_root(folder)
+        made.add(parent.stat().st_dev)
     else:
         kept = folder / "kept"
         kept.mkdir(parents=True, exist_ok=True)
@@ -196,6 +201,7 @@ def _make_mountpoint(target: Path, folder: Path) -> None:
         _empty(parent)
         _show_all(kept, parent)
         linux.unmount(str(kept))
+        made.add(parent.stat().st_dev)
     target.mkdir(parents=True)
 
 
