@@ -102,10 +102,13 @@ class Launcher:
                 socket.send_fds(self._sock, [_HEADER.pack(len(data))], held)
                 self._sock.sendall(data)
                 answer = self._sock.recv(4096).decode()
+        except (BrokenPipeError, ConnectionResetError):
+            answer = ""
         except OSError as error:
-            raise EngineError(f"cannot start a supervisor: {error.strerror}") from None
+            answer = error.strerror or repr(error)
         if not answer.isdigit():
-            raise EngineError(f"cannot start a supervisor: {answer or 'the launcher went away'}")
+            why = answer or "the process that starts them was killed; start the run again"
+            raise EngineError(f"cannot start a supervisor: {why}")
         return int(answer)
 
     def close(self) -> None:
