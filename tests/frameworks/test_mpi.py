@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -292,6 +293,14 @@ def test_a_rank_whose_shell_is_killed_fails_its_own_node(
     assert re.search("muster mpi: (the shell around rank 3, on|a rank on) node-1", run.details)
 
 
+def children_of(pid: str) -> list[str]:
+    found = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found += file.read_text().split()
+    return found
+
+
 VICTIMS = {
     "rank": r"-m mpi4py train.py waits",
     "proxy": r"hydra_pmi_proxy --control-port|prted --",
@@ -312,7 +321,8 @@ def test_whatever_is_killed_ends_the_run(
     run = began(client, tmp_path, flavour, "waits")
     until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
     mark = f"UP={tmp_path / 'up'}"
-    there = alive(mark) + alive(f"/runs/{run.id}/")  # mpiexec has no variables of the run
+    there = alive(mark)
+    there += [child for pid in there for child in children_of(pid)]  # mpiexec has no such variable
     pids = [int(pid) for pid in there if re.search(VICTIMS[victim], command_of(pid))]
     assert pids
     os.kill(max(pids), signal.SIGKILL)
