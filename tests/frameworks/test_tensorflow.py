@@ -341,8 +341,10 @@ def test_what_starts_again_when_a_node_with_a_task_is_lost(
     lose_node(run.id, lost)
     assert run.wait(500).state == "SUCCEEDED", run.details
     assert accuracy(said(run)) > 0.88
-    restarts = [entry.data["what"] for entry in run.events() if entry.kind == "restart"]
-    assert restarts == [restarted.format(lost)]
+    # TensorFlow's own errors on a busy machine (INTERNAL, "invalid UTF-8 data") are restarts, too
+    restarts = [entry.data for entry in run.events() if entry.kind == "restart"]
+    of_the_loss = [entry["what"] for entry in restarts if " was lost" in entry["why"]]
+    assert of_the_loss == [restarted.format(lost)]
 
 
 @needs_tensorflow
