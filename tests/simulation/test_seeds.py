@@ -90,3 +90,13 @@ def test_a_replica_that_had_succeeded_and_starts_again_was_rightly_kept() -> Non
 @pytest.mark.parametrize("seed", [83291946, 83348117])
 def test_a_run_that_succeeds_in_the_step_of_a_failure_fails_of_lost_output_alone(seed: int) -> None:
     assert check(play(case_of(seed))) == []
+
+
+@pytest.mark.parametrize("seed", [83060741, 83124251])
+def test_a_failure_counts_again_where_more_is_asked_for_in_its_step(seed: int) -> None:
+    """The run had what it was for, until one of the groups it needs was to be larger."""
+    assert check(play(case_of(seed))) == []
+
+
+def test_a_replica_that_succeeds_and_starts_again_in_one_step_was_rightly_kept() -> None:
+    assert check(play(case_of(83470343))) == []

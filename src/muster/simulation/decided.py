@@ -93,9 +93,13 @@ def _asked_to_end(step: Step) -> bool:
 
 
 def _reached(policy: Policy, step: Step) -> bool:
-    """Whether the run had what it was for before the step."""
+    """Whether the run had what it was for before the step, and no more was asked for in it."""
     rules, before = policy.success, step.before
     if before.state is RunState.SUSPENDED:
+        return False
+    scaled = [entry.data for entry in step.entries if entry.kind == "scaled"]
+    grown = {data["group"] for data in scaled if data["to"] > data["from"]}
+    if any(policy.groups[index].name in grown for index in rules.groups):
         return False
     if not rules.any_replica:
         return all(complete(before, policy.groups[index]) for index in rules.groups)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
+from muster.lifecycle.events import NodeEnded, NodeEvent
 from muster.lifecycle.policy import GroupPolicy, Policy, Strategy
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, RunStatus
-from muster.simulation.story import Fact, Note, Step
+from muster.simulation.story import Fact, Note, Step, Told
 from muster.simulation.view import View
 
 Nodes = tuple[NodeStatus, ...]
@@ -37,7 +38,10 @@ def as_many_as_asked(view: View) -> Iterator[str]:
     asked: dict[str, list[int]] = {}  # (replicas, steps since)
     nodes: Nodes = ()
     there: list[list[int]] = []  # of each group, with these nodes
+    well: set[tuple[int, int]] = set()  # (rank, incarnation) told of since the last step
     for line in view.story.lines:
+        if isinstance(line, Told) and _ended_well(line.event):
+            well.add((line.event.rank, line.event.incarnation))
         if isinstance(line, Note) and line.kind == "scale asked":
             name, replicas = line.text.split()
             asked[name] = [int(replicas), 0]
@@ -52,7 +56,13 @@ def as_many_as_asked(view: View) -> Iterator[str]:
         for index, group in enumerate(groups):
             wish = asked.get(group.name)
             if wish is not None or before is not there:
-                yield from _as_many(view.policy, index, line, wish, before[index], there[index])
+                seen = before[index], there[index]
+                yield from _as_many(view.policy, index, line, wish, *seen, well)
+        well.clear()
+
+
+def _ended_well(event: NodeEvent) -> bool:
+    return isinstance(event, NodeEnded) and event.exit_code == 0
 
 
 def _as_many(
@@ -62,6 +72,7 @@ def _as_many(
     wish: list[int] | None,
     before: list[int],
     after: list[int],
+    well: Container[tuple[int, int]],
 ) -> Iterator[str]:
     group = policy.groups[index]
     parked = [replica for replica in range(group.replicas) if replica not in before]
@@ -69,7 +80,7 @@ def _as_many(
     if set(before) <= set(after) and after != lowest:
         yield f"step {step.number}: {group.name} had {before}, and has {after}"
     if set(after) < set(before):
-        yield from _taken(group, step, before, after)
+        yield from _taken(group, step, before, after, well)
     if wish is None:
         if before != after:
             yield f"step {step.number}: nobody asked for {after} of {group.name}"
@@ -84,8 +95,15 @@ def _as_many(
         yield f"step {step.number}: {wish[0]} of {group.name} are wanted, there are {after}"
 
 
-def _taken(group: GroupPolicy, step: Step, before: list[int], after: list[int]) -> Iterator[str]:
-    """Told by what is certain: a replica may end in the step in which it is taken away."""
+def _taken(
+    group: GroupPolicy,
+    step: Step,
+    before: list[int],
+    after: list[int],
+    well: Container[tuple[int, int]],
+) -> Iterator[str]:
+    """Told by what is certain: a replica may end in the step in which it is taken away. well: which
+    lives of nodes, by what was heard in this step, have ended with exit code 0."""
     taken = [replica for replica in before if replica not in after]
     for gone in taken:
         was = _of(step.before.nodes, group)[gone * group.nodes : (gone + 1) * group.nodes]
@@ -98,8 +116,10 @@ def _taken(group: GroupPolicy, step: Step, before: list[int], after: list[int]) 
             failed = any(node.state is NodeState.FAILED for node in old)
             worse = failed or (gone < kept and all(node.alive for node in (*old, *new)))
             # it may succeed in this step, or have succeeded and start again with all others
+            ranks = group.replica_ranks(kept)
             unlike = all(node.state is not NodeState.SUCCEEDED for node in new) and not all(
-                node.state is NodeState.SUCCEEDED for node in old
+                node.state is NodeState.SUCCEEDED or (rank, node.incarnation) in well
+                for rank, node in zip(ranks, old, strict=True)
             )
             if (succeeded and unlike) or (going and worse):
                 yield f"step {step.number}: {group.name} loses {gone}, and keeps {kept}"
