@@ -160,7 +160,8 @@ def listing(
     sql = f"SELECT {_SUMMARY} FROM runs"
     if where:
         sql += f" WHERE {' AND '.join(where)}"
-    sql += " ORDER BY rowid DESC"  # the clock may have been set back
+    # not by time, as the clock may have been set back; `+` has SQLite look for the time first
+    sql += " ORDER BY rowid DESC" if since is None else " ORDER BY +rowid DESC"
     if limit is not None:
         sql += " LIMIT ?"
         values.append(limit)
