@@ -10,7 +10,7 @@ from typing import Any
 from muster.errors import NotFound
 from muster.store import lookup
 from muster.store.database import Database, Row
-from muster.store.records import CorruptRecord, JobRecord, decoded, moment, read_record
+from muster.store.records import CorruptRecord, JobRecord, decoded, read_record, readable_time
 
 # an edited Job may come to have the content of another: the newest stands for it
 _BY_CONTENT = "SELECT * FROM jobs WHERE content_hash = ? ORDER BY version DESC LIMIT 1"
@@ -110,7 +110,7 @@ def _job_or_what_is_left(row: Row) -> JobRecord:
             artifact_name=None,
             description=str(error),
             tags={},
-            created_at=moment(row["created_at"]) or 0.0,
+            created_at=readable_time(row["created_at"]) or 0.0,
             updated_at=0.0,
         )
 

@@ -18,7 +18,7 @@ _LAST = 253402300799.0
 Moment = Annotated[float, Meta(ge=0, le=_LAST)]
 
 
-def moment(value: object) -> float | None:
+def readable_time(value: object) -> float | None:
     """The time that a damaged row holds; None if it holds none."""
     return float(value) if isinstance(value, (int, float)) and 0 <= value <= _LAST else None
 

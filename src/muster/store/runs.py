@@ -22,8 +22,8 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
     decoded,
-    moment,
     read_record,
+    readable_time,
 )
 
 _JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes", "scale_requested")
@@ -233,11 +233,10 @@ def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str
     with db.transaction(durable=True) as connection:
         sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {_LIVE}"
         row = connection.execute(sql, (run_id,)).fetchone()
-        try:
-            asked = {} if row is None else decoded(row[0])
-        except ValueError as error:
-            raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
-        if row is None or asked.get(group, {}).get("replicas") == replicas:
+        if row is None:
+            return False
+        asked = _scale_requested(db, run_id, row[0])
+        if asked.get(group, {}).get("replicas") == replicas:
             return False
         asked[group] = {"replicas": replicas, "why": why}
         connection.execute(
@@ -255,11 +254,14 @@ def requests(db: Database, run_id: str) -> Asked:
     if not rows:
         return Asked()
     cancel, suspend, scale = rows[0]
+    return Asked(cancel or "", suspend or "", _scale_requested(db, run_id, scale))
+
+
+def _scale_requested(db: Database, run_id: str, text: Any) -> Any:
     try:
-        scaled = decoded(scale)
+        return decoded(text)
     except ValueError as error:
         raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
-    return Asked(cancel or "", suspend or "", scaled)
 
 
 def end_corrupt(db: Database, run_id: str, why: str) -> None:
@@ -310,7 +312,7 @@ def _append_events(
     newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
     # whoever writes here may have another clock than who wrote before
-    now = max(now, moment(latest) or 0.0)
+    now = max(now, readable_time(latest) or 0.0)
     connection.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
         [
@@ -361,9 +363,9 @@ def _summary(row: Row) -> RunSummary:
             state=str(row["state"]),
             details=f"{error}`muster runs delete {row['id']}` removes it",
             engine=str(row["engine"]),
-            created_at=moment(row["created_at"]) or 0.0,
-            started_at=moment(row["started_at"]),
-            finished_at=moment(row["finished_at"]),
+            created_at=readable_time(row["created_at"]) or 0.0,
+            started_at=readable_time(row["started_at"]),
+            finished_at=readable_time(row["finished_at"]),
             exit_code=None,
             node_count=row["node_count"] if isinstance(row["node_count"], int) else 0,
         )
