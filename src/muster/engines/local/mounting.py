@@ -189,11 +189,16 @@ def _make_mountpoint(target: Path, folder: Path, made: set[int]) -> None:
     parent = target.parent
     while not parent.is_dir():
         parent = parent.parent
-    if parent.stat().st_dev in made:
-        pass
-    elif parent == Path("/"):
-        _make_root(folder)
+    if parent.stat().st_dev not in made:
+        _lay_over(parent, folder)
         made.add(parent.stat().st_dev)
+    target.mkdir(parents=True)
+
+
+def _lay_over(parent: Path, folder: Path) -> None:
+    """Lay an empty file system over a folder, and show in it what that holds."""
+    if parent == Path("/"):
+        _make_root(folder)
     else:
         kept = folder / "kept"
         kept.mkdir(parents=True, exist_ok=True)
@@ -201,8 +206,6 @@ def _make_mountpoint(target: Path, folder: Path, made: set[int]) -> None:
         _empty(parent)
         _show_all(kept, parent)
         linux.unmount(str(kept))
-        made.add(parent.stat().st_dev)
-    target.mkdir(parents=True)
 
 
 def _make_root(folder: Path) -> None:
