@@ -38,10 +38,10 @@ def as_many_as_asked(view: View) -> Iterator[str]:
     asked: dict[str, list[int]] = {}  # (replicas, steps since)
     nodes: Nodes = ()
     there: list[list[int]] = []  # of each group, with these nodes
-    well: set[tuple[int, int]] = set()  # (rank, incarnation) told of since the last step
+    successes: set[tuple[int, int]] = set()  # (rank, incarnation) since the last step
     for line in view.story.lines:
-        if isinstance(line, Told) and _ended_well(line.event):
-            well.add((line.event.rank, line.event.incarnation))
+        if isinstance(line, Told) and _is_success(line.event):
+            successes.add((line.event.rank, line.event.incarnation))
         if isinstance(line, Note) and line.kind == "scale asked":
             name, replicas = line.text.split()
             asked[name] = [int(replicas), 0]
@@ -57,11 +57,11 @@ def as_many_as_asked(view: View) -> Iterator[str]:
             wish = asked.get(group.name)
             if wish is not None or before is not there:
                 seen = before[index], there[index]
-                yield from _as_many(view.policy, index, line, wish, *seen, well)
-        well.clear()
+                yield from _as_many(view.policy, index, line, wish, *seen, successes)
+        successes.clear()
 
 
-def _ended_well(event: NodeEvent) -> bool:
+def _is_success(event: NodeEvent) -> bool:
     return isinstance(event, NodeEnded) and event.exit_code == 0
 
 
@@ -72,7 +72,7 @@ def _as_many(
     wish: list[int] | None,
     before: list[int],
     after: list[int],
-    well: Container[tuple[int, int]],
+    successes: Container[tuple[int, int]],
 ) -> Iterator[str]:
     group = policy.groups[index]
     parked = [replica for replica in range(group.replicas) if replica not in before]
@@ -80,7 +80,7 @@ def _as_many(
     if set(before) <= set(after) and after != lowest:
         yield f"step {step.number}: {group.name} had {before}, and has {after}"
     if set(after) < set(before):
-        yield from _taken(group, step, before, after, well)
+        yield from _taken(group, step, before, after, successes)
     if wish is None:
         if before != after:
             yield f"step {step.number}: nobody asked for {after} of {group.name}"
@@ -100,10 +100,10 @@ def _taken(
     step: Step,
     before: list[int],
     after: list[int],
-    well: Container[tuple[int, int]],
+    successes: Container[tuple[int, int]],
 ) -> Iterator[str]:
-    """Told by what is certain: a replica may end in the step in which it is taken away. well: which
-    lives of nodes, by what was heard in this step, have ended with exit code 0."""
+    """Told by what is certain: a replica may end in the step in which it is taken away.
+    successes: which lives of nodes ended with exit code 0, by what was heard in this step."""
     taken = [replica for replica in before if replica not in after]
     for gone in taken:
         was = _of(step.before.nodes, group)[gone * group.nodes : (gone + 1) * group.nodes]
@@ -118,7 +118,7 @@ def _taken(
             # it may succeed in this step, or have succeeded and start again with all others
             ranks = group.replica_ranks(kept)
             unlike = all(node.state is not NodeState.SUCCEEDED for node in new) and not all(
-                node.state is NodeState.SUCCEEDED or (rank, node.incarnation) in well
+                node.state is NodeState.SUCCEEDED or (rank, node.incarnation) in successes
                 for rank, node in zip(ranks, old, strict=True)
             )
             if (succeeded and unlike) or (going and worse):
