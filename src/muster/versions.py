@@ -104,14 +104,14 @@ def discard(home: Home, db: Database, claims: Claims, job: JobRecord) -> None:
 def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
     """What makes a Job the same Job. The code counts by its content, not by where it lies; what
     is left at its default does not, so that a setting added later makes no Job another."""
+    import hashlib
+
     from muster.spec.models import JobSpec, NodeGroup
 
     said = _less(content, to_builtins(JobSpec()))
     blank = to_builtins(NodeGroup(name=""))
     groups = [_less(group, blank) for group in content["node_groups"]]
     identity = {**said, "node_groups": groups, "artifact": code, "name": name}
-    import hashlib
-
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
