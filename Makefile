@@ -58,6 +58,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m muster.spec.schema > docs/spec.md
 	$(BIN)/muster schema > docs/spec.schema.json
 	$(BIN)/python -m muster.cli.reference > docs/cli.md
+	$(BIN)/python tests/documents/table.py
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

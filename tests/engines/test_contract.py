@@ -139,6 +139,7 @@ def test_a_lost_node_is_told(session: MakeSession, kind: str) -> None:
     assert one.close() == 0
 
 
+@pytest.mark.shows("distributed-jobs/metadata-variable", "distributed-jobs/metadata-fields")
 def test_names_addresses_and_the_cluster_file(session: MakeSession, kind: str) -> None:
     count = "while [ $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) != 3 ]; do sleep 0.001; done"
     names = "hostname; getent hosts node-2 | cut -d' ' -f1; " if "names" in kind else ""

@@ -4,9 +4,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from muster.node.roster import hostfile_beside, member, write_hostfile, write_roster
 
 
+@pytest.mark.shows("distributed-jobs/metadata-fields")
 def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     members = [member(r, f"10.0.0.{r}", f"node-{r}", "g", f"id-{r}") for r in (10, 9)]
