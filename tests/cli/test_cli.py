@@ -52,6 +52,22 @@ def test_output_is_prefixed_by_group_and_rank() -> None:
     assert done.returncode == 0
 
 
+def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
+    spec = tmp_path / "job.yaml"
+    show = 'cat "$CLUSTER_NODES_METADATA_FILE" | tr -d "\\n"; hostname; echo "$NODE_GROUP_NAME $X"'
+    group = {"name": "NODE_GROUP_1", "command": ["sh", "-c", show], "hostname": "${group}-${rank}"}
+    second = {"name": "NODE_GROUP_0", "command": "true"}
+    spec.write_text(yaml.safe_dump({"node_groups": [group, second]}))
+    out = ok("run", str(spec), "--nodes", "NODE_GROUP_0=2", "--env", "NODE_GROUP_1:X=own")
+    nodes, name = (line.removeprefix("NODE_GROUP_1/0 | ") for line in out.splitlines())
+    assert name == "NODE_GROUP_1 own"
+    nodes, hostname = nodes.rsplit("]", 1)
+    assert hostname in ("node-group-1-0", os.uname().nodename)  # the machine's without namespaces
+    found = json.loads(f"{nodes}]")
+    assert [node["NodeGroupName"] for node in found] == ["NODE_GROUP_1", *2 * ["NODE_GROUP_0"]]
+    assert "NODE_GROUP_1 own" in ok("logs", "last", "--group", "NODE_GROUP_1")
+
+
 def test_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)

@@ -39,6 +39,12 @@ def two(**group: Any) -> dict[str, Any]:
             ("node-1",),
         ),
         (two(hostname="${run.name}-${rank}"), "demo-1-1", "demo-1-1", ("node-1",)),
+        (
+            two(name="NODE_GROUP_1", hostname="${group}-${index}"),
+            "node-group-1-1",
+            "node-group-1-1",
+            ("node-1",),
+        ),
     ],
 )
 def test_names(

@@ -357,7 +357,7 @@ def test_what_was_read_in_part_is_not_blamed_for_the_rest() -> None:
             ],
             "backoff": {"initial": "1h", "max": "long"},
         },
-        "node_groups": [{"name": "A"}],
+        "node_groups": [{"name": "A!"}],
     }
     with pytest.raises(InvalidInput) as caught:
         spec_from_mapping(data)

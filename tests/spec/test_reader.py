@@ -85,11 +85,18 @@ BAD = {
             "(group names are unique)"
         ],
     ),
+    "groups alike in host names": (
+        "command: x\nnode_groups:\n  - name: NODE_GROUP_1\n  - name: Node-Group-1\n",
+        [
+            "job.yaml:4: node_groups[1].name: 'Node-Group-1' and 'NODE_GROUP_1' are both "
+            "node-group-1 in host names (let them differ in more than capitals, - and _)"
+        ],
+    ),
     "group name": (
         "command: x\nnode_groups:\n  - name: Workers!\n",
         [
             "job.yaml:3: node_groups[0].name: 'Workers!' is not a name for a group (use up to 40 "
-            "lower-case letters, digits and -, from a letter to a letter or digit)"
+            "letters, digits, - and _, from a letter to a letter or digit)"
         ],
     ),
     "missing name": (

@@ -16,6 +16,7 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
 from muster.frameworks.registry import get_framework, read_options
 from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.placeholders import as_label
 from muster.spec.policies import DependsOn, FailureRule, ReasonName
 
 #: What the first node is called where it was one of a group.
@@ -85,9 +86,10 @@ def _with_main(spec: JobSpec) -> JobSpec:
         text = f"the first node of {spec.framework} is unlike the others; it cannot be one of many"
         hint = "put a group with one node before it"
         raise InvalidInput(Problem(f"node_groups[{first.name}].replicas", text, hint))
-    if any(group.name == MAIN for group in spec.node_groups):
+    rival = next((one.name for one in spec.node_groups if as_label(one.name) == MAIN), None)
+    if rival is not None:
         text = f"{spec.framework} needs its first node to be unlike the others"
-        hint = f"write group {MAIN} first, with one node"
+        hint = f"write group {rival} first, with one node"
         raise InvalidInput(Problem(f"node_groups[{first.name}].nodes", text, hint))
     main = replace(first, name=MAIN, nodes=1)
     rest = replace(first, nodes=first.nodes - 1)

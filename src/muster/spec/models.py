@@ -130,7 +130,7 @@ class Logging(Struct, frozen=True, kw_only=True):
 class NodeGroup(Struct, frozen=True, kw_only=True):
     """Nodes that share one configuration. What is left out is taken from the job.
 
-    name: Unique within the job.
+    name: Unique within the job, also in lower case with - for _, as host names have it.
     nodes: Nodes in each replica.
     replicas: Units that succeed and fail as one.
     max_replicas: So many at most, with those that `muster runs scale` adds while the run goes on.
@@ -155,7 +155,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     ready_timeout: A replica that is not ready after so long has failed.
     hang_timeout: A node that has written nothing for so long has failed.
     hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index},
-        ${run.replica} and ${run.name}. Default: node-${rank}.
+        ${run.replica} and ${run.name}. Names are in lower case there, with - for _.
+        Default: node-${rank}.
     node_env: Environment variables with a value of their own on each node: ${rank}, ${group},
         ${replica}, ${index}, ${attempt}, ${run.restarts} (the same less the times the run was
         resumed), ${run.replica} (its replica's number over all groups), ${run.name}, ${run.id},

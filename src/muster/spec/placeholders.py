@@ -82,10 +82,12 @@ def unknown_placeholders(text: str, known: tuple[str, ...]) -> Iterator[str]:
 
 
 def expand_hostname(template: str, facts: Mapping[str, object]) -> str:
-    """The host name of a node. facts: a value for each of `IN_HOSTNAME`."""
-    return fill(template, facts.__getitem__)
+    """The host name of a node. facts: a value for each of `IN_HOSTNAME`; the group's name may be
+    one that no host can have."""
+    return fill(template, {**facts, "group": as_label(str(facts["group"]))}.__getitem__)
 
 
 def as_label(name: str) -> str:
-    """A run's name as a part of a host name (RFC 1123: lower-case letters, digits and -)."""
+    """The name of a run or a group as a part of a host name (RFC 1123: lower-case letters, digits
+    and -)."""
     return re.sub(r"[^a-z0-9-]", "-", name.lower())

@@ -8,6 +8,7 @@ from muster.errors import Problem
 from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
 from muster.spec.name_rules import bad_hostnames, name_conflicts
 from muster.spec.order_rules import order_conflicts
+from muster.spec.placeholders import as_label
 from muster.spec.places import follows, touched
 from muster.spec.policy_rules import policy_conflicts, policy_gaps
 from muster.spec.size_rules import too_long_commands, too_many_groups
@@ -92,11 +93,18 @@ def _job(spec: JobSpec) -> Iterator[Problem]:
 
 def _duplicates(spec: JobSpec) -> Iterator[Problem]:
     seen: dict[str, int] = {}
+    labels: dict[str, str] = {}
     for number, group in enumerate(spec.node_groups):
+        label = as_label(group.name)
         if group.name in seen:
             text = f"{group.name!r} is the name of node_groups[{seen[group.name]}] already"
             yield Problem(f"node_groups[{number}].name", text, "group names are unique")
+        elif label in labels:
+            text = f"{group.name!r} and {labels[label]!r} are both {label} in host names"
+            hint = "let them differ in more than capitals, - and _"
+            yield Problem(f"node_groups[{number}].name", text, hint)
         seen.setdefault(group.name, number)
+        labels.setdefault(label, group.name)
 
 
 def _groups(spec: JobSpec) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ MAX_NODES = 100_000
 MAX_PROCESSES = 1_000_000
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_GROUP_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_GROUP_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What a shell would do something about, and a program is given as it stands.
 _OPERATORS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
@@ -97,7 +97,7 @@ def is_group_name(name: str) -> bool:
 
 def _group_name(name: Any) -> Any:
     if isinstance(name, str) and not is_group_name(name):
-        hint = "use up to 40 lower-case letters, digits and -, from a letter to a letter or digit"
+        hint = "use up to 40 letters, digits, - and _, from a letter to a letter or digit"
         raise Refused(f"{short(name)} is not a name for a group", hint)
     return name
 

@@ -1,6 +1,7 @@
-"""What node groups are called: as their replicated Jobs are, if groups can be called so.
+"""What node groups are called: as their replicated Jobs are, where both can be called so.
 
-JobSet takes names that begin with a digit, that are longer, and none at all.
+JobSet takes names that begin with a digit, that are longer, and none at all. Groups take capitals
+and underscores.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 
 from muster.spec.formats.jobset_model import JobSet
 from muster.spec.formats.notes import Notes
-from muster.spec.models import JobSpec
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.placeholders import as_label, joined, pieces
 from muster.spec.policies import FailureRule
 from muster.spec.values import is_group_name
 
@@ -36,10 +38,41 @@ def _free(number: int) -> Iterable[str]:
 
 
 def with_groups(spec: JobSpec, names: Mapping[str, str], notes: Notes) -> JobSpec:
-    """The job, its groups renamed wherever they are named."""
+    """The job of a JobSet, with names that its groups can have."""
     for name, group in names.items():
         why = f"is node group {group}: groups of Muster's have up to 40 characters, a letter first"
         notes.add(f"replicated Job {name}" if name else "the replicated Job without a name", why)
+    return rename_groups(spec, names)
+
+
+def as_kubernetes_names(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
+    """The job with groups that Kubernetes can call so, and the old name of each new one. What is
+    said with ${group} keeps the old name."""
+    names = {one.name: as_label(one.name) for one in spec.node_groups}
+    names = {name: label for name, label in names.items() if name != label}
+    if not names:
+        return spec, {}
+    groups = tuple(
+        _said_literally(group) if group.name in names else group for group in spec.node_groups
+    )
+    made = rename_groups(replace(spec, node_groups=groups), names)
+    return made, {label: name for name, label in names.items()}
+
+
+def _said_literally(group: NodeGroup) -> NodeGroup:
+    def filled(template: str) -> str:
+        return joined(
+            (group.name, None) if name == "group" else (text, name)
+            for text, name in pieces(template)
+        )
+
+    words = None if group.node_args is None else tuple(map(filled, group.node_args))
+    node_env = {name: filled(text) for name, text in group.node_env.items()}
+    return replace(group, node_env=node_env, node_args=words)
+
+
+def rename_groups(spec: JobSpec, names: Mapping[str, str]) -> JobSpec:
+    """The job, its groups renamed wherever they are named."""
     return replace(
         spec,
         node_groups=tuple(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.spec.formats.failures_write import Written
+from muster.spec.formats.group_names import as_kubernetes_names
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_names import LONGEST
 from muster.spec.formats.jobset_read import DESCRIPTION
@@ -48,11 +49,12 @@ class JobSetFile(Struct, frozen=True):
 
 def write_jobset(job: JobSpec) -> JobSetFile:
     """The manifest of a job. Raises InvalidInput if the spec breaks a rule."""
-    spec = replace(resolve(job, RunOverrides()).spec, failure=job.failure)
-    groups = _ordered(spec.node_groups)
-    spec = replace(spec, node_groups=groups)
+    resolved = replace(resolve(job, RunOverrides()).spec, failure=job.failure)
+    before, old_names = as_kubernetes_names(resolved)
+    groups = _ordered(before.node_groups)
+    spec = replace(before, node_groups=groups)
     name = as_label(spec.name or "job", _room(groups))
-    losses = [*_unsaid(job, spec, name), *_moved(spec, resolve(job, RunOverrides()).spec)]
+    losses = [*_unsaid(job, spec, name), *_moved(spec, before)]
     failure = Written(spec)
     volumes = Volumes(name, groups)
     whole = Whole(spec, name, volumes, spec.failure.strategy == "in_place")
@@ -77,7 +79,22 @@ def write_jobset(job: JobSpec) -> JobSetFile:
         "metadata": metadata,
         "spec": body | {"replicatedJobs": jobs},
     }
-    return JobSetFile(data, (*losses, *failure.losses, *volumes.losses))
+    losses += [*failure.losses, *volumes.losses]
+    return JobSetFile(data, (*_renamed(old_names), *_with_old_names(losses, old_names)))
+
+
+def _renamed(old_names: Mapping[str, str]) -> Iterator[Loss]:
+    for name, old in old_names.items():
+        yield Loss(f"node_groups[{old}].name", f"is {name} there")
+
+
+def _with_old_names(losses: Iterable[Loss], old_names: Mapping[str, str]) -> Iterator[Loss]:
+    """Each at the path that the job's author knows."""
+    for loss in losses:
+        path = loss.path
+        for name, old in old_names.items():
+            path = path.replace(f"node_groups[{name}]", f"node_groups[{old}]")
+        yield loss._replace(path=path)
 
 
 def _room(groups: Sequence[NodeGroup]) -> int:
