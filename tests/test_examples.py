@@ -41,6 +41,13 @@ def messages(run: JobRun) -> list[str]:
     return [record.message for record in run.logs()]
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-mounts",
+    "distributed-jobs/managed-service",
+    "jobs/storage-checkpoints",
+    "jobs/storage-shared",
+    "jobset/training",
+)
 @needs_torch
 def test_training_over_two_nodes_and_going_on_from_a_checkpoint(
     client: Client, digits: Path
@@ -57,6 +64,7 @@ def test_training_over_two_nodes_and_going_on_from_a_checkpoint(
     assert [m for m in said if m.startswith("epoch 6: loss")]
 
 
+@pytest.mark.shows("jobs/runs-at-the-same-time")
 @needs_torch
 def test_two_trainings_at_once_on_networks_of_their_own(client: Client, digits: Path) -> None:
     """Each listens on torchrun's usual port; neither sees the other."""
@@ -106,6 +114,7 @@ def test_several_processes_a_node(
     assert sorted(messages(run)) == ["0 0 4", "1 1 4", "2 0 4", "3 1 4"]
 
 
+@pytest.mark.shows("distributed-jobs/capability-group-environment", "jobs/use-batch-inference")
 def test_two_groups_without_a_framework(client: Client) -> None:
     said = messages(start(client, EXAMPLES / "preprocess" / "job.yaml"))
     assert [m for m in said if re.fullmatch(r"\d+ files for 3 workers", m)]
@@ -116,6 +125,7 @@ def test_two_groups_without_a_framework(client: Client) -> None:
     ]
 
 
+@pytest.mark.shows("jobs/use-outside-notebooks")
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
 @pytest.mark.slow

@@ -132,6 +132,7 @@ def test_few_commands_are_left_out() -> None:
     assert len(COMMANDS) > 25
 
 
+@pytest.mark.shows("jobs/access-cli")
 @pytest.mark.usefixtures("client")
 def test_commands_can_be_typed_in_order(tmp_path: Path) -> None:
     type_them([one for one in COMMANDS if not one.skipped and not one.slow], tmp_path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from muster.assemble.job import arranged_job
 from muster.assemble.parameters import Parameters
 
 
+@pytest.mark.shows("cluster-design/run-args", "cluster-design/run-named-args")
 def test_arguments_reach_the_program_and_its_variables() -> None:
     parameters = Parameters(
         *("MAIN", "/shared", "dask", "job", "m"),

@@ -108,6 +108,14 @@ def nodes(nodes_at: NodesOf) -> Nodes:
     return nodes_at("")
 
 
+@pytest.mark.shows(
+    "cluster-design/example-ephemeral",
+    "cluster-design/example-worker-count",
+    "cluster-design/parameter-mode",
+    "cluster-design/run-mode-main",
+    "cluster-design/run-mode-worker",
+    "cluster-design/teardown-ephemeral",
+)
 def test_a_cluster_comes_together_and_ends_with_its_program(nodes: Nodes) -> None:
     others = [nodes.start("WORKER", WORKER_COUNT="2") for _ in range(2)]
     main = nodes.start("MAIN", WORKER_COUNT="2", ARGS="a 'b c'")
@@ -130,6 +138,11 @@ print(*(os.environ.get(name) for name in names), os.path.isdir(os.environ["OCI__
 """
 
 
+@pytest.mark.shows(
+    "cluster-design/example-cluster-type",
+    "cluster-design/master-runs-program",
+    "cluster-design/worker-scheduler",
+)
 def test_programs_find_adss_variables_whichever_were_used(nodes: Nodes, tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(TOLD)
     entry = str(tmp_path / "told.py")
@@ -140,6 +153,7 @@ def test_programs_find_adss_variables_whichever_were_used(nodes: Nodes, tmp_path
         assert (code, out.strip()) == (0, f"{mode} 1 GENERIC {NET}.2 {rank} {tmpdir} True"), err
 
 
+@pytest.mark.shows("cluster-design/parameter-worker-count")
 def test_a_late_worker_is_waited_for(nodes: Nodes) -> None:
     main = nodes.start("MAIN")
     until(main, "0 of 1 workers have come")
@@ -148,6 +162,7 @@ def test_a_late_worker_is_waited_for(nodes: Nodes) -> None:
     assert ended(main)[0] == 0
 
 
+@pytest.mark.shows("cluster-design/old-configuration")
 def test_the_next_cluster_of_a_job_is_not_misled_by_what_the_last_one_left(nodes: Nodes) -> None:
     for _ in range(2):
         worker, main = nodes.start("WORKER"), nodes.start("MAIN")
@@ -164,6 +179,7 @@ def test_the_next_cluster_of_a_job_is_not_misled_by_what_the_last_one_left(nodes
     assert [ended(worker)[0], ended(main)[0]] == [0, 0]
 
 
+@pytest.mark.shows("cluster-design/cluster-is-a-job", "cluster-design/work-dir-reused")
 def test_two_clusters_in_one_work_dir_never_mix(nodes: Nodes) -> None:
     started = {
         job: [nodes.start(mode, job) for mode in ("WORKER", "MAIN")] for job in ("red", "blue")
@@ -175,6 +191,7 @@ def test_two_clusters_in_one_work_dir_never_mix(nodes: Nodes) -> None:
             assert out.splitlines()[1] == f"job {job}"
 
 
+@pytest.mark.shows("cluster-design/mode-decides")
 def test_a_second_main_node_is_refused(nodes: Nodes) -> None:
     first = nodes.start("MAIN")
     until(first, "0 of 1 workers have come")
@@ -196,6 +213,7 @@ def test_a_failed_program_ends_the_cluster_as_failed(nodes: Nodes) -> None:
     assert ended(worker)[0] in (0, 1)
 
 
+@pytest.mark.shows("cluster-design/parameter-entry-point")
 def test_a_missing_program_is_noticed_before_anybody_is_waited_for(nodes: Nodes) -> None:
     code, _, err = ended(nodes.start("WORKER", ENTRY_POINT="/nowhere/a.py"))
     assert code == 2
@@ -414,6 +432,7 @@ def test_one_that_is_killed_while_it_waits_is_not_counted_on(nodes: Nodes) -> No
         assert (code, " of 3" in out) == (0, True), err
 
 
+@pytest.mark.shows("cluster-design/old-configuration")
 @pytest.mark.slow
 def test_what_is_left_of_an_earlier_cluster_does_not_mix_with_the_next(nodes: Nodes) -> None:
     stays = {"EPHEMERAL": "0"}
@@ -483,6 +502,7 @@ def test_the_secret_is_nobody_elses(nodes: Nodes) -> None:
     assert folder.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.shows("cluster-design/parameter-work-dir")
 def test_a_work_dir_of_an_unknown_kind(nodes_at: NodesOf) -> None:
     code, _, err = ended(nodes_at("foo://there").start("MAIN"))
     assert code == 2
@@ -492,6 +512,7 @@ def test_a_work_dir_of_an_unknown_kind(nodes_at: NodesOf) -> None:
 # --- stop files
 
 
+@pytest.mark.shows("cluster-design/teardown-stop-file")
 def test_a_stop_file_ends_it_at_once(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", EPHEMERAL="0")
     main = nodes.start("MAIN", EPHEMERAL="0")
@@ -503,6 +524,7 @@ def test_a_stop_file_ends_it_at_once(nodes: Nodes) -> None:
     assert (code, "enough for today" in err) == (0, True), err
 
 
+@pytest.mark.shows("cluster-design/teardown-stop-file")
 def test_a_stop_file_ends_those_who_still_wait(nodes: Nodes) -> None:
     main = nodes.start("MAIN")
     until(main, "0 of 1 workers have come")
@@ -512,6 +534,7 @@ def test_a_stop_file_ends_those_who_still_wait(nodes: Nodes) -> None:
     assert "a stop file was found" in err
 
 
+@pytest.mark.shows("cluster-design/parameter-ephemeral", "cluster-design/teardown-ttl")
 def test_the_time_to_live_ends_a_cluster_that_stays(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", EPHEMERAL="0")
     main = nodes.start("MAIN", EPHEMERAL="0", TTL="1s")
@@ -521,12 +544,14 @@ def test_the_time_to_live_ends_a_cluster_that_stays(nodes: Nodes) -> None:
     assert (code, "time to live" in err) == (0, True), err
 
 
+@pytest.mark.shows("cluster-design/teardown-worker-timeout")
 def test_a_worker_does_not_wait_for_ever_for_a_main_node(nodes: Nodes) -> None:
     code, _, err = ended(nodes.start("WORKER", TIMEOUT="0.5"))
     assert code == 4
     assert "waited 0.5 s" in err and "no main node has come" in err
 
 
+@pytest.mark.shows("cluster-design/teardown-not-ready")
 def test_who_is_missing_is_told_to_all(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", WORKER_COUNT="2")
     until(worker, "waiting for the main node")
@@ -582,6 +607,7 @@ def bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
     made.store.close()
 
 
+@pytest.mark.shows("cluster-design/example-work-dir", "cluster-design/parameter-work-dir")
 @pytest.mark.parametrize("bucket", [0.0, 3.0], indirect=True)
 def test_on_an_object_store(nodes_at: NodesOf, bucket: Bucket) -> None:
     """bucket: seconds until a new object is listed."""
@@ -594,6 +620,7 @@ def test_on_an_object_store(nodes_at: NodesOf, bucket: Bucket) -> None:
     assert json.loads(bucket.fs.cat_file(f"{bucket.folder}/stop"))["failed"] is False
 
 
+@pytest.mark.shows("cluster-design/teardown-stop-file")
 def test_an_empty_object_stops_it(nodes_at: NodesOf, bucket: Bucket) -> None:
     nodes = nodes_at(f"s3://{bucket.name}/clusters", bucket.store.environ)
     worker, main = nodes.start("WORKER", EPHEMERAL="0"), nodes.start("MAIN", EPHEMERAL="0")
@@ -605,6 +632,7 @@ def test_an_empty_object_stops_it(nodes_at: NodesOf, bucket: Bucket) -> None:
         assert (code, "a stop file was found" in err) == (0, True), err
 
 
+@pytest.mark.shows("cluster-design/teardown-ttl")
 def test_the_time_is_over_even_if_the_store_does_not_work(
     nodes_at: NodesOf, bucket: Bucket
 ) -> None:

@@ -20,6 +20,12 @@ def read(**environ: str) -> Parameters:
     return read_parameters({**NEEDED, **environ}, "new")
 
 
+@pytest.mark.shows(
+    "cluster-design/parameter-ephemeral",
+    "cluster-design/parameter-timeout",
+    "cluster-design/parameter-worker-count",
+    "cluster-design/teardown-timeout-default",
+)
 def test_what_is_not_said() -> None:
     assert read() == Parameters(
         mode="MAIN",
@@ -33,6 +39,16 @@ def test_what_is_not_said() -> None:
     )
 
 
+@pytest.mark.shows(
+    "cluster-design/example-death-timeout",
+    "cluster-design/example-nprocs",
+    "cluster-design/example-nthread",
+    "cluster-design/parameter-cluster-type",
+    "cluster-design/parameter-entry-point",
+    "cluster-design/parameter-timeout",
+    "cluster-design/teardown-timeout-default",
+    "cluster-design/worker-nworkers",
+)
 @pytest.mark.parametrize(
     ("environ", "name", "value"),
     [
@@ -76,6 +92,11 @@ def test_a_node_that_serves_needs_no_program() -> None:
         read(MODE="WORKER", ENTRY_POINT="", CLUSTER_TYPE="PYTORCH")
 
 
+@pytest.mark.shows(
+    "cluster-design/parameter-cluster-type",
+    "cluster-design/parameter-mode",
+    "cluster-design/parameter-work-dir",
+)
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     wrong = {
         "MODE": "BOSS",

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 MUSTER = [sys.executable, "-m", "muster"]
 
 
@@ -18,6 +20,7 @@ def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.shows("ads-configuration/dask-scheduler-port", "cluster-design/firewall")
 def test_ports_of_a_framework() -> None:
     shown = muster("ports", "dask").stdout
     assert "8786" in shown and "the scheduler" in shown
@@ -35,6 +38,7 @@ def test_frameworks_are_listed() -> None:
     assert "survey" not in listed
 
 
+@pytest.mark.shows("cluster-design/firewall")
 def test_nodes_that_can_work_together(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     job = {

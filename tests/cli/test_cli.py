@@ -40,6 +40,7 @@ def data(*args: str) -> Any:
 # --- running
 
 
+@pytest.mark.shows("distributed-jobs/several-nodes")
 def test_output_is_prefixed_by_group_and_rank() -> None:
     done = muster("run", "--nodes", "2", "--", "sh", "-c", "echo $NODE_RANK; echo oops >&2")
     assert sorted(done.stdout.splitlines()) == [
@@ -52,6 +53,7 @@ def test_output_is_prefixed_by_group_and_rank() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.shows("distributed-jobs/metadata-example-group-names")
 def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     show = 'cat "$CLUSTER_NODES_METADATA_FILE" | tr -d "\\n"; hostname; echo "$NODE_GROUP_NAME $X"'
@@ -68,6 +70,7 @@ def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     assert "NODE_GROUP_1 own" in ok("logs", "last", "--group", "NODE_GROUP_1")
 
 
+@pytest.mark.shows("jobs/monitor-errors")
 def test_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)
@@ -91,12 +94,14 @@ def test_a_file_that_was_not_sent_is_named(tmp_path: Path) -> None:
     assert hint in ok("runs", "show", "last")
 
 
+@pytest.mark.shows("jobs/use-pipelines")
 def test_json_has_stdout_to_itself() -> None:
     done = muster("run", "--json", "--", "echo", "hello")
     assert json.loads(done.stdout)["state"] == "SUCCEEDED"
     assert "workers/0 | hello\n" in done.stderr
 
 
+@pytest.mark.shows("jobs/job-run")
 def test_run_object() -> None:
     run = data("run", "--json", "--nodes", "2", "--", "true")
     assert run["state"] == "SUCCEEDED"
@@ -114,6 +119,7 @@ def test_run_object() -> None:
     assert run == {k: v for k, v in data("runs", "show", run["id"], "--json").items() if k in run}
 
 
+@pytest.mark.shows("distributed-jobs/capability-logging")
 def test_log_records() -> None:
     ok("run", "--", "sh", "-c", "echo hello; echo oops >&2")
     records = [json.loads(line) for line in ok("logs", "last", "--json").splitlines()]
@@ -142,11 +148,13 @@ def test_script_with_arguments(tmp_path: Path) -> None:
     assert out == "workers/0 | ['--epochs', '3', 'a b'] 1 2\n"
 
 
+@pytest.mark.shows("jobs/artifact-python")
 def test_jobs_run_with_the_interpreter_that_started_muster() -> None:
     out = ok("run", "--", "python", "-c", "import sys; print(sys.executable)")
     assert Path(out.split()[-1]).parent == Path(sys.executable).parent
 
 
+@pytest.mark.shows("jobs/artifact-immutable")
 def test_same_content_is_the_same_job_and_a_change_is_a_new_version(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("command: true\n")
@@ -159,6 +167,13 @@ def test_same_content_is_the_same_job_and_a_change_is_a_new_version(tmp_path: Pa
     assert [f"{j['name']}@{j['version']}" for j in data("jobs", "list", "--json")] == ["a@2", "a@1"]
 
 
+@pytest.mark.shows(
+    "cluster-design/run-default-configuration",
+    "distributed-jobs/capability-override-node",
+    "jobs/run-overrides",
+    "jobs/start-with-parameters",
+    "jobs/use-hyperparameters",
+)
 def test_overrides_reach_the_nodes_and_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(
@@ -177,6 +192,7 @@ def test_overrides_reach_the_nodes_and_are_told_apart(tmp_path: Path) -> None:
     assert settings["max_runtime"]["origin"] == "default"
 
 
+@pytest.mark.shows("distributed-jobs/start-a-run", "jobs/job-template")
 def test_editing_a_job_leaves_its_runs_alone() -> None:
     first = data("run", "--json", "--", "true")
     ok("jobs", "edit", "true", "--set", "description=changed", "--set", "resources.cpus=1")
@@ -217,6 +233,7 @@ def test_a_job_is_shown_as_its_file_says_it(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.shows("distributed-jobs/capability-timeout", "jobs/max-runtime")
 def test_maximum_runtime_cancels() -> None:
     done = muster("run", "--max-runtime", "0.2s", "--", "sleep", "1000")
     assert done.returncode == 3
@@ -224,6 +241,9 @@ def test_maximum_runtime_cancels() -> None:
     assert "maximum runtime of 0.2 s exceeded" in done.stderr
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-sequential", "distributed-jobs/parallel-or-in-sequence"
+)
 def test_startup_in_order_with_probes(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(
@@ -370,6 +390,7 @@ def test_lists_and_filters() -> None:
     assert "--state: no state 'HAPPY'" in wrong.stderr
 
 
+@pytest.mark.shows("jobs/lifecycle-events")
 def test_events_tell_the_story() -> None:
     ok("run", "--", "true")
     story = [(e["kind"], e.get("state")) for e in data("events", "last", "--json")]

@@ -38,6 +38,7 @@ def here(tmp_path: Path) -> Path:
 BUILD = ["build", "--framework", "dask", "--source", "code", "--entrypoint", "train.py"]
 
 
+@pytest.mark.shows("cluster-design/recipe")
 def test_a_recipe_is_only_printed(here: Path) -> None:
     done = muster(*BUILD, "--print", cwd=here, path="")
     assert done.stdout.startswith("# A node of a dask cluster.")
@@ -84,6 +85,7 @@ def test_not_building_needs_a_place(here: Path) -> None:
     assert "--no-build: needs --output" in done.stderr
 
 
+@pytest.mark.shows("cluster-design/build-images")
 def test_without_any_builder(here: Path) -> None:
     done = muster(*BUILD, "--tag", "train:1", code=4, cwd=here, path="")
     assert done.stderr == (

@@ -15,6 +15,12 @@ import muster
 from muster.client.client import Client
 
 
+@pytest.mark.shows(
+    "jobs/access-python",
+    "jobs/access-sdk",
+    "jobs/creation-automatic-logs",
+    "jobs/ends-with-process",
+)
 def test_run_wait_logs(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import sys\nprint('hello', *sys.argv[1:])\n")
     run = muster.run(tmp_path / "a.py", nodes=2, args=["x"], env={"A": "1"})
@@ -30,6 +36,13 @@ def test_run_wait_logs(tmp_path: Path) -> None:
     assert [r.id for r in muster.runs()] == [run.id]
 
 
+@pytest.mark.shows(
+    "distributed-jobs/start-a-run",
+    "jobs/access-python",
+    "jobs/job-environment",
+    "jobs/job-template",
+    "jobs/use-reusable",
+)
 def test_job_is_a_template(tmp_path: Path) -> None:
     muster.run(command=["sh", "-c", "exit $CODE"], name="exits", env={"CODE": "0"}).wait(60)
     job = muster.get_job("exits")
@@ -41,6 +54,7 @@ def test_job_is_a_template(tmp_path: Path) -> None:
     assert muster.get_job("exits").to_dict()["description"] == "does nothing else"
 
 
+@pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/cancel-deprovisions")
 def test_cancel_and_timeout(client: Client) -> None:
     job, new = client.job(None, command=["sleep", "1000"])
     run = client.start(client.draft(job, new_job=new))
@@ -101,6 +115,7 @@ def test_bad_input_is_told_at_once() -> None:
         muster.nope  # noqa: B018
 
 
+@pytest.mark.shows("jobs/many-runs", "jobs/runs-at-the-same-time", "jobs/use-hyperparameters")
 def test_many_threads_and_no_name_twice() -> None:
     def one(_: int) -> muster.JobRun:
         return muster.run(command=["true"]).wait(60)
@@ -129,6 +144,12 @@ def test_a_large_program_pays_nothing_for_its_size(client: Client) -> None:
     assert resident < 100 << 20
 
 
+@pytest.mark.shows(
+    "distributed-jobs/benefit-integration-storage",
+    "distributed-jobs/capability-mounts",
+    "jobs/access-object-storage",
+    "jobs/storage-shared",
+)
 def test_mounts_by_url_are_copied_in_and_out(client: Client, tmp_path: Path) -> None:
     remote = tmp_path / "remote"
     remote.mkdir()

@@ -70,6 +70,7 @@ def test_sockets_of_programs_where_the_home_is_far_down(
         client.service.close()
 
 
+@pytest.mark.shows("distributed-jobs/capability-cancel")
 @pytest.mark.parametrize("isolation", ["namespaces", "plain"])
 def test_no_program_starts_after_a_cancel(
     client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +210,7 @@ def test_text_is_a_command_line() -> None:
     assert [r.message for r in muster.run(command="echo 'a b'").wait(60).logs()] == ["a b"]
 
 
+@pytest.mark.shows("jobs/edit-shape")
 def test_an_edited_job_is_what_its_file_runs(client: Client, tmp_path: Path) -> None:
     spec = tmp_path / "a.yaml"
     spec.write_text("command: true\n")
@@ -223,6 +225,9 @@ def test_an_edited_job_is_what_its_file_runs(client: Client, tmp_path: Path) -> 
     assert len(muster.runs(job="a", state="succeeded", limit=5)) == 3
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-mounts", "jobs/job-logging-options", "jobs/storage-logs"
+)
 def test_logs_in_a_folder_of_one_s_own(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +298,7 @@ def test_whoever_waits_for_it_says_so(stopped: tuple[JobRun, int], words: str) -
         waiting.wait(60)
 
 
+@pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/cancel-deprovisions")
 def test_a_cancel_by_force_leaves_nothing(
     stopped: tuple[JobRun, int], client: Client, alive: Callable[[str], list[str]]
 ) -> None:

@@ -58,6 +58,7 @@ def wait_until(run: JobRun, state: str) -> None:
         assert not run.done, run.details
 
 
+@pytest.mark.shows("jobs/monitor-errors")
 def test_the_first_cause_is_named_although_it_ends_last(client: Client, tmp_path: Path) -> None:
     """Node 2 fails, its connections break, the others fail of that and end before it does."""
     text = COMING_DOWN.replace(
@@ -103,6 +104,7 @@ def test_a_note_of_when_the_error_was_raised_is_believed(client: Client, tmp_pat
     assert run.cause["raised_at"] == "2023-11-14T22:11:40.000000Z"
 
 
+@pytest.mark.shows("distributed-jobs/benefit-fault-tolerance")
 def test_rules_and_budgets_with_real_processes(client: Client, tmp_path: Path) -> None:
     text = "exit $((NODE_RANK == 1 ? 7 : 0))\n"
     spec = {
@@ -242,6 +244,7 @@ def test_delete_forgets_what_has_ended_and_nothing_else(client: Client, tmp_path
     assert not client.service.home.run_dir(run.id).path.exists()
 
 
+@pytest.mark.shows("jobs/lifecycle-events")
 def test_events_are_followed_to_the_end_and_from_anywhere(client: Client, tmp_path: Path) -> None:
     go = tmp_path / "go"
     spec = {"command": ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.01; done"], "nodes": 2}
@@ -291,6 +294,7 @@ def test_a_group_that_is_not_ready_in_time(client: Client, tmp_path: Path) -> No
     assert "not ready after 0.3 s: rank 0-1" in run.details
 
 
+@pytest.mark.shows("distributed-jobs/benefit-fault-tolerance")
 def test_a_killed_supervisor_is_a_lost_node(
     client: Client, tmp_path: Path, alive: Callable[[str], list[str]]
 ) -> None:

@@ -111,6 +111,7 @@ def test_up_and_down_and_up(
     assert said == sorted([*first, (1, "up 1 of 3")])
 
 
+@pytest.mark.shows("distributed-jobs/metadata-updates")
 @pytest.mark.parametrize("network", ["shared", "isolated"])
 def test_who_joins_late_finds_the_others(client: Client, tmp_path: Path, network: str) -> None:
     if network == "isolated" and impossible():

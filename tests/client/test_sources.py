@@ -33,6 +33,7 @@ def no_git_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.shows("distributed-jobs/bring-code-and-artifacts")
 def test_a_branch_is_looked_up_for_each_job_and_kept_with_it(
     client: Client, tmp_path: Path
 ) -> None:

@@ -57,18 +57,21 @@ def test_C04_it_does_not_succeed_with_a_job_missing() -> None:
     assert begun().complete(*ALL[:-1]).state == "IN_PROGRESS"
 
 
+@pytest.mark.shows("jobset/success-operators")
 def test_C05_all_of_no_targets_is_all() -> None:
     jobs = begun(successPolicy={"operator": "All", "targetReplicatedJobs": []})
     assert jobs.complete(*ALL[:-1]).state == "IN_PROGRESS"
     assert jobs.complete("b-2").state == "SUCCEEDED"
 
 
+@pytest.mark.shows("jobset/success-targets", "jobset/success-workers")
 def test_C06_all_of_some_targets() -> None:
     jobs = begun(successPolicy={"operator": "All", "targetReplicatedJobs": ["b"]})
     assert jobs.complete("a-0", "b-0").state == "IN_PROGRESS"
     assert jobs.complete("b-1", "b-2").state == "SUCCEEDED"
 
 
+@pytest.mark.shows("jobset/success-targets")
 def test_C07_any_of_some_targets() -> None:
     jobs = begun(successPolicy={"operator": "Any", "targetReplicatedJobs": ["b"]})
     assert jobs.complete("a-0").state == "IN_PROGRESS"
@@ -76,11 +79,13 @@ def test_C07_any_of_some_targets() -> None:
     assert jobs.state == "SUCCEEDED"
 
 
+@pytest.mark.shows("jobset/success-operators")
 def test_C08_any_of_all() -> None:
     jobs = begun(successPolicy={"operator": "Any", "targetReplicatedJobs": []})
     assert jobs.complete("a-0").gone(*ALL).state == "SUCCEEDED"
 
 
+@pytest.mark.shows("jobset/failure-none")
 def test_C09_without_a_failure_policy_the_first_failure_is_final() -> None:
     jobs = begun().fail("b-1", code=7)
     assert jobs.leaving() == ["a-0", "b-0", "b-2"]
@@ -105,6 +110,7 @@ def test_C11_it_ends_from_its_first_attempt(way: str) -> None:
     assert (jobs.status.attempt, jobs.status.restarts) == (0, 0)
 
 
+@pytest.mark.shows("jobset/failure-max-restarts")
 def test_C12_it_fails_after_all_its_restarts() -> None:
     jobs = begun(failurePolicy={"maxRestarts": 1}).fail("a-0").gone(*ALL)
     assert (jobs.state, jobs.status.attempt, jobs.current()) == ("IN_PROGRESS", 1, ALL)
@@ -126,6 +132,7 @@ CUDA = {"onJobFailureMessagePatterns": ["CUDA (error|fault)"]}
 REACHED = {"onJobFailureMessagePatterns": ["^Job has reached the specified backoff limit$"]}
 
 
+@pytest.mark.shows("jobset/failure-rules")
 @pytest.mark.parametrize(
     ("rule", "message", "fails"),
     [
@@ -149,6 +156,7 @@ def test_rules_that_fail_it(rule: dict[str, Any], message: str, fails: bool) -> 
     assert jobs.status.spent.run == (0 if fails else 1)
 
 
+@pytest.mark.shows("jobset/failure-recreates-all")
 def test_C19_a_rule_starts_it_again() -> None:
     """Nodes know the attempt they are in; MUSTER_RUN_RESTARTS is the label's value."""
     jobs = begun(**rules(RESTART, most=1)).complete("b-0").fail("a-0").gone(*ALL)
@@ -199,6 +207,7 @@ def test_C25_a_rule_starts_it_again_for_nothing() -> None:
     assert (jobs.status.restarts, jobs.status.spent.run, jobs.state) == (3, 0, "IN_PROGRESS")
 
 
+@pytest.mark.shows("jobset/failure-rules")
 @pytest.mark.parametrize(
     ("job", "restarts"),
     [
@@ -212,6 +221,7 @@ def test_rules_have_targets(job: str, restarts: int) -> None:
     assert jobs.status.restarts == restarts
 
 
+@pytest.mark.shows("jobset/failure-rules")
 @pytest.mark.parametrize(
     ("first", "second", "counted"),
     [

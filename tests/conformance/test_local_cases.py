@@ -48,6 +48,7 @@ def nodes(run: JobRun) -> list[tuple[str, str]]:
 # --- names
 
 
+@pytest.mark.shows("jobset/custom-subdomain", "jobset/stable-hostnames")
 @isolated
 @pytest.mark.parametrize(
     ("network", "domain"),
@@ -68,6 +69,7 @@ def test_pods_find_each_other(
     assert said(run) == [(rank, name.partition(".")[0]) for rank, name in enumerate(names)]
 
 
+@pytest.mark.shows("jobset/headless-service")
 @isolated
 def test_names_in_the_namespace(client: Client, tmp_path: Path) -> None:
     ends = ("", ".team", ".team.svc", ".team.svc.cluster.local")
@@ -259,6 +261,7 @@ def test_E07_initializers_and_then_the_trainer(client: Client, tmp_path: Path) -
     assert said(run) == [(rank, text) for rank in (2, 3) for text in ("data", "weights")]
 
 
+@pytest.mark.shows("jobset/startup-order")
 def test_E08_workers_wait_for_a_ready_coordinator(client: Client, tmp_path: Path) -> None:
     up, done = tmp_path / "up", tmp_path / "done"
     serve = sh(f"sleep 0.2; touch {up}; while [ ! -e {done} ]; do sleep 0.01; done")
@@ -277,6 +280,7 @@ def test_E08_workers_wait_for_a_ready_coordinator(client: Client, tmp_path: Path
     assert min(started[1:]) > started[0]
 
 
+@pytest.mark.shows("jobset/hpc")
 @isolated
 def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
     """1 + 5 Jobs: the launcher comes first, and hears of all workers by their names."""
@@ -318,6 +322,7 @@ def test_E10_the_same_manifest_is_the_same_job(client: Client, tmp_path: Path) -
 # --- restarts
 
 
+@pytest.mark.shows("jobset/failure-max-restarts", "jobset/failure-recreates-all")
 def test_E12_it_restarts_and_recovers(client: Client, tmp_path: Path) -> None:
     """All of it, what had succeeded as well."""
     fails = sh("echo $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1")
@@ -346,6 +351,7 @@ def test_E13_one_job_restarts(client: Client, tmp_path: Path) -> None:
     assert (run.attempt, run.to_dict()["restarts"]) == (0, 1)
 
 
+@pytest.mark.shows("jobset/fast-recovery")
 def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
     """JobSet's own test checks that it is accepted; here what a node had on its disk stays."""
     text = (
@@ -364,6 +370,7 @@ def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
 # --- all at once
 
 
+@pytest.mark.shows("jobset/group-of-jobs")
 def test_E15_a_simple_run(client: Client, tmp_path: Path) -> None:
     run = succeed(client, jobset([replicated("a", 2, 2, command=sh("echo hello"))]), tmp_path)
     assert said(run) == [(rank, "hello") for rank in range(4)]
@@ -383,6 +390,7 @@ def test_E16_all_of_a_gang_are_there_together(client: Client, tmp_path: Path) ->
 # --- failures, with real exit codes and signals
 
 
+@pytest.mark.shows("jobset/failure-none")
 @pytest.mark.parametrize(
     ("text", "details"),
     [

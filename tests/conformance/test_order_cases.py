@@ -135,6 +135,7 @@ def test_C42_in_order_resumes_one_after_the_other() -> None:
     assert again.jobs_ready("a-0").current() == ALL
 
 
+@pytest.mark.shows("jobset/startup-order")
 def test_C43_in_order_waits_for_the_first() -> None:
     jobs = Jobs(jobset(**IN_ORDER))
     assert jobs.tick(after=1000).current() == ["a-0"]
@@ -149,6 +150,7 @@ def test_C44_in_order_again_after_a_restart(strategy: str) -> None:
     assert jobs.jobs_ready("a-0").current() == ALL
 
 
+@pytest.mark.shows("jobset/startup-order")
 def test_C46_ready_comes_before() -> None:
     manifest = jobset([replicated("a"), replicated("b", 3, dependsOn=depends(("a", "Ready")))])
     jobs = Jobs(manifest)

@@ -39,6 +39,7 @@ def test_completion_mode(job: dict[str, Any], env: dict[str, str]) -> None:
     assert dict(group.node_env) == env
 
 
+@pytest.mark.shows("jobset/network-defaults")
 def test_W02_names_are_on_unless_they_are_turned_off() -> None:
     assert read(jobset()).spec.subdomain == "demo"
     assert read(jobset(network={})).spec.subdomain == "demo"
@@ -57,6 +58,7 @@ def test_W03_a_restart_policy_is_not_needed(policy: str | None) -> None:
     assert group.retries == 0
 
 
+@pytest.mark.shows("jobset/success-operators")
 def test_W06_success_is_of_all() -> None:
     success = read(jobset()).spec.success
     assert (success.when, success.groups) == ("all", ())

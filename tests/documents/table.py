@@ -132,8 +132,9 @@ def _decorators(function: ast.FunctionDef, lists: Mapping[str, ast.expr]) -> lis
 
 def _calls(trees: Sequence[ast.AST]) -> Iterator[ast.Call]:
     for node in chain.from_iterable(map(ast.walk, trees)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.shows":
-            yield node
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Attribute(ast.Name("pytest"), "mark"), "shows")):
+                yield node
 
 
 def _rows(call: ast.Call, file: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from support.sessions import Session
 MakeSession = Callable[..., Session]
 
 
+@pytest.mark.shows("jobs/run-provisions")
 def test_life_of_nodes(session: MakeSession) -> None:
     one = session("echo rank $RANK of $INITIAL_CLUSTER_SIZE head $HEAD", nodes=3)
     one.start(0, 1, 2)
@@ -86,6 +87,7 @@ def test_stop_asks_and_kill_does_not(session: MakeSession) -> None:
 ESCAPE = "setsid sh -c 'setsid sleep 98761 & sleep 98761' & while :; do sleep 0.01; done"
 
 
+@pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/ends-deprovisioned")
 @pytest.mark.parametrize("way", ["kill", "stop", "close", "end"])
 def test_no_process_outlives_its_node(
     session: MakeSession, alive: Callable[[str], list[str]], way: str
@@ -108,6 +110,7 @@ def test_no_process_outlives_its_node(
     assert alive(mark) == []
 
 
+@pytest.mark.shows("jobs/run-provisions")
 def test_no_process_outlives_a_session_that_is_killed(
     session: MakeSession, alive: Callable[[str], list[str]], kind: str
 ) -> None:
@@ -139,7 +142,15 @@ def test_a_lost_node_is_told(session: MakeSession, kind: str) -> None:
     assert one.close() == 0
 
 
-@pytest.mark.shows("distributed-jobs/metadata-variable", "distributed-jobs/metadata-fields")
+@pytest.mark.shows(
+    "distributed-jobs/capability-metadata",
+    "distributed-jobs/capability-network-managed",
+    "distributed-jobs/fqdn",
+    "distributed-jobs/full-metadata",
+    "distributed-jobs/metadata-fields",
+    "distributed-jobs/metadata-variable",
+    "distributed-jobs/several-nodes",
+)
 def test_names_addresses_and_the_cluster_file(session: MakeSession, kind: str) -> None:
     count = "while [ $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) != 3 ]; do sleep 0.001; done"
     names = "hostname; getent hosts node-2 | cut -d' ' -f1; " if "names" in kind else ""
@@ -185,6 +196,7 @@ def test_nodes_have_files_of_their_own(session: MakeSession) -> None:
         assert one.output(rank).split() == ["1", str(rank)]
 
 
+@pytest.mark.shows("distributed-jobs/capability-network-managed")
 def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
     serve = (
         "python -c 'import os, socket, time; s = socket.create_server("

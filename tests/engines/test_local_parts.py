@@ -151,6 +151,7 @@ def test_gpus_add_up_and_cpus_do_not() -> None:
     assert "all nodes together need 8 GPUs, this machine has 4" in str(problem)
 
 
+@pytest.mark.shows("jobs/job-shape")
 def test_a_shape_is_advice_here() -> None:
     machine = Machine(2, 8 * GIB, 0)
     large = plan(ResourcePlan(cpus=128, gpus=8, shape="BM.GPU4.8"))
@@ -173,6 +174,7 @@ def test_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus.devices(tmp_path) == []
 
 
+@pytest.mark.shows("distributed-jobs/gpu-nodes")
 def test_gpus_are_never_shared(tmp_path: Path) -> None:
     one, two = gpus.GpuPool(tmp_path, [0, 1, 2]), gpus.GpuPool(tmp_path, [0, 1, 2])
     assert one.take(2) == (0, 1)
@@ -384,6 +386,7 @@ def test_mountpoints_beside_those_of_the_root_directory(tmp_path: Path) -> None:
     assert not Path("/no-such-root").exists()
 
 
+@pytest.mark.shows("distributed-jobs/communication-secured")
 @pytest.mark.parametrize("nodes", [2, 40])
 def test_isolated_network(nodes: int, client: Any) -> None:
     """Nodes reach each other by name on any port; the machine is out of reach."""

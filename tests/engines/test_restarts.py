@@ -41,6 +41,7 @@ def lives(text: str) -> list[list[str]]:
     return [part.splitlines()[1:] for part in text.split("life ")[1:]]
 
 
+@pytest.mark.shows("jobset/fast-recovery", "jobset/stable-hostnames")
 def test_a_kept_node_stays_as_it_is(session: MakeSession) -> None:
     one = session(LOOK, nodes=2, keep=True)
     one.start(0, 1)
@@ -439,6 +440,7 @@ def test_old_attempts_are_forgotten(session: MakeSession) -> None:
     assert one.output(attempt=4) == "4\n"
 
 
+@pytest.mark.shows("jobs/job-logging-options")
 def test_output_that_is_not_wanted(session: MakeSession) -> None:
     one = session("echo x; exit 1", keep=True, log_output=False, keep_attempts=1, hang_timeout=9)
     for attempt in range(3):

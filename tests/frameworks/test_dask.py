@@ -52,6 +52,7 @@ def awaited(setup: Setup) -> tuple[str, ...]:
 # --- what it asks for
 
 
+@pytest.mark.shows("ads-configuration/dask-dashboard-port", "ads-configuration/dask-scheduler-port")
 def test_who_runs_what() -> None:
     made = setup()
     main, workers = made.roles["main"], made.roles["workers"]
@@ -83,6 +84,11 @@ def test_one_node_is_a_cluster_too() -> None:
     assert awaited(made) == ("node-0",)
 
 
+@pytest.mark.shows(
+    "ads-configuration/dask-nanny-ports",
+    "ads-configuration/dask-worker-ports",
+    "cluster-design/worker-nworkers",
+)
 @pytest.mark.parametrize(
     ("processes", "options", "found"),
     [
@@ -127,6 +133,7 @@ def test_with_certificates() -> None:
     assert not setup().tls
 
 
+@pytest.mark.shows("ads-configuration/dask-dashboard-port", "ads-configuration/dask-scheduler-port")
 def test_the_owner_s_ports() -> None:
     made = setup(env={"DASK_SCHEDULER_PORT": "9000"})
     assert [(port.number, port.fixed) for port in made.ports] == [(9000, True), (8787, False)]

@@ -17,6 +17,7 @@ def test_every_framework_says_what_it_is() -> None:
         assert framework.summary
 
 
+@pytest.mark.shows("distributed-jobs/framework-custom")
 def test_a_framework_of_somebody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 

@@ -16,6 +16,7 @@ def cluster(nodes: int = 2, processes: int = 1, **env: str) -> Cluster:
     return Cluster((Role("a", 0, 1, env), Role("b", 1, nodes - 1, {})), processes)
 
 
+@pytest.mark.shows("jobs/use-batch-inference")
 def test_ranks_and_where_the_main_node_is() -> None:
     setup = get_framework("generic").setup(cluster(3, 4))
     assert setup.env == {
@@ -61,6 +62,7 @@ else:
 """
 
 
+@pytest.mark.shows("distributed-jobs/framework-custom")
 @pytest.mark.parametrize("network", ["shared", "isolated"])
 def test_nodes_meet(client: Client, tmp_path: Path, network: str) -> None:
     (tmp_path / "meet.py").write_text(MEET)

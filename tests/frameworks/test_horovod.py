@@ -130,6 +130,7 @@ def losses(said: str) -> list[float]:
     return [float(text) for text in re.findall(r"epoch \d+: loss (\S+)", said)]
 
 
+@pytest.mark.shows("cluster-design/mounted-file-system")
 @pytest.mark.slow
 @needs_horovod
 def test_the_example_trains_one_model_however_many_ranks(run: Callable[..., Run]) -> None:

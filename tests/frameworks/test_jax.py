@@ -72,6 +72,7 @@ def losses(messages: list[str]) -> list[float]:
     return [float(text.split()[-1]) for text in messages if re.match(r"step \d+: loss", text)]
 
 
+@pytest.mark.shows("jobset/training")
 @needs_jax
 @pytest.mark.slow
 def test_the_example_trains_one_model_however_many_processes(client: Client, example: Path) -> None:

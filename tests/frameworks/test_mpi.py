@@ -165,6 +165,7 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.shows("jobset/hpc")
 @pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
 def test_the_example_trains_one_model_however_many_ranks(
     client: Client, tmp_path: Path, flavour: str

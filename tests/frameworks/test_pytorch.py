@@ -32,6 +32,7 @@ def setup_of(name: str = "pytorch", processes: int = 1, env: Any = None, **said:
 # --- static
 
 
+@pytest.mark.shows("distributed-jobs/framework-pytorch")
 def test_it_gives_what_torchrun_gives() -> None:
     setup = setup_of(processes=2)
     assert setup.env["WORLD_SIZE"] == "6"

@@ -76,6 +76,7 @@ def groups(shape: Shape) -> dict[str, Any]:
     return {"command": ["train"], "node_groups": made}
 
 
+@pytest.mark.shows("distributed-jobs/framework-tensorflow")
 @pytest.mark.parametrize(
     ("data", "members", "tasks"),
     [
@@ -261,6 +262,7 @@ def first_checkpoint(run: JobRun) -> None:
     assert not run.done, run.details
 
 
+@pytest.mark.shows("distributed-jobs/framework-tensorflow", "jobset/training")
 @needs_tensorflow
 def test_mirrored_workers_train_one_model_however_many(client: Client, tmp_path: Path) -> None:
     folder = copied("tensorflow", tmp_path)

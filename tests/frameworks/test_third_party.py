@@ -62,6 +62,7 @@ def start(client: Client, code: Path, program: str = "read.py", **more: object) 
     return client.start(client.draft(job, new_job=new))
 
 
+@pytest.mark.shows("distributed-jobs/framework-custom")
 @pytest.mark.usefixtures("shelf")
 def test_its_main_node_serves_and_the_others_read(client: Client, code: Path) -> None:
     run = start(client, code, nodes=3).wait(120)

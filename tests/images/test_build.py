@@ -145,6 +145,12 @@ def build(bench: Bench, address: Index, *words: str, code: int = 0) -> Any:
     return bench.muster("build", *told, *words, "--", "--network=host", code=code)
 
 
+@pytest.mark.shows(
+    "cluster-design/build-images",
+    "cluster-design/build-locally",
+    "cluster-design/publish-images",
+    "cluster-design/push-image",
+)
 def test_from_code_to_a_container_of_a_pulled_image(
     bench: Bench, packages: Index, store: str, code: Path
 ) -> None:
@@ -207,6 +213,7 @@ with Client() as client:
 """
 
 
+@pytest.mark.shows("cluster-design/recipe-entrypoint")
 def test_containers_without_a_command_become_a_cluster(
     bench: Bench, packages: Index, code: Path
 ) -> None:
@@ -266,6 +273,7 @@ def test_what_goes_wrong_while_building(bench: Bench, packages: Index, store: st
         assert meaning in said.splitlines()[-1]
 
 
+@pytest.mark.shows("cluster-design/publish-images")
 def test_what_goes_wrong_while_pushing(
     bench: Bench, packages: Index, store: str, tmp_path: Path
 ) -> None:

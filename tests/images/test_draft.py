@@ -130,6 +130,7 @@ def environment(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.shows("cluster-design/recipe-conda")
 def test_conda_where_conda_is_needed(tmp_path: Path) -> None:
     path = environment(tmp_path, "channels: [conda-forge]\ndependencies: [gdal, dask]\n")
     made = drafted(tmp_path, environment=path)
@@ -149,6 +150,7 @@ def test_a_whole_environment_stays_as_it_was_written(tmp_path: Path) -> None:
     assert made.files["environment.yaml"].decode() == text
 
 
+@pytest.mark.shows("cluster-design/recipe-conda")
 def test_pip_where_pip_will_do(tmp_path: Path) -> None:
     path = environment(tmp_path, "dependencies: [python=3.12, pip: [scipy, dask==2026.1.0]]\n")
     (tmp_path / "r.txt").write_text("numpy\n")

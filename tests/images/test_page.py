@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from muster.frameworks.registry import framework_names
 from muster.images.draft import Request, draft
 from muster.images.packages import packages_of
@@ -14,6 +16,7 @@ from muster.images.wheel import Wheel
 PAGE = Path(__file__).parents[2] / "docs" / "images.md"
 
 
+@pytest.mark.shows("cluster-design/recipe")
 def test_the_recipe_is_the_one_that_is_written(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     shown = re.search(r"```dockerfile\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from muster.images.recipe import Conda, Recipe, recipe_text
 
 SMALL = """\
@@ -79,6 +81,7 @@ CMD ["muster", "node"]
 """
 
 
+@pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-code")
 def test_the_smallest_recipe() -> None:
     recipe = Recipe(
         framework="generic",
@@ -88,6 +91,7 @@ def test_the_smallest_recipe() -> None:
     assert recipe_text(recipe) == SMALL
 
 
+@pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-system-packages")
 def test_a_recipe_with_everything() -> None:
     recipe = Recipe(
         framework="dask",

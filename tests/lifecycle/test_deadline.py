@@ -20,6 +20,7 @@ N = NodeState
 # --- the run's
 
 
+@pytest.mark.shows("distributed-jobs/capability-timeout", "jobs/max-runtime")
 def test_maximum_runtime_is_canceled_not_failed() -> None:
     """OCI: maximumRuntimeInMinutes."""
     life = begun(policy((1, 1, None), max_runtime=60.5))

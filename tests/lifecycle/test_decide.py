@@ -21,6 +21,9 @@ from muster.lifecycle.status import Reason
 from support.life import Life, begun, policy, refs
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-parallel", "distributed-jobs/parallel-or-in-sequence"
+)
 def test_all_groups_start_together_by_default() -> None:
     life = begun(policy((1, 2, None), (1, 1, None)))
     assert life.effects == (StartNodes(0, refs(0, 1, 2)),)
@@ -34,6 +37,7 @@ def test_run_is_in_progress_with_its_first_node() -> None:
     assert life.states() == [NodeState.STARTING, NodeState.RUNNING]
 
 
+@pytest.mark.shows("distributed-jobs/capability-sequential")
 def test_in_order_waits_for_the_whole_group_to_be_ready() -> None:
     life = begun(policy((1, 2, None), (1, 1, None), in_order=True))
     assert life.effects == (StartNodes(0, refs(0, 1)),)
@@ -46,6 +50,7 @@ def test_in_order_goes_on_after_a_group_that_has_ended() -> None:
     assert life.end(0).effects == (StartNodes(0, refs(1)),)
 
 
+@pytest.mark.shows("jobs/ends-with-process")
 def test_run_succeeds_when_every_node_has() -> None:
     life = begun(policy((1, 2, None))).up(0, 1).end(0)
     assert life.status.state is RunState.IN_PROGRESS

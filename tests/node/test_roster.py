@@ -9,7 +9,7 @@ import pytest
 from muster.node.roster import hostfile_beside, member, write_hostfile, write_roster
 
 
-@pytest.mark.shows("distributed-jobs/metadata-fields")
+@pytest.mark.shows("distributed-jobs/capability-metadata", "distributed-jobs/metadata-fields")
 def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     members = [member(r, f"10.0.0.{r}", f"node-{r}", "g", f"id-{r}") for r in (10, 9)]
@@ -24,6 +24,7 @@ def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.shows("distributed-jobs/metadata-updates")
 def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
     """The file is replaced, not rewritten: who has it open keeps reading the old one."""
     path = tmp_path / "cluster.json"

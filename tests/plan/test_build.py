@@ -12,6 +12,9 @@ from muster.plan.model import ArtifactPlan, RunPlan
 PlanOf = Callable[..., RunPlan]
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-node-groups", "distributed-jobs/groups-configured-independently"
+)
 def test_ranks_run_over_groups_replicas_and_indices(plan_of: PlanOf) -> None:
     plan = plan_of(
         {
@@ -34,6 +37,7 @@ def test_ranks_run_over_groups_replicas_and_indices(plan_of: PlanOf) -> None:
     ]
 
 
+@pytest.mark.shows("jobs/creation-networking")
 def test_network_follows_the_framework_unless_the_spec_insists(plan_of: PlanOf) -> None:
     assert plan_of({"command": "x"}).network == "shared"
     plan = plan_of({"command": "x", "network": "isolated"})
@@ -58,6 +62,12 @@ def test_mounts_and_their_variables(plan_of: PlanOf) -> None:
     assert mount_variable("/mnt/x.y/") == "MUSTER_MOUNT_X_Y"
 
 
+@pytest.mark.shows(
+    "cluster-design/job-artifact-name",
+    "cluster-design/job-ocid",
+    "distributed-jobs/full-metadata",
+    "distributed-jobs/metadata-example-fqdn",
+)
 def test_environment_in_oci_s_words(plan_of: PlanOf) -> None:
     code = ArtifactPlan("ab", "code.tar", "archive", 1, "main.py")
     data = {"artifact": "code", "entrypoint": "main.py", "nodes": 2, "mounts": [{"source": "/d"}]}

@@ -17,6 +17,7 @@ def two(**group: Any) -> dict[str, Any]:
     return {"command": "x", "node_groups": [{"name": "w", "nodes": 2, **group}]}
 
 
+@pytest.mark.shows("distributed-jobs/metadata-example-fqdn")
 @pytest.mark.parametrize(
     ("data", "hostname", "fqdn", "names"),
     [

@@ -7,6 +7,7 @@ from muster.spec.edit import edit
 from muster.spec.reader import spec_from_mapping
 
 
+@pytest.mark.shows("jobs/edit-shape")
 def test_what_may_change() -> None:
     spec = spec_from_mapping({"command": "x", "shape": "local", "node_groups": [{"name": "a"}]})
     changed = edit(

@@ -15,6 +15,7 @@ from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 
 
+@pytest.mark.shows("distributed-jobs/capability-override-node")
 @pytest.mark.parametrize(
     ("flags", "overrides"),
     [

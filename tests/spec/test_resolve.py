@@ -35,6 +35,11 @@ def resolved(overrides: dict[str, Any], job: dict[str, Any] | None = None) -> Re
     return resolve(spec_from_mapping(job or JOB), overrides_from_mapping(overrides))
 
 
+@pytest.mark.shows(
+    "distributed-jobs/capability-group-infrastructure",
+    "distributed-jobs/groups-configured-independently",
+    "jobs/job-arguments",
+)
 def test_groups_inherit_what_they_do_not_say() -> None:
     plain, own = resolved({}).spec.node_groups
     assert (plain.command, plain.args) == (("run",), ("job",))
@@ -46,6 +51,7 @@ def test_groups_inherit_what_they_do_not_say() -> None:
     assert [m.source for m in own.mounts] == ["/m0", "/m1"]
 
 
+@pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
 def test_an_override_for_the_run_beats_all_the_job_says() -> None:
     given = {"args": "run", "env": {"B": "run"}, "resources": {"cpus": 2}, "mounts": []}
     plain, own = resolved(given).spec.node_groups
@@ -58,6 +64,7 @@ def test_an_override_for_the_run_beats_all_the_job_says() -> None:
         assert group.mounts == ()
 
 
+@pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
 def test_an_override_for_a_group_beats_that() -> None:
     given = {
         "args": "run",
@@ -100,6 +107,7 @@ def test_overrides_that_cannot_be(overrides: dict[str, Any], message: str) -> No
     assert message in str(caught.value)
 
 
+@pytest.mark.shows("cluster-design/run-default-configuration", "jobs/run-overrides")
 def test_every_setting_knows_where_it_is_from() -> None:
     given = {"max_runtime": 60, "env": {"B": "run"}, "node_groups": {"own": {"nodes": 2}}}
     origins = resolved(given).origins
@@ -135,6 +143,7 @@ def test_an_override_that_empties_is_an_override() -> None:
         assert result.origins[f"node_groups[{group.name}].mounts"] == "override"
 
 
+@pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
 def test_resources_and_shape_take_each_others_place() -> None:
     result = resolved({"shape": "local", "node_groups": {"own": {"resources": {"cpus": 4}}}})
     plain, own = result.spec.node_groups
@@ -255,6 +264,7 @@ def test_normal_form_of_policies_is_stable() -> None:
 LEVEL = st.dictionaries(st.sampled_from("ABC"), st.sampled_from("12"), max_size=3)
 
 
+@pytest.mark.shows("distributed-jobs/capability-group-environment")
 @given(LEVEL, LEVEL, LEVEL, LEVEL)
 def test_env_is_merged_key_by_key(
     job: dict[str, str], group: dict[str, str], run: dict[str, str], own: dict[str, str]

@@ -10,6 +10,7 @@ from muster.spec.shapes import catalogue, check_multinode, find_shape
 GIB = 1 << 30
 
 
+@pytest.mark.shows("distributed-jobs/capability-shapes", "jobs/creation-shape", "jobs/job-shape")
 def test_shipped_shapes() -> None:
     shape = find_shape("BM.GPU4.8")
     assert (shape.ocpus, shape.cpus, shape.gpus, shape.gpu) == (64, 128, 8, "A100")
@@ -17,6 +18,7 @@ def test_shipped_shapes() -> None:
     assert len(catalogue()) > 30
 
 
+@pytest.mark.shows("distributed-jobs/capability-shapes")
 @pytest.mark.parametrize(
     ("name", "ocpus", "cpus", "memory"),
     [
@@ -50,6 +52,7 @@ def test_bad_shapes(name: str, message: str) -> None:
         find_shape(name)
 
 
+@pytest.mark.shows("distributed-jobs/capability-shapes-two-cores")
 @pytest.mark.parametrize(
     ("name", "nodes", "fits"),
     [
@@ -65,6 +68,7 @@ def test_several_nodes_need_more_than_two_cores(name: str, nodes: int, fits: boo
     assert (check_multinode(find_shape(name), nodes) == []) is fits
 
 
+@pytest.mark.shows("jobs/creation-shape")
 def test_own_catalogue(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("lab: {ocpus: 8, memory: 32GiB, gpus: 1}\nlocal: {ocpus: 1, memory: 1GiB}\n")

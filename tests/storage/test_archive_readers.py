@@ -178,6 +178,7 @@ def test_messages_hold_no_control_characters(tmp_path: Path) -> None:
     assert "\\x1b[2Jevil is neither" in refused(path)
 
 
+@pytest.mark.shows("jobs/artifact-tar")
 @pytest.mark.parametrize("squeeze", [bytes, gzip.compress, bz2.compress, lzma.compress])
 def test_format_is_told_by_content(tmp_path: Path, squeeze: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "a.tar"

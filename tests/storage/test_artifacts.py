@@ -54,6 +54,7 @@ def run_here(home: Home, ref: ArtifactRef, entry: str | None, folder: Path) -> s
     return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.shows("jobs/artifact-immutable")
 def test_same_content_is_stored_once_and_never_changed(home: Home, tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text("print(1)\n")
@@ -76,6 +77,7 @@ def test_many_at_once(home: Home, tmp_path: Path) -> None:
     assert len(stored_files(home)) == 1
 
 
+@pytest.mark.shows("jobs/artifact-python", "jobs/use-outside-notebooks")
 def test_python_file(home: Home, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print('hi', __file__)\n")
     ref = store_artifact(home, tmp_path / "a.py", None)
@@ -83,6 +85,7 @@ def test_python_file(home: Home, tmp_path: Path) -> None:
     assert run_here(home, ref, None, tmp_path / "w").startswith("hi")
 
 
+@pytest.mark.shows("jobs/artifact-shell")
 def test_shell_script(home: Home, tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text("echo hi from $0\n")
     ref = store_artifact(home, tmp_path / "a.sh", None)
@@ -95,6 +98,7 @@ def test_program_of_any_language(home: Home, tmp_path: Path) -> None:
     assert run_here(home, ref, None, tmp_path / "w") == "hi"
 
 
+@pytest.mark.shows("distributed-jobs/bring-code-and-artifacts")
 def test_folder(home: Home, tmp_path: Path, code: Path) -> None:
     ref = store_artifact(home, code, "main.py")
     assert (ref.kind, ref.file_name) == ("archive", "code.tar")
@@ -106,6 +110,9 @@ def test_folder(home: Home, tmp_path: Path, code: Path) -> None:
     assert store_artifact(home, code, "main.py").sha256 != ref.sha256
 
 
+@pytest.mark.shows(
+    "distributed-jobs/bring-code-and-artifacts", "jobs/artifact-tar", "jobs/artifact-zip"
+)
 @pytest.mark.parametrize("form", ["zip", "tar", "gztar", "bztar", "xztar"])
 @pytest.mark.parametrize("layout", ["flat", "rooted"])
 def test_archives_in_both_layouts(
@@ -121,6 +128,7 @@ def test_archives_in_both_layouts(
         assert run_here(home, ref, "code/main.py", tmp_path / "w2") == "1\n"
 
 
+@pytest.mark.shows("jobs/artifact-java")
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler on this machine")
 def test_java(home: Home, tmp_path: Path) -> None:
     source = tmp_path / "Hello.java"

@@ -57,6 +57,7 @@ def test_where_the_entry_point_lies(entry: str, files: list[str], found: str | N
     assert locate(entry, "pack.tar.gz", roots, set(files).__contains__) == found
 
 
+@pytest.mark.shows("jobs/artifact-shell")
 @pytest.mark.parametrize(
     ("line", "shell"),
     [
@@ -111,6 +112,7 @@ public class Main {
 """
 
 
+@pytest.mark.shows("jobs/artifact-java")
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler on this machine")
 def test_java_classes_in_packages(tmp_path: Path) -> None:
     (tmp_path / "Main.java").write_text(JAVA)

@@ -405,6 +405,7 @@ def test_few_files_are_open_however_many_streams(tmp_path: Path) -> None:
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
+@pytest.mark.shows("distributed-jobs/capability-logging")
 def test_records_carry_whose_line_it_is() -> None:
     chunk = LogChunk(1_500_000_000, stream(3), b"a\r b\n\n\xff\xfeok\n")
     made = list(records(chunk, attempt=2))

@@ -22,6 +22,7 @@ from muster.storage.mounts import (
 )
 
 
+@pytest.mark.shows("distributed-jobs/benefit-integration-storage")
 @pytest.mark.parametrize(
     ("source", "kind"),
     [

@@ -27,6 +27,7 @@ def own_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own
 
 
+@pytest.mark.shows("distributed-jobs/fqdn")
 def test_usual_names(plan_of: Callable[..., RunPlan], tmp_path: Path) -> None:
     lines = lines_for(plan_of(nodes=2).nodes, tmp_path)
     assert lines == [
@@ -49,6 +50,7 @@ def test_a_name_of_the_machine_gives_way_to_a_node_s(
     assert lines[2:] == ["127.5.0.1 w-0.lab w-0 node-0", "10.0.0.1 printer"]
 
 
+@pytest.mark.shows("jobset/headless-service")
 def test_all_names_once_the_full_one_first(tmp_path: Path) -> None:
     node = NodePlan(3, "g", 0, 0, "r-3", "a.b", "127.5.0.4", "a", ("a.b.c", "node-3", "a"))
     assert names.node_names(node) == ("a.b", "a", "a.b.c", "node-3")

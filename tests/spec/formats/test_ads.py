@@ -127,6 +127,7 @@ def test_programs_are_told_what_adss_own_are(folder: Path) -> None:
     assert [(m.source, m.destination) for m in spec.mounts] == [("scratch:node/sync", "/opt/ml")]
 
 
+@pytest.mark.shows("ads-configuration/dask-scheduler-port")
 def test_the_scheduler_is_where_programs_have_it_written_in_them(folder: Path) -> None:
     assert read(folder, distributed())[0].env["DASK_SCHEDULER_PORT"] == "8786"
     env = [{"name": "DASK_SCHEDULER_PORT", "value": 9000}]
@@ -535,6 +536,7 @@ def with_storage(data: dict[str, Any], *mounts: tuple[str, str]) -> dict[str, An
     return data
 
 
+@pytest.mark.shows("jobs/access-object-storage")
 @pytest.mark.parametrize("data", [job("script", scriptPathURI="run.sh"), distributed()])
 def test_storage_mounts(folder: Path, data: dict[str, Any]) -> None:
     listed = [("10.0.0.1@/export", "/data/a"), ("10.0.0.1:export", "b"), ("oci://b@n/p", "c")]

@@ -176,6 +176,7 @@ GROUPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.shows("jobset/group-of-jobs", "jobset/multi-template")
 @pytest.mark.parametrize("case", GROUPS)
 def test_replicated_jobs_are_groups(case: str, make: Make, read: Read) -> None:
     changes, expected = GROUPS[case]

@@ -207,6 +207,7 @@ BAD = {
 }
 
 
+@pytest.mark.shows("jobset/api-version")
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files(tmp_path: Path, case: str) -> None:
     text, expected = BAD[case]
