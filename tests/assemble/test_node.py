@@ -138,11 +138,6 @@ print(*(os.environ.get(name) for name in names), os.path.isdir(os.environ["OCI__
 """
 
 
-@pytest.mark.shows(
-    "cluster-design/example-cluster-type",
-    "cluster-design/master-runs-program",
-    "cluster-design/worker-scheduler",
-)
 def test_programs_find_adss_variables_whichever_were_used(nodes: Nodes, tmp_path: Path) -> None:
     (tmp_path / "told.py").write_text(TOLD)
     entry = str(tmp_path / "told.py")

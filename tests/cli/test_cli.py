@@ -233,7 +233,9 @@ def test_a_job_is_shown_as_its_file_says_it(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.shows("distributed-jobs/capability-timeout", "jobs/max-runtime")
+@pytest.mark.shows(
+    "cluster-design/example-max-runtime", "distributed-jobs/capability-timeout", "jobs/max-runtime"
+)
 def test_maximum_runtime_cancels() -> None:
     done = muster("run", "--max-runtime", "0.2s", "--", "sleep", "1000")
     assert done.returncode == 3

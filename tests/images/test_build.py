@@ -213,7 +213,11 @@ with Client() as client:
 """
 
 
-@pytest.mark.shows("cluster-design/recipe-entrypoint")
+@pytest.mark.shows(
+    "cluster-design/example-cluster-type",
+    "cluster-design/recipe-entrypoint",
+    "cluster-design/run-entry-point",
+)
 def test_containers_without_a_command_become_a_cluster(
     bench: Bench, packages: Index, code: Path
 ) -> None:

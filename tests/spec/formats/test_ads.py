@@ -625,6 +625,7 @@ def test_other_fields_are_refused_where_they_stand(folder: Path) -> None:
 # --- jobs
 
 
+@pytest.mark.shows("cluster-design/example-max-runtime")
 def test_script_and_python(folder: Path) -> None:
     data = job(
         "python",
