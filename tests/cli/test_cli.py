@@ -70,7 +70,7 @@ def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     assert "NODE_GROUP_1 own" in ok("logs", "last", "--group", "NODE_GROUP_1")
 
 
-@pytest.mark.shows("jobs/monitor-errors")
+@pytest.mark.shows("jobs/monitor-errors", "jobs/run-lifecycle")
 def test_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)
@@ -297,6 +297,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.shows("jobs/use-batch")
 def test_detached_run_can_be_followed_and_canceled() -> None:
     run_id = started("--", "sh", "-c", "echo hello; exec sleep 1000")
     follower = subprocess.Popen(
@@ -392,7 +393,7 @@ def test_lists_and_filters() -> None:
     assert "--state: no state 'HAPPY'" in wrong.stderr
 
 
-@pytest.mark.shows("jobs/lifecycle-events")
+@pytest.mark.shows("jobs/lifecycle-events", "jobs/run-lifecycle")
 def test_events_tell_the_story() -> None:
     ok("run", "--", "true")
     story = [(e["kind"], e.get("state")) for e in data("events", "last", "--json")]

@@ -54,7 +54,9 @@ def test_job_is_a_template(tmp_path: Path) -> None:
     assert muster.get_job("exits").to_dict()["description"] == "does nothing else"
 
 
-@pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/cancel-deprovisions")
+@pytest.mark.shows(
+    "distributed-jobs/capability-cancel", "jobs/cancel-deprovisions", "jobs/run-lifecycle"
+)
 def test_cancel_and_timeout(client: Client) -> None:
     job, new = client.job(None, command=["sleep", "1000"])
     run = client.start(client.draft(job, new_job=new))

@@ -128,6 +128,7 @@ def test_rules_and_budgets_with_real_processes(client: Client, tmp_path: Path) -
     assert run.attempt == 0, "the run as a whole was started once"
 
 
+@pytest.mark.shows("jobs/run-lifecycle")
 def test_suspend_lets_programs_save_and_resume_goes_on(client: Client, tmp_path: Path) -> None:
     text = (
         "save() { echo $NODE_RANK >> $MUSTER_MOUNT_KEPT/saved; exit 0; }\n"

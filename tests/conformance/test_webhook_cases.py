@@ -27,6 +27,7 @@ def depends(name: str, status: str) -> dict[str, Any]:
     return {"dependsOn": [{"name": name, "status": status}]}
 
 
+@pytest.mark.shows("jobset/indexed-jobs")
 @pytest.mark.parametrize(
     ("job", "env"),
     [

@@ -76,6 +76,16 @@ def test_a_job_is_edited_while_a_run_of_it_goes_on(client: Client, tmp_path: Pat
     assert shapes == ["local", "VM.Standard2.1"]
 
 
+@pytest.mark.shows("cluster-design/job-artifact-name")
+def test_the_artifact_of_a_job_is_shown(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "container.py").write_text("import os; print(os.environ['JOB_ARTIFACT_FILE_NAME'])")
+    run = muster.run(tmp_path / "container.py").wait(60)
+    assert [record.message for record in run.logs()] == ["container.py"]
+    job = muster.get_job("container").to_dict()
+    assert job["artifact"] == "container.py"
+    assert len(job["artifact_sha256"]) == 64
+
+
 @pytest.mark.shows("cluster-design/job-logging")
 def test_logging_can_be_turned_off(client: Client) -> None:
     run = muster.run(command=["echo", "x"], logging={"enabled": False}).wait(60)

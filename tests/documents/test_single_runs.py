@@ -115,3 +115,17 @@ def test_the_words_of_a_worker_are_those_of_start_worker_sh() -> None:
     words = dict(zip(worker.command, worker.command[1:], strict=False))  # the last one counts
     assert (words["--nworkers"], words["--nthreads"]) == ("4", "1")
     assert words["--death-timeout"] == "10"
+
+
+@pytest.mark.shows("cluster-design/entry-script", "cluster-design/parameter-entry-point")
+@pytest.mark.parametrize("name", ["ENTRY_SCRIPT", "ENTRY_POINT"])
+def test_the_program_has_two_names(name: str) -> None:
+    environ = {**JOB, "MODE": "MAIN", "WORK_DIR": "/w", "JOB_OCID": "job", name: "a.py"}
+    assert read_parameters(environ, "new").entry_point == "a.py"
+
+
+@pytest.mark.shows("cluster-design/example-no-arguments")
+def test_arguments_and_a_maximum_runtime_need_not_be_said() -> None:
+    environ = {**JOB, "MODE": "MAIN", "WORK_DIR": "/w", "JOB_OCID": "job", "ENTRY_POINT": "a.py"}
+    parameters = read_parameters(environ, "new")
+    assert (parameters.args, parameters.kwargs, parameters.ttl) == ((), (), None)

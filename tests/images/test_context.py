@@ -39,6 +39,7 @@ def listed(folder: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.shows("cluster-design/recipe-code-dir", "cluster-design/recipe-scripts")
 def test_all_that_the_recipe_copies_and_everybody_can_read_it(made: Draft, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "context"
     recipe = write_context(folder, made)

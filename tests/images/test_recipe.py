@@ -81,7 +81,7 @@ CMD ["muster", "node"]
 """
 
 
-@pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-code")
+@pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-scripts")
 def test_the_smallest_recipe() -> None:
     recipe = Recipe(
         framework="generic",
@@ -91,7 +91,11 @@ def test_the_smallest_recipe() -> None:
     assert recipe_text(recipe) == SMALL
 
 
-@pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-system-packages")
+@pytest.mark.shows(
+    "cluster-design/recipe-base",
+    "cluster-design/recipe-code",
+    "cluster-design/recipe-system-packages",
+)
 def test_a_recipe_with_everything() -> None:
     recipe = Recipe(
         framework="dask",

@@ -63,7 +63,6 @@ def test_mounts_and_their_variables(plan_of: PlanOf) -> None:
 
 
 @pytest.mark.shows(
-    "cluster-design/job-artifact-name",
     "cluster-design/job-ocid",
     "distributed-jobs/full-metadata",
     "distributed-jobs/metadata-example-fqdn",
