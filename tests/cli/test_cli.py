@@ -40,7 +40,11 @@ def data(*args: str) -> Any:
 # --- running
 
 
-@pytest.mark.shows("distributed-jobs/several-nodes")
+@pytest.mark.shows(
+    "distributed-jobs/capability-logging",
+    "distributed-jobs/several-nodes",
+    "jobs/ends-with-process",
+)
 def test_output_is_prefixed_by_group_and_rank() -> None:
     done = muster("run", "--nodes", "2", "--", "sh", "-c", "echo $NODE_RANK; echo oops >&2")
     assert sorted(done.stdout.splitlines()) == [
@@ -70,7 +74,7 @@ def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     assert "NODE_GROUP_1 own" in ok("logs", "last", "--group", "NODE_GROUP_1")
 
 
-@pytest.mark.shows("jobs/monitor-errors", "jobs/run-lifecycle")
+@pytest.mark.shows("jobs/ends-with-process", "jobs/monitor-errors", "jobs/run-lifecycle")
 def test_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)

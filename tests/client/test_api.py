@@ -55,7 +55,10 @@ def test_job_is_a_template(tmp_path: Path) -> None:
 
 
 @pytest.mark.shows(
-    "distributed-jobs/capability-cancel", "jobs/cancel-deprovisions", "jobs/run-lifecycle"
+    "distributed-jobs/capability-cancel",
+    "jobs/access-sdk",
+    "jobs/cancel-deprovisions",
+    "jobs/run-lifecycle",
 )
 def test_cancel_and_timeout(client: Client) -> None:
     job, new = client.job(None, command=["sleep", "1000"])

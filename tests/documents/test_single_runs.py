@@ -129,3 +129,14 @@ def test_arguments_and_a_maximum_runtime_need_not_be_said() -> None:
     environ = {**JOB, "MODE": "MAIN", "WORK_DIR": "/w", "JOB_OCID": "job", "ENTRY_POINT": "a.py"}
     parameters = read_parameters(environ, "new")
     assert (parameters.args, parameters.kwargs, parameters.ttl) == ((), (), None)
+
+
+@pytest.mark.shows("cluster-design/example-work-dir")
+@pytest.mark.skipif(find_spec("ocifs") is not None, reason="ocifs is installed")
+def test_a_bucket_of_oci_needs_ocifs() -> None:
+    work_dir = "oci://user-dev@namespace/daskcluster-testing/001"
+    env = {**os.environ, **JOB, "MODE": "WORKER", "WORK_DIR": work_dir, "JOB_OCID": "job"}
+    command = [sys.executable, "-m", "muster", "node"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"WORK_DIR: {work_dir}: Install ocifs" in done.stderr

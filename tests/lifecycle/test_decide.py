@@ -150,6 +150,7 @@ def test_run_of_minimum_zero_waits_for_all() -> None:
     assert life.end(1).status.state is RunState.SUCCEEDED
 
 
+@pytest.mark.shows("distributed-jobs/capability-cancel")
 def test_cancel_stops_then_kills_and_is_final() -> None:
     life = begun(policy((1, 2, None))).up(0, 1).tell(CancelRequested("enough"))
     assert life.status.state is RunState.CANCELING

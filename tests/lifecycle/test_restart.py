@@ -18,6 +18,7 @@ N = NodeState
 SHAPES: Any = ((2, 2, None), (1, 2, None))
 
 
+@pytest.mark.shows("distributed-jobs/benefit-fault-tolerance")
 @pytest.mark.parametrize(
     ("action", "scope", "what", "attempt"),
     [
