@@ -192,6 +192,9 @@ def page(found: Mapping[str, Document], marked: Iterable[Marker]) -> str:
         "tests that show it. This page is made from `tests/documents/` and from the markers of the",
         "tests by `python tests/documents/table.py`; the tests fail when it is out of date.",
         "",
+        "*later* names what will bring a behaviour that is missing, or not there in full; *not*",
+        "says why there is nothing to show.",
+        "",
         "| document | rows | shown by tests | later | nothing to show |",
         "| --- | --- | --- | --- | --- |",
     ]
