@@ -12,12 +12,18 @@ from documents import table
 from documents.table import Document, Marker, Row
 
 
-def test_every_row_is_shown_or_says_why_not() -> None:
-    assert table.problems(table.documents(), table.markers()) == []
+@pytest.fixture(scope="module")
+def marked() -> list[Marker]:
+    """The markers of all tests: a second's work."""
+    return table.markers()
 
 
-def test_the_page_is_current() -> None:
-    made = table.page(table.documents(), table.markers())
+def test_every_row_is_shown_or_says_why_not(marked: list[Marker]) -> None:
+    assert table.problems(table.documents(), marked) == []
+
+
+def test_the_page_is_current(marked: list[Marker]) -> None:
+    made = table.page(table.documents(), marked)
     assert table.PAGE.read_text() == made, "run `python tests/documents/table.py`"
 
 
@@ -31,7 +37,7 @@ def problems(*rows: Row, marked: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "marked", "expected"),
+    ("rows", "names", "expected"),
     [
         ([row()], ["paper/a"], []),
         ([row(later="the server")], [], []),
@@ -57,8 +63,8 @@ def problems(*rows: Row, marked: tuple[str, ...] = ()) -> list[str]:
         ([row(does="")], ["paper/a"], ["paper/a: say what Muster does"]),
     ],
 )
-def test_what_is_wrong_with_rows(rows: list[Row], marked: list[str], expected: list[str]) -> None:
-    assert problems(*rows, marked=tuple(marked)) == expected
+def test_what_is_wrong_with_rows(rows: list[Row], names: list[str], expected: list[str]) -> None:
+    assert problems(*rows, marked=tuple(names)) == expected
 
 
 def test_a_row_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
