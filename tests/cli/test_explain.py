@@ -35,6 +35,7 @@ def group(lines: list[str], name: str) -> list[str]:
     return [line.strip() for line in found.splitlines()]
 
 
+@pytest.mark.shows("ads-configuration/dask-scheduler-port")
 def test_what_serves_and_what_is_waited_for(tmp_path: Path) -> None:
     lines = explained(tmp_path, DASK.format(nodes=3))
     assert "port scheduler: 8786 on node-0" in lines

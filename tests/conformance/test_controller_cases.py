@@ -71,7 +71,7 @@ def test_C06_all_of_some_targets() -> None:
     assert jobs.complete("b-1", "b-2").state == "SUCCEEDED"
 
 
-@pytest.mark.shows("jobset/success-targets")
+@pytest.mark.shows("jobset/success-targets", "jobset/success-workers")
 def test_C07_any_of_some_targets() -> None:
     jobs = begun(successPolicy={"operator": "Any", "targetReplicatedJobs": ["b"]})
     assert jobs.complete("a-0").state == "IN_PROGRESS"

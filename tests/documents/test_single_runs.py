@@ -105,6 +105,7 @@ def test_the_dask_cluster_of_the_document(
         f"{count * processes} workers 1 thread",
         "285",
     ]
+    assert [out for out, _, _ in ends[1:]] == [""] * count, "only the main node runs the program"
 
 
 @pytest.mark.shows("cluster-design/worker-death-timeout", "cluster-design/worker-nworkers")
