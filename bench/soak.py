@@ -40,7 +40,7 @@ def one(seed: int) -> dict[str, int]:
     wrong["state"] += run.state != ("FAILED" if code else "SUCCEEDED")
     wrong["exit code"] += run.exit_code != code
     seen: dict[tuple[int, str], list[str]] = {}
-    for record in run.logs():
+    for record in run.logs(streams=["stdout", "stderr"]):
         seen.setdefault((record.rank, record.stream), []).append(record.message)
     # a failing run ends its other nodes in the middle of their output
     told = range(nodes) if code == 0 else [n.rank for n in run.nodes if n.state == "FAILED"]

@@ -38,7 +38,7 @@ def start(client: Client, target: Path, **overrides: object) -> JobRun:
 
 def messages(run: JobRun) -> list[str]:
     assert run.wait(240).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs()]
+    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 @pytest.mark.shows(
@@ -147,5 +147,5 @@ def test_a_function_on_four_nodes(client: Client) -> None:
     one, every = map(float, re.findall(r"0\.\d+", done.stdout))
     assert 0.8 < one < 0.9 < every
     (run,) = client.runs()
-    said = sorted(record.message for record in run.logs())
+    said = sorted(record.message for record in run.logs(streams=["stdout", "stderr"]))
     assert said == [f"rank {rank} has grown 5 trees" for rank in range(4)]

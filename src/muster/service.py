@@ -207,7 +207,7 @@ class Service:
             if launcher is not None:
                 launcher.close()
             if isinstance(error, EngineError):
-                record_broken(self.db, run_id, str(error))
+                record_broken(self.db, self.home.run_dir(run_id), run_id, str(error))
             raise
 
     def _launch(self) -> Launcher:

@@ -124,13 +124,29 @@ def test_run_object() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/capability-logging")
+@pytest.mark.shows("jobs/logging")
 def test_log_records() -> None:
-    ok("run", "--", "sh", "-c", "echo hello; echo oops >&2")
+    muster("run", "--", "sh", "-c", "echo hello; sleep 0.1; echo oops >&2; exit 3")
     records = [json.loads(line) for line in ok("logs", "last", "--json").splitlines()]
-    assert {(r["stream"], r["message"]) for r in records} == {
-        ("stdout", "hello"),
-        ("stderr", "oops"),
+    assert {(r["stream"], r["message"], r["rank"]) for r in records} == {
+        ("service", "the run was accepted", None),
+        ("service", "node 0 is starting", None),
+        ("service", "node 0 is ready", None),
+        ("service", "the run is in progress", None),
+        ("stdout", "hello", 0),
+        ("stderr", "oops", 0),
+        ("service", "node-0 (group workers) failed with exit code 3, reason exit: oops", None),
+        (
+            "service",
+            "the run failed: node-0 (group workers, rank 0) failed with exit code 3: oops",
+            None,
+        ),
     }
+    said = [record["message"] for record in records]
+    assert said[:2] == ["the run was accepted", "node 0 is starting"]
+    assert said.index("the run is in progress") < said.index("hello")
+    assert said[-1].startswith("the run failed")
+    assert [r["time"] for r in records] == sorted(r["time"] for r in records)
     wanted = {"time", "rank", "group", "node_id", "attempt", "stream", "message"}
     assert all(wanted <= set(record) for record in records)
 
@@ -141,6 +157,15 @@ def test_logs_can_be_narrowed() -> None:
     only = ok("logs", "sh-1", "--rank", "1", "--stream", "stderr")
     assert only == "workers/1 | err 1\n"
     assert len(ok("logs", "sh-1", "--tail", "4").splitlines()) == 4
+    both = ok("logs", "sh-1", "--stream", "stdout", "--stream", "stderr").splitlines()
+    assert len(both) == 6
+    told = ok("logs", "sh-1", "--stream", "service").splitlines()
+    assert told[0] == "muster    | the run was accepted"
+    assert told[-1] == "muster    | the run succeeded"
+    assert len(ok("logs", "sh-1").splitlines()) == len(both) + len(told)
+    wrong = muster("logs", "sh-1", "--rank", "1", "--stream", "service")
+    assert wrong.returncode == 2
+    assert "stream: what the service says of a run comes from none of its nodes" in wrong.stderr
     wrong = muster("logs", "sh-1", "--rank", "7")
     assert wrong.returncode == 2
     assert "rank: sh-1 has no rank 7 (ranks are 0 to 2)" in wrong.stderr
@@ -308,8 +333,13 @@ def test_detached_run_can_be_followed_and_canceled() -> None:
         [*MUSTER, "logs", run_id[:5], "--follow"], stdout=subprocess.PIPE, text=True
     )
     assert follower.stdout is not None
-    assert follower.stdout.readline() == "workers/0 | hello\n"
+    assert "workers/0 | hello\n" in iter(follower.stdout.readline, "")
     assert ok("runs", "cancel", "last") == "sh-1 is CANCELED\n"
+    assert follower.stdout.readlines() == [
+        "muster    | cancel requested: canceled by its owner\n",
+        "muster    | the run is being canceled: canceled by its owner\n",
+        "muster    | the run was canceled: canceled by its owner\n",
+    ]
     assert follower.wait(30) == 0
     follower.stdout.close()
     assert muster("runs", "wait", "last").returncode == 3
@@ -327,7 +357,8 @@ def test_run_survives_the_command_that_started_it(client: Client) -> None:
     run = client.run("last")
     assert run.state == "IN_PROGRESS"
     (client.service.home.run_dir(run.id).work(0) / "go").touch()
-    assert ok("logs", "last", "--follow") == "workers/0 | one\nworkers/0 | two\n"
+    followed = ok("logs", "last", "--follow", "--stream", "stdout")
+    assert followed == "workers/0 | one\nworkers/0 | two\n"
     assert run.wait(30).state == "SUCCEEDED"
 
 
@@ -491,7 +522,7 @@ def test_corrupt_database(own_home: Path) -> None:
 
 def test_reader_that_goes_away() -> None:
     ok("run", "--", "seq", "100000")
-    piped = f"{sys.executable} -m muster logs last | head -1"
+    piped = f"{sys.executable} -m muster logs last --stream stdout | head -1"
     done = subprocess.run(["sh", "-c", piped], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("workers/0 | 1\n", "")
 

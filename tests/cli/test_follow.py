@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
 from muster.cli.follow import Printer
-from muster.client.logs import RunChunk
-from muster.storage.logs import StreamInfo
+from muster.client.messages import RunChunk
+from muster.storage.logs import MESSAGES, StreamInfo
 
 Printed = Callable[..., tuple[str, str]]
 
@@ -27,8 +27,8 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Iterator[Printed]:
     """What is printed of chunks: (stdout, stderr)."""
     read, write = os.pipe()
 
-    def make(*chunks: RunChunk, groups: dict[str, int], processes: int = 1) -> tuple[str, str]:
-        Printer(groups, processes=processes, to=write).print(chunks)
+    def make(*chunks: RunChunk, groups: dict[str, int], **how: Any) -> tuple[str, str]:
+        Printer(groups, to=write, **how).print(chunks)
         return os.read(read, 1 << 16).decode(), capfd.readouterr().err
 
     yield make
@@ -67,3 +67,28 @@ def test_last_words_of_an_earlier_attempt_change_nothing(printed: Printed) -> No
     )
     assert out.endswith("| late\nworkers/0 | c\n")
     assert err == "-- attempt 1 --\n"
+
+
+def message(kind: str, text: str, attempt: int = 0) -> RunChunk:
+    return RunChunk(1, MESSAGES, f"{text}\n".encode(), attempt, kind)
+
+
+def test_messages_of_the_service_among_the_lines(printed: Printed) -> None:
+    told = [message("run", "the run was accepted"), chunk(0, "a\n"), message("attempt", "b", 1)]
+    out, err = printed(*told, groups={"a": 1}, messages="among")
+    assert out == "muster | the run was accepted\nworkers/0 | a\nmuster | b\n"
+    assert err == "", "they say it themselves"
+
+
+def test_messages_that_nothing_else_says_besides(printed: Printed) -> None:
+    told = [
+        message("run", "the run was accepted"),
+        chunk(0, "a\n"),
+        message("restart", "restart 1: the run starts again"),
+        message("attempt", "attempt 1 begins", 1),
+        chunk(1, "b\n"),
+        message("run", "the run succeeded", 1),
+    ]
+    out, err = printed(*told, groups={"workers": 1}, messages="besides")
+    assert out == "workers/0 | a\nworkers/0 | b\n"
+    assert err == "-- restart 1: the run starts again --\n-- attempt 1 --\n"

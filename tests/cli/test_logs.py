@@ -45,14 +45,17 @@ def by_attempt(result: Result) -> list[tuple[int, str]]:
 
 
 def test_records_say_which_attempt_they_are_of(run_id: str) -> None:
-    assert by_attempt(call(run_id, "--json")) == [(2, "line of 2")]
-    assert by_attempt(call(run_id, "--json", "--attempt", "1")) == [(1, "line of 1")]
+    program = ("--stream", "stdout")
+    assert by_attempt(call(run_id, "--json", *program)) == [(2, "line of 2")]
+    assert by_attempt(call(run_id, "--json", "--attempt", "1", *program)) == [(1, "line of 1")]
     everything = [(1, "line of 1"), (2, "line of 2")]
-    assert by_attempt(call(run_id, "--json", "--attempt", "all", "--follow")) == everything
+    assert (
+        by_attempt(call(run_id, "--json", "--attempt", "all", "--follow", *program)) == everything
+    )
 
 
 def test_a_line_between_attempts(run_id: str, capfd: pytest.CaptureFixture[str]) -> None:
-    result = call(run_id, "--attempt", "all")
+    result = call(run_id, "--attempt", "all", "--stream", "stdout")
     assert result.stderr == "-- attempt 2 --\n"
     assert capfd.readouterr().out == "workers/0 | line of 1\nworkers/0 | line of 2\n"
     assert call(run_id).stderr == ""
@@ -93,7 +96,7 @@ def test_what_a_service_writes(
     job, new = client.job(None, command=command, name="song", framework="choir")
     run = client.start(client.draft(job, overrides_from_mapping({}), new_job=new)).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    call(run.id)
+    call(run.id, "--stream", "stdout", "--stream", "stderr")
     assert capfd.readouterr().out == "workers/0 | bass sings\nworkers/0 | program runs\n"
     for asked in ("alto", "all"):
         call(run.id, "--service", asked)

@@ -27,7 +27,10 @@ def test_run_wait_logs(tmp_path: Path) -> None:
     assert isinstance(run, muster.JobRun)
     assert run.wait(60) is run
     assert (run.state, run.exit_code, run.done) == ("SUCCEEDED", 0, True)
-    assert sorted((r.rank, r.message) for r in run.logs()) == [(0, "hello x"), (1, "hello x")]
+    assert sorted((r.rank, r.message) for r in run.logs(streams=["stdout", "stderr"])) == [
+        (0, "hello x"),
+        (1, "hello x"),
+    ]
     assert [r.rank for r in run.logs(ranks=[1])] == [1]
     assert [node.fqdn for node in run.nodes] == ["node-0", "node-1"]
     assert "SUCCEEDED" in repr(run)
@@ -75,7 +78,11 @@ def test_following_ends_with_the_run(client: Client) -> None:
         None, command=["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.05; done"]
     )
     run = client.start(client.draft(job, new_job=new))
-    assert [record.message for record in run.logs(follow=True)] == ["1", "2", "3"]
+    assert [record.message for record in run.logs(follow=True, streams=["stdout", "stderr"])] == [
+        "1",
+        "2",
+        "3",
+    ]
     assert run.refresh().wait(60).state == "SUCCEEDED"
 
 
@@ -85,7 +92,7 @@ def test_a_line_is_seen_as_soon_as_it_is_written(client: Client) -> None:
     job, new = client.job(None, command=["sh", "-c", script])
     run = client.start(client.draft(job, new_job=new))
     work = client.service.home.run_dir(run.id).work(0)
-    for record in run.logs(follow=True):
+    for record in run.logs(follow=True, streams=["stdout", "stderr"]):
         (work / record.message).touch()
     assert run.wait(60).state == "SUCCEEDED"
 
@@ -93,7 +100,7 @@ def test_a_line_is_seen_as_soon_as_it_is_written(client: Client) -> None:
 def test_unterminated_last_line(client: Client) -> None:
     job, new = client.job(None, command=["printf", "one\\ntwo"])
     run = client.start(client.draft(job, new_job=new)).wait(60)
-    assert [record.message for record in run.logs()] == ["one", "two"]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == ["one", "two"]
 
 
 def test_why_in_every_state(client: Client) -> None:
@@ -135,7 +142,7 @@ def test_runs_outlive_the_program_that_started_them(client: Client) -> None:
     script = "import muster; muster.run(command=['sh', '-c', 'sleep 0.3; echo done'])"
     subprocess.run([sys.executable, "-c", script], check=True)
     run = client.run("last").wait(60)
-    assert [record.message for record in run.logs()] == ["done"]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == ["done"]
 
 
 def test_a_large_program_pays_nothing_for_its_size(client: Client) -> None:
@@ -176,7 +183,7 @@ def test_mounts_by_url_are_copied_in_and_out(client: Client, tmp_path: Path) -> 
         threading.Event().wait(0.01)
     (client.service.home.run_dir(run.id).work(0) / "go").touch()
     assert run.wait(60).state == "SUCCEEDED", run.details
-    assert [record.message for record in run.logs()] == ["from outside"]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == ["from outside"]
     assert (remote / "out").read_text() == "result\n"
 
 

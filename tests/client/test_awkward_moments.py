@@ -63,7 +63,9 @@ def test_sockets_of_programs_where_the_home_is_far_down(
     try:
         run = start(client, sys.executable, "-c", serves).wait(60)
         assert run.state == "SUCCEEDED", run.details
-        assert [record.message for record in run.logs()] == ["served True"]
+        assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
+            "served True"
+        ]
         temporary = client.service.home.run_dir(run.id).node(0) / "tmp"
         assert not temporary.is_symlink()
     finally:
@@ -207,7 +209,10 @@ def test_logs_refuse_what_the_run_does_not_have(client: Client) -> None:
 
 
 def test_text_is_a_command_line() -> None:
-    assert [r.message for r in muster.run(command="echo 'a b'").wait(60).logs()] == ["a b"]
+    assert [
+        r.message
+        for r in muster.run(command="echo 'a b'").wait(60).logs(streams=["stdout", "stderr"])
+    ] == ["a b"]
 
 
 @pytest.mark.shows("jobs/edit-shape")

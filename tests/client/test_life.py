@@ -154,7 +154,7 @@ def test_suspend_lets_programs_save_and_resume_goes_on(client: Client, tmp_path:
     run.resume(env={"SIZE": "large"}).wait(60)
     assert run.state == "SUCCEEDED"
     assert run.attempt == 1
-    told = {record.message for record in run.logs(attempt=1)}
+    told = {record.message for record in run.logs(attempt=1, streams=["stdout", "stderr"])}
     assert told == {"up 1 large"}
     assert [r.message for r in run.logs(attempt=0, ranks=[0])] == ["up 0 small"]
 
@@ -190,7 +190,7 @@ def test_only_what_has_not_succeeded_runs_again_after_a_pause(
         ]
     }
     run = start(client, spec, tmp_path)
-    assert next(run.logs(follow=True)).message == "up"
+    assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up"
     run.suspend().wait(60)
     assert [node.state for node in run.nodes] == ["SUCCEEDED", "PENDING"]
     assert run.resume().wait(60).state == "SUCCEEDED"
@@ -230,7 +230,7 @@ def test_output_of_old_attempts_is_dropped(client: Client, tmp_path: Path) -> No
     }
     run = start(client, spec, tmp_path).wait(60)
     assert run.state == "SUCCEEDED"
-    assert [r.message for r in run.logs(attempt="all")] == ["2", "3"]
+    assert [r.message for r in run.logs(attempt="all", streams=["stdout", "stderr"])] == ["2", "3"]
     with pytest.raises(muster.InvalidInput, match="no output of attempt 0"):
         run.logs(attempt=0)
 
@@ -306,12 +306,15 @@ def test_a_killed_supervisor_is_a_lost_node(
     path.write_text(json.dumps(spec))
     job, new = client.job(str(path))
     run = client.start(client.draft(job, new_job=new), {**os.environ, "COLOUR": "green"})
-    assert next(run.logs(follow=True)).message == "up green"
+    assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up green"
     folder = client.service.home.run_dir(run.id)
     assert folder.environ.stat().st_mode & 0o777 == 0o600
     os.kill(int(folder.lease.read_text()), 9)
     assert run.wait(60).state == "SUCCEEDED"
-    assert [r.message for r in run.logs(attempt="all")] == ["up green", "up green"]
+    assert [r.message for r in run.logs(attempt="all", streams=["stdout", "stderr"])] == [
+        "up green",
+        "up green",
+    ]
     assert not folder.environ.exists(), "nobody needs it any more"
     assert run.cause is not None
     assert run.cause["reason"] == "node_lost"
@@ -331,5 +334,7 @@ def test_a_mount_may_be_at_a_place_that_does_not_exist(client: Client, tmp_path:
     assert run.state == "SUCCEEDED", run.details
     scratch = client.service.home.run_dir(run.id).scratch("x")
     assert {file.name: file.read_text() for file in scratch.iterdir()} == {"0": "0\n", "1": "1\n"}
-    assert {r.message for r in run.logs()} == {str(len(os.listdir("/")) + 1)}
+    assert {r.message for r in run.logs(streams=["stdout", "stderr"])} == {
+        str(len(os.listdir("/")) + 1)
+    }
     assert not where.exists()

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from muster.client import logs
-from muster.client.logs import RunChunk, Selection, check_attempt, chunks
+from muster.client.logs import Selection, check_attempt, chunks
+from muster.client.messages import RunChunk
 from muster.control.answering import Answering
 from muster.control.watch import begin_life
 from muster.errors import InvalidInput, NotFound
@@ -23,6 +24,7 @@ from muster.storage.home import Home
 from muster.storage.log_reader import records
 from muster.storage.logs import LogWriter, StreamInfo
 from muster.storage.notify import Watcher
+from muster.store.records import EventRecord
 
 
 class Attempt:
@@ -66,6 +68,7 @@ class Run:
         self.folder = self.home.run_dir(self.id).path
         self.folder.mkdir(parents=True)
         self._life: int | None = None
+        self.entries: list[EventRecord] = []
         self.successor: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
@@ -93,6 +96,18 @@ class Run:
 
     def warn(self, answering: Answering) -> None:
         assert answering.look() == ""
+
+    def events(self, run_id: str, after: int) -> list[EventRecord]:
+        """As the service's."""
+        assert run_id == self.id
+        return self.entries[after:]
+
+    def tell(self, kind: str, at: int = 0, **data: Any) -> None:
+        """An entry of the event log, at the time of an attempt's clock (ns)."""
+        seq = len(self.entries) + 1
+        self.entries.append(EventRecord(self.id, seq, at / 1e9, kind, data))
+        with self.home.run_dir(self.id).pulse.open("a") as pulse:
+            pulse.write(".")
 
     @property
     def space_mark(self) -> Path:
@@ -441,3 +456,92 @@ def test_every_line_once_and_in_order(run: Run, seed: int) -> None:
         while (line := follower.next()) is not None:
             got.setdefault((line[0], int(line[1][0])), []).append(line[1])
         assert got == {key: lines for key, lines in said.items() if lines}
+
+
+# --- what the service says
+
+
+def test_messages_stand_where_they_belong_by_their_time(run: Run) -> None:
+    run.tell("run", 0, state="ACCEPTED")
+    run.tell("nodes", 0, state="STARTING", ranks="0-1")
+    attempt = run.new(0)
+    attempt.say("a")  # at 1
+    run.tell("run", 2, state="CANCELING", details="maximum runtime of 1 s exceeded")
+    attempt.clock = 2
+    attempt.say("b")  # at 3
+    attempt.end()
+    run.tell("run", 4, state="CANCELED", details="maximum runtime of 1 s exceeded")
+    everything = [
+        (0, "the run was accepted"),
+        (0, "nodes 0-1 are starting"),
+        (0, "a"),
+        (0, "the run is being canceled: maximum runtime of 1 s exceeded"),
+        (0, "b"),
+        (0, "the run was canceled: maximum runtime of 1 s exceeded"),
+    ]
+    assert run.read() == everything
+    assert run.read(streams=["service"]) == [line for line in everything if len(line[1]) > 1]
+    for without in ({"streams": ["stdout"]}, {"ranks": [0]}, {"groups": ["workers"]}):
+        assert run.read(**without) == [(0, "a"), (0, "b")]
+    assert run.read(services=["scheduler"]) == []
+    for lines in range(7):
+        assert run.read(tail=lines) == everything[len(everything) - lines :]
+
+
+def test_messages_are_of_the_attempt_they_were_made_in(run: Run) -> None:
+    said = {}
+    for number in range(3):
+        if number:
+            run.tell("attempt", attempt=number)
+        run.tell("nodes", state="STARTING", ranks="0")
+        attempt = run.new(number)
+        attempt.say(f"a{number}")
+        attempt.end()
+        begins = [(number, f"attempt {number} begins")] if number else []
+        said[number] = [*begins, (number, "node 0 is starting"), (number, f"a{number}")]
+    assert run.read() == said[2]
+    assert run.read(attempt=1) == said[1]
+    assert run.read(attempt="all") == [line for lines in said.values() for line in lines]
+    assert run.read(attempt="all", tail=4) == [said[1][-1], *said[2]]
+    shutil.rmtree(run.folder / "logs" / "0")  # too old to keep
+    assert run.read(attempt="all")[0] == (0, "node 0 is starting")
+
+
+def test_a_run_without_output_has_messages_still(run: Run) -> None:
+    run.tell("run", state="ACCEPTED")
+    run.tell("run", state="SUCCEEDED")
+    assert run.read() == [(0, "the run was accepted"), (0, "the run succeeded")]
+
+
+@pytest.mark.usefixtures("any_watcher")
+def test_messages_are_followed(run: Run) -> None:
+    run.tell("run", state="ACCEPTED")
+    run.begin()
+    follower, only = Follower(run), Follower(run, streams=["service"])
+    for one in (follower, only):
+        one.expect((0, "the run was accepted"))
+    attempt = run.new(0)
+    attempt.say("a")
+    follower.expect((0, "a"))
+    run.tell("attempt", attempt=1, why="restart 1")
+    attempt.end()
+    for one in (follower, only):
+        one.expect((1, "attempt 1 begins: restart 1"))
+    run.tell("run", state="SUCCEEDED")
+    run.end()
+    for one in (follower, only):
+        one.expect((1, "the run succeeded"))
+        one.expect_end()
+
+
+def test_the_last_message_of_one_attempt_is_not_missed(run: Run) -> None:
+    """It is recorded before the attempt's index ends, and may be read after."""
+    run.begin()
+    attempt = run.new(0)
+    attempt.say("a")
+    follower = Follower(run, attempt=0)
+    follower.expect((0, "a"))
+    run.tell("run", state="FAILED", details="node-0 failed")
+    attempt.end()
+    follower.expect((0, "the run failed: node-0 failed"))
+    follower.expect_end()

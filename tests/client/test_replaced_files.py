@@ -141,7 +141,7 @@ def test_logs_say_what_is_wrong_with_them(client: Client, name: str) -> None:
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(StoreError, match=f"{name} was replaced or damaged .not a regular file"):
-        list(run.logs())
+        list(run.logs(streams=["stdout", "stderr"]))
 
 
 def test_deleting_a_run_deletes_nothing_that_its_program_has_put_in_the_way(

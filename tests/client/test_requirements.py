@@ -56,7 +56,7 @@ def start(client: Client, target: Path, **overrides: object) -> JobRun:
 
 def said(run: JobRun) -> list[str]:
     assert run.wait(MINUTES).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs()]
+    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 def makings(lines: list[str]) -> list[str]:
@@ -147,7 +147,7 @@ def test_found_again_after_a_restart(client: Client, folder: Path, strategy: str
         spec.write(f"env: {{MARK: {folder}/mark}}\n")
     run = start(client, folder / "job.yaml", nodes=1)
     assert run.wait(MINUTES).state == "SUCCEEDED", run.details
-    lines = [record.message for record in run.logs(attempt="all")]
+    lines = [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
     assert [line for line in lines if line.startswith("demo")] == ["demo 1 0", "demo 1 1"]
     assert len(makings(lines)) == 1
 
@@ -165,7 +165,9 @@ def test_found_again_by_whoever_takes_the_run_up(client: Client, folder: Path) -
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     assert run.wait(MINUTES).state == "SUCCEEDED", run.details
-    assert "demo 1 1" in [record.message for record in run.logs(attempt="all")]
+    assert "demo 1 1" in [
+        record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])
+    ]
 
 
 @pytest.mark.slow

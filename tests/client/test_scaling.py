@@ -106,7 +106,7 @@ def test_up_and_down_and_up(
         (4, 0, "nothing to do"),
         (0, 1, "by its owner"),
     ]
-    said = sorted((line.rank, line.message) for line in run.logs())
+    said = sorted((line.rank, line.message) for line in run.logs(streams=["stdout", "stderr"]))
     first = [(rank, "up 0 of 3") for rank in range(5)]
     assert said == sorted([*first, (1, "up 1 of 3")])
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(client: Client, tmp_path: Path)
 def test_a_run_that_is_ending_is_scaled_no_more(client: Client, tmp_path: Path) -> None:
     stubborn = "sh -c 'trap true TERM; echo up; while true; do sleep 0.01; done'"
     run = start(client, tmp_path, command=stubborn, node_groups=[workers(1, 2)])
-    for line in run.logs(follow=True):
+    for line in run.logs(follow=True, streams=["stdout", "stderr"]):
         assert line.message == "up"
         run.cancel()
         break
@@ -212,9 +212,9 @@ def test_the_command(client: Client, tmp_path: Path) -> None:
     until(run, "2", "PARKED", 1)
     lines = muster("events", "last").stdout.splitlines()
     assert [" ".join(line.split()[2:]) for line in lines if "scale" in line] == [
-        "scale_requested workers to 3 by its owner",
+        "scale_requested scaling of workers to 3 requested by its owner",
         "scaled workers scaled from 1 to 3 by its owner",
-        "scale_requested workers to 2 by its owner",
+        "scale_requested scaling of workers to 2 requested by its owner",
         "scaled workers scaled from 3 to 2 by its owner",
     ]
     table = muster("runs", "show", "last").stdout

@@ -23,7 +23,7 @@ def start(client: Client, target: str | Path, **fields: object) -> JobRun:
 
 def said(run: JobRun) -> list[str]:
     assert run.wait(120).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs()]
+    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 @pytest.fixture(autouse=True)

@@ -71,13 +71,17 @@ def test_how_many_processes_is_for_the_run_to_change(folder: Path) -> None:
 def test_the_folder_keeps_its_name_and_is_a_package(folder: Path) -> None:
     command = ["sh", "-c", "basename $PWD; python -m mypkg.train; python train.py"]
     run = muster.run(folder / "mypkg", command=command).wait(60)
-    assert [record.message for record in run.logs()] == ["mypkg", "X 4", "X 4"]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
+        "mypkg",
+        "X 4",
+        "X 4",
+    ]
 
 
 def test_processes_of_a_spec_file_s_nodes(folder: Path) -> None:
     run = muster.run(folder / "job.yaml", processes_per_node=2).wait(60)
     assert run.state == "SUCCEEDED"
-    assert len(list(run.logs())) == 2
+    assert len(list(run.logs(streams=["stdout", "stderr"]))) == 2
 
 
 @pytest.mark.parametrize(

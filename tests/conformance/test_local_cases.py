@@ -38,7 +38,10 @@ def succeed(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
 
 
 def said(run: JobRun, attempt: str | int = "all") -> list[tuple[int, str]]:
-    return sorted((record.rank, record.message) for record in run.logs(attempt=attempt))
+    return sorted(
+        (record.rank, record.message)
+        for record in run.logs(attempt=attempt, streams=["stdout", "stderr"])
+    )
 
 
 def nodes(run: JobRun) -> list[tuple[str, str]]:
@@ -90,7 +93,11 @@ def test_names_in_the_namespace(client: Client, tmp_path: Path) -> None:
     run = succeed(client, manifest, tmp_path)
     one, every = [f"demo-b-1-0.demo{end} 3" for end in ends], [f"demo{end} 1 2 3" for end in ends]
     own = "demo-a-0-0.demo.team.svc.cluster.local"
-    assert [record.message for record in run.logs()] == [*one, *every, own]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
+        *one,
+        *every,
+        own,
+    ]
 
 
 def test_a_pod_s_environment(
@@ -234,7 +241,7 @@ def test_a_resume_is_no_restart(client: Client, tmp_path: Path) -> None:
     env = [{"name": "RESTARTS", "valueFrom": {"fieldRef": asked}}]
     job = replicated("a", command=sh(look), container={"env": env})
     run = start(client, jobset([job], **rules(most=1)), tmp_path)
-    assert next(run.logs(follow=True)).message == "0 0"
+    assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "0 0"
     assert run.suspend().wait(60).state == "SUSPENDED"
     assert run.resume().wait(60).state == "SUCCEEDED"
     assert said(run) == [(0, "0 0"), (0, "0 1"), (0, "1 2")]

@@ -127,7 +127,7 @@ def test_a_run_that_nobody_drives_is_settled_once(client: Client) -> None:
 def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -> None:
     run_id = start(client, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done")
     run = client.run(run_id)
-    assert next(run.logs(follow=True)).message == "up"
+    assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up"
     run.cancel("enough")
     while run.refresh().state != "CANCELING":
         pass
@@ -204,7 +204,7 @@ def test_an_empty_environment_is_one(client: Client) -> None:
         run = client.run(client.service.start(draft, {}).id).wait(60)
     finally:
         del os.environ["MUSTER_TEST_OURS"]
-    assert [line.message for line in run.logs()] == ["nothing"]
+    assert [line.message for line in run.logs(streams=["stdout", "stderr"])] == ["nothing"]
 
 
 def test_killed_right_after_it_was_accepted(own_home: Path) -> None:

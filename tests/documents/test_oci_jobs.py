@@ -80,7 +80,7 @@ def test_a_job_is_edited_while_a_run_of_it_goes_on(client: Client, tmp_path: Pat
 def test_the_artifact_of_a_job_is_shown(client: Client, tmp_path: Path) -> None:
     (tmp_path / "container.py").write_text("import os; print(os.environ['JOB_ARTIFACT_FILE_NAME'])")
     run = muster.run(tmp_path / "container.py").wait(60)
-    assert [record.message for record in run.logs()] == ["container.py"]
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == ["container.py"]
     job = muster.get_job("container").to_dict()
     assert job["artifact"] == "container.py"
     assert len(job["artifact_sha256"]) == 64
@@ -90,7 +90,7 @@ def test_the_artifact_of_a_job_is_shown(client: Client, tmp_path: Path) -> None:
 def test_logging_can_be_turned_off(client: Client) -> None:
     run = muster.run(command=["echo", "x"], logging={"enabled": False}).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    assert list(run.logs()) == []
+    assert list(run.logs(streams=["stdout", "stderr"])) == []
 
 
 class _Hello(BaseHTTPRequestHandler):
@@ -117,4 +117,6 @@ def test_nodes_reach_what_the_machine_reaches(client: Client) -> None:
     finally:
         server.shutdown()
         server.server_close()
-    assert [record.message for record in run.logs()] == ["from outside"] * 2
+    assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
+        "from outside"
+    ] * 2

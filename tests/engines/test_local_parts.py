@@ -416,4 +416,6 @@ def test_isolated_network(nodes: int, client: Any) -> None:
     draft = client.draft(job, overrides_from_mapping({"nodes": nodes}), new_job=new)
     run = client.start(draft).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    assert {record.message for record in run.logs()} == {"Network is unreachable"}
+    assert {record.message for record in run.logs(streams=["stdout", "stderr"])} == {
+        "Network is unreachable"
+    }

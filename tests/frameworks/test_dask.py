@@ -215,7 +215,7 @@ XGBOOST = """
 def test_xgboost_is_as_good_as_on_one_node(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, XGBOOST)
     assert "nodes 0 1 same" in succeeded(run)
-    said = [record.message for record in run.logs()]
+    said = [record.message for record in run.logs(streams=["stdout", "stderr"])]
     assert not [line for line in said if "INFO" in line], "users read what their program prints"
     chunks = run.log_chunks(run.selection(services=["scheduler"]))
     assert any(b"Registering" in c.data or b"Register worker" in c.data for c in chunks)

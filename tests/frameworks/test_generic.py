@@ -69,6 +69,6 @@ def test_nodes_meet(client: Client, tmp_path: Path, network: str) -> None:
     job, new = client.job(tmp_path / "meet.py", processes_per_node=2, network=network)
     run = client.start(client.draft(job, overrides_from({"nodes": 3}), new_job=new)).wait(120)
     assert run.state == "SUCCEEDED", run.details
-    *ranks, slots = [record.message for record in run.logs()]
+    *ranks, slots = [record.message for record in run.logs(streams=["stdout", "stderr"])]
     assert sorted(ranks) == [f"rank {rank}" for rank in range(1, 6)]
     assert slots == "['slots=2', 'slots=2', 'slots=2'] True"

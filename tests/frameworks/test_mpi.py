@@ -177,7 +177,7 @@ def test_the_example_trains_one_model_however_many_ranks(
     for nodes in (1, 2):
         run = start(client, spec, nodes=nodes)
         assert run.wait(240).state == "SUCCEEDED", run.details
-        said = [(record.rank, record.message) for record in run.logs()]
+        said = [(record.rank, record.message) for record in run.logs(streams=["stdout", "stderr"])]
         # lines of two ranks of a node may run into each other
         found = ((at, re.findall(r"rank \d+ of \d+ on node-\d+", text)) for at, text in said)
         ranks = {(at, text) for at, texts in found for text in texts}

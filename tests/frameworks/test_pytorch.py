@@ -120,7 +120,7 @@ def start(client: Client, target: Path, **overrides: object) -> JobRun:
 
 def said(run: JobRun) -> list[str]:
     """Everything, in all attempts."""
-    return [record.message for record in run.logs(attempt="all")]
+    return [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
 
 
 def losses(run: JobRun) -> dict[int, float]:
@@ -306,7 +306,7 @@ def test_elastic_ranks_of_a_node_are_told_apart(
     )
     run = start(client, tmp_path / "job.yaml")
     assert run.wait(600).state == "FAILED", run.details
-    records = list(run.logs())
+    records = list(run.logs(streams=["stdout", "stderr"]))
 
     def of(node: int, local_rank: int | None, stream: str) -> list[str]:
         own = [r for r in records if (r.rank, r.local_rank, r.stream) == (node, local_rank, stream)]

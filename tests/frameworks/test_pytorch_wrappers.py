@@ -114,7 +114,7 @@ def start(client: Client, target: Path, **overrides: object) -> JobRun:
 def ended(run: JobRun) -> list[str]:
     # DeepSpeed compiles an operator at its very first start
     assert run.wait(900).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs()]
+    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 def needs(name: str) -> Any:

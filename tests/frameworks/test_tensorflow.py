@@ -229,7 +229,7 @@ def start(client: Client, folder: Path, **overrides: object) -> JobRun:
 
 
 def said(run: JobRun) -> list[str]:
-    return [record.message for record in run.logs()]
+    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 def losses(messages: list[str]) -> list[float]:

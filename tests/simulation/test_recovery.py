@@ -72,7 +72,7 @@ def test_the_log_goes_on_where_it_was(run: tuple[Database, Home, RunPlan]) -> No
     recover.lose(db, folder, plan.run_id, "killed")
     request.tell(db, folder, plan.run_id, [SuspendRequested("later")])
     request.tell(db, folder, plan.run_id, [ResumeRequested("now")])
-    recover.record_broken(db, plan.run_id, "enough")
+    recover.record_broken(db, folder, plan.run_id, "enough")
     times = [entry.time for entry in events.since(db, plan.run_id)]
     assert all(before <= after for before, after in pairwise(times))
     assert runs.get(db, plan.run_id).state == RunState.FAILED

@@ -27,7 +27,13 @@ def _attempt(
 )
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    type=click.Choice(["stdout", "stderr", "service"]),
+    help="Only this stream; service: what Muster says of the run.",
+)
 @click.option(
     "--service",
     "services",
@@ -43,12 +49,12 @@ def logs(
     attempt: int | Literal["all"] | None,
     ranks: tuple[int, ...],
     groups: tuple[str, ...],
-    stream: str | None,
+    streams: tuple[str, ...],
     services: tuple[str, ...],
     tail: int | None,
     as_json: bool,
 ) -> None:
-    """A run's output, of all its nodes, in the order it was written.
+    """A run's output, of all its nodes, and what Muster says of the run, in order of time.
 
     Of a run that was started again, the newest attempt; --follow goes on with those after it.
     """
@@ -61,13 +67,18 @@ def logs(
     selection = run.selection(
         ranks=ranks or None,
         groups=groups or None,
-        streams=[stream] if stream else None,
+        streams=streams or None,
         tail=tail,
         services=services or None,
     )
     chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if not as_json:
-        Printer(run.group_sizes(), processes=run.processes_per_node).print(chunks)
+        printer = Printer(
+            run.group_sizes(),
+            processes=run.processes_per_node,
+            messages="among" if selection.messages else "none",
+        )
+        printer.print(chunks)
         tell_if_suspended(run, follow=follow)
         return
     from muster.cli.output import print_json_line

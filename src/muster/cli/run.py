@@ -250,7 +250,8 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
         if not as_json:
             _show_cluster(run, draft)
         to = 2 if as_json else 1  # JSON has stdout to itself
-        printer = Printer(groups, processes=draft.plan.processes_per_node, to=to)
+        processes = draft.plan.processes_per_node
+        printer = Printer(groups, processes=processes, to=to, messages="besides")
         # of several runs, all but the first may have restarted before it is their turn
         printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
         run.wait()

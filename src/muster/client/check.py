@@ -109,7 +109,7 @@ def _told(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
     told: dict[int, dict[str, Any]] = {}
     for record in run.logs(follow=True, streams=["stdout"]):
         said = _said(record.message)
-        if said is not None:
+        if said is not None and record.rank is not None:
             told[record.rank] = said
         if len(told) == nodes:
             break

@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.client.messages import Messages, RunChunk
 from muster.control.watch import end_of_life
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.service import Service
 from muster.storage.home import Home
 from muster.storage.log_reader import LogChunk, LogCursor
-from muster.storage.logs import StreamInfo
+from muster.storage.logs import MESSAGES, StreamInfo
 from muster.storage.notify import Watcher, wait_for
 from muster.store.records import RunRecord
 
 
 class Selection(Struct, frozen=True):
     """Which output is wanted; None = all. tail: only the last lines of it. services: that of these
-    services of the framework ("all": of any), and not the program's.
+    services of the framework ("all": of any), and not the program's. Messages of the service are
+    of no rank and no group.
 
     attempt: of which attempt; None = the newest and, where one follows, those after it.
     """
@@ -42,16 +45,15 @@ class Selection(Struct, frozen=True):
             and self._wants(stream.service)
         )
 
+    @property
+    def messages(self) -> bool:
+        """Whether those of the service are wanted."""
+        return self(MESSAGES)
+
     def _wants(self, service: str) -> bool:
         if not self.services:
             return not service
         return bool(service) and (service in self.services or "all" in self.services)
-
-
-class RunChunk(LogChunk, frozen=True):
-    """Some lines of one stream, and which attempt of the run wrote them."""
-
-    attempt: int
 
 
 def chunks(
@@ -88,7 +90,9 @@ def _chunks(
 ) -> Iterator[RunChunk]:
     source = _Source(service, run.id) if follow else None
     try:
-        with closing(_Output(_folder(service.home, run), selection)) as output:
+        messages = Messages(service, run.id, wanted=selection.messages)
+        folder = _folder(service.home, run)
+        with closing(_Output(folder, selection, messages, run.attempt)) as output:
             final = source is None or source.ended
             output.look()
             yield from output.last(selection.tail, final=final)
@@ -96,6 +100,8 @@ def _chunks(
                 final = source.wait(output.places())
                 output.look()
                 yield from output.read(final=final)
+            # what was said of an attempt is recorded before its index ends, and may be read after
+            yield from output.read(final=final)
     finally:
         if source is not None:
             source.close()
@@ -123,13 +129,20 @@ class _Output:
 
     An attempt is read until its index says that nothing follows. That may be after the next has
     begun; and of one whose supervisor was killed it never says so.
+
+    attempt: the one that the run is in.
     """
 
-    def __init__(self, folder: Path, selection: Selection) -> None:
+    def __init__(
+        self, folder: Path, selection: Selection, messages: Messages, attempt: int
+    ) -> None:
         self._folder = folder
         self._selection = selection
+        self._messages = messages
         self._cursors: dict[int, LogCursor] = {}
         self._newest = -1  # that was opened
+        kept = _kept(folder)
+        self._first = kept[-1] if kept else attempt  # where no attempt is asked for
 
     @property
     def complete(self) -> bool:
@@ -142,8 +155,8 @@ class _Output:
         wanted = self._selection.attempt
         if isinstance(wanted, int):
             found = [attempt for attempt in found if attempt == wanted]
-        elif wanted is None and self._newest < 0:
-            found = found[-1:]
+        elif wanted is None:
+            found = [attempt for attempt in found if attempt >= self._first]
         for attempt in found:
             with suppress(FileNotFoundError):  # too old, and removed as we came
                 self._cursors[attempt] = LogCursor(self._folder / str(attempt), self._selection)
@@ -151,6 +164,7 @@ class _Output:
 
     def places(self) -> Iterator[Path]:
         """What changes when there is more."""
+        yield from self._messages.places()
         for attempt in self._cursors:
             yield self._folder / str(attempt) / "index"
         if self._newest == self._selection.attempt:
@@ -164,21 +178,40 @@ class _Output:
         if lines is None:
             yield from self.read(final=final)
             return
+        self._messages.look()
         given = []
-        for attempt in sorted(self._cursors, reverse=True):
-            self._cursors[attempt].tail(lines)
-            given.append(list(self._read(attempt, final=final)))
+        for attempt in reversed(self._attempts()):
+            cursor, said = self._cursors.get(attempt), self._messages.count(attempt)
+            there = said + (cursor.tail(lines) if cursor is not None else 0)
+            found = _without_first(max(0, there - lines), self._read(attempt, final=final))
+            given.append(list(found))
             lines = max(0, lines - sum(chunk.data.count(b"\n") for chunk in given[-1]))
-        for found in reversed(given):
-            yield from found
+        for chunks in reversed(given):
+            yield from chunks
 
     def read(self, *, final: bool) -> Iterator[RunChunk]:
         """What was written since the last time. final: nobody writes, so half lines are whole."""
-        for attempt in sorted(self._cursors):
+        self._messages.look()
+        for attempt in self._attempts():
             yield from self._read(attempt, final=final)
 
+    def _attempts(self) -> list[int]:
+        """Those there may be something to read of, in order."""
+        said = self._messages.attempts
+        wanted = self._selection.attempt
+        if isinstance(wanted, int):
+            said = [attempt for attempt in said if attempt == wanted]
+        elif wanted is None:
+            said = [attempt for attempt in said if attempt >= self._first]
+        return sorted({*self._cursors, *said})
+
     def _read(self, attempt: int, *, final: bool) -> Iterator[RunChunk]:
-        cursor = self._cursors[attempt]
+        return self._messages.among(attempt, self._written(attempt, final=final))
+
+    def _written(self, attempt: int, *, final: bool) -> Iterator[RunChunk]:
+        cursor = self._cursors.get(attempt)
+        if cursor is None:
+            return
         yield from (_of(attempt, chunk) for chunk in cursor.read())
         if final or cursor.finished:
             yield from (_of(attempt, chunk) for chunk in cursor.drain())
@@ -189,6 +222,14 @@ class _Output:
     def close(self) -> None:
         for cursor in self._cursors.values():
             cursor.close()
+
+
+def _without_first(lines: int, chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
+    for chunk in chunks:
+        there = chunk.data.count(b"\n")
+        if there > lines:
+            yield replace(chunk, data=chunk.data.split(b"\n", lines)[-1])
+        lines = max(0, lines - there)
 
 
 def _of(attempt: int, chunk: LogChunk) -> RunChunk:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from muster.client.logs import RunChunk, Selection, check_attempt, chunks
+from muster.client.logs import Selection, check_attempt, chunks
+from muster.client.messages import RunChunk
 from muster.client.node import Node, node_from
 from muster.client.times import time_text
 from muster.errors import InvalidInput, Problem
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from muster.spec.models import RunOverrides
     from muster.spec.overrides import Changes
 
-_STREAMS = ("stdout", "stderr")
+_STREAMS = ("stdout", "stderr", "service")
 _NO_OWN = "none of its services has output of its own: all that there is comes without --service"
 
 
@@ -273,8 +274,10 @@ class JobRun:
     ) -> Iterator[LogRecord]:
         """Lines of output, merged by time over the nodes. follow: until the run has ended.
 
-        streams: of `stdout` and `stderr`. attempt: of which; default: of the newest and, with
-        follow, of those that come. Raises InvalidInput for what the run does not have.
+        streams: of `stdout`, `stderr` and `service`, which is what Muster itself says of the run:
+        a record without a rank, left out where ranks or groups are asked for. attempt: of which;
+        default: of the newest and, with follow, of those that come. Raises InvalidInput for what
+        the run does not have.
         """
         selection = self.selection(
             ranks=ranks, groups=groups, streams=streams, tail=tail, attempt=attempt
@@ -365,6 +368,9 @@ class JobRun:
             if wrong:
                 text = f"{self.name} has no {what} {', '.join(wrong)}"
                 problems.append(Problem(what, text, hint))
+        if streams and {*streams} == {"service"} and (ranks or groups or services):
+            text = "what the service says of a run comes from none of its nodes"
+            problems.append(Problem("stream", text, "ask for it without ranks, groups or services"))
         if tail is not None and tail < 0:
             problems.append(Problem("tail", f"must be at least 0, not {tail}"))
         if problems:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Protocol
 
 from muster.control.persist import changed_nodes, run_changes, status_of
+from muster.control.service_log import ServiceLog
 from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.node.files import open_own
 from muster.plan.model import RunPlan
+from muster.storage.home import RunDir
 from muster.store import runs
 from muster.store.database import Database
 from muster.store.records import Asked
@@ -41,13 +43,15 @@ class Ledger(Protocol):
 class StoreLedger:
     """See `Ledger`; in the database.
 
-    pulse: a file that grows with every step, for those who follow the events.
+    folder: the run's, where its pulse grows with every step, for those who follow the events, and
+    where its log tells of them.
     """
 
-    def __init__(self, db: Database, plan: RunPlan, pulse: Path | None = None) -> None:
+    def __init__(self, db: Database, plan: RunPlan, folder: RunDir | None = None) -> None:
         self._db = db
         self._plan = plan
-        self._pulse = pulse
+        self._folder = folder
+        self._log = ServiceLog(db, plan.run_id, folder) if folder and plan.log_output else None
 
     def load(self) -> RunStatus:
         """See `Ledger.load`. Raises NotFound."""
@@ -67,8 +71,10 @@ class StoreLedger:
         told = [(entry.kind, entry.data) for entry in entries]
         nodes = changed_nodes(self._plan, before, after)
         runs.save(self._db, self._plan.run_id, changes, nodes, told, now)
-        if self._pulse is not None:
-            beat(self._pulse)
+        if self._log is not None:
+            self._log.catch_up()
+        if self._folder is not None:
+            beat(self._folder.pulse)
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""

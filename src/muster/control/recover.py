@@ -45,12 +45,14 @@ def _take_up_if_lost(db: Database, home: Home, run: RunSummary, launch: Launch) 
 def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
-        record_broken(db, run_id, f"{folder.path} was deleted while the run was going")
+        record_broken(db, folder, run_id, f"{folder.path} was deleted while the run was going")
         return True
     if (replaced := _replaced(folder)) is not None:
         if _driven(home, folder, run_id):
             return False
-        record_broken(db, run_id, f"{replaced} was replaced by something else during the run")
+        record_broken(
+            db, folder, run_id, f"{replaced} was replaced by something else during the run"
+        )
         return True
     held = lease.acquire(folder.lease)
     if held is None:
@@ -118,7 +120,7 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     from muster.lifecycle.status import NodeRef
 
     plan = plan_of(record)
-    ledger = StoreLedger(db, plan, folder.pulse)
+    ledger = StoreLedger(db, plan, folder)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     told: list[Event] = [*ledger.requests()]
@@ -131,18 +133,18 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     return True
 
 
-def record_broken(db: Database, run_id: str, why: str) -> None:
+def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:
     """Record the end of a run that cannot go on, whatever its policy says."""
     from muster.engines.local import cgroups
 
     cgroups.sweep(run_id)
     try:
-        _record_broken(db, runs.get(db, run_id), why)
+        _record_broken(db, folder, runs.get(db, run_id), why)
     except CorruptRecord as error:
         runs.end_corrupt(db, run_id, why if why == str(error) else f"{why}; {error}")
 
 
-def _record_broken(db: Database, run: RunRecord, why: str) -> None:
+def _record_broken(db: Database, folder: RunDir, run: RunRecord, why: str) -> None:
     if RunState(run.state).terminal:
         return
     from muster.control.ledger import StoreLedger
@@ -151,7 +153,7 @@ def _record_broken(db: Database, run: RunRecord, why: str) -> None:
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
-    ledger = StoreLedger(db, plan)
+    ledger = StoreLedger(db, plan, folder)
     step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 

@@ -19,7 +19,7 @@ from muster.store.database import Database
 def tell(db: Database, folder: RunDir, run_id: str, asked: Sequence[Request]) -> None:
     """Have a run take requests in, under its lease; what is to be done is left to a supervisor."""
     plan = plan_of(runs.get(db, run_id))
-    ledger = StoreLedger(db, plan, folder.pulse)
+    ledger = StoreLedger(db, plan, folder)
     step(db, plan, ledger, ledger.load(), asked)
 
 

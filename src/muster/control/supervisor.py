@@ -74,17 +74,17 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         if database.gone:
             print(error, file=sys.stderr)  # noqa: T201  into a log that is gone, most likely
             return  # who waits for the run finds that there is nothing to wait for
-        record_broken(database, assignment.run_id, str(error))
+        record_broken(database, folder, assignment.run_id, str(error))
     except MusterError as error:
-        record_broken(database, assignment.run_id, str(error))
+        record_broken(database, folder, assignment.run_id, str(error))
     except OSError as error:  # a folder that a program has put in the place of a file, say
         print_traceback()
         text = f"its supervisor cannot continue: {error} (see {folder.supervisor_log})"
-        record_broken(database, assignment.run_id, str(lack_of(error) or text))
+        record_broken(database, folder, assignment.run_id, str(lack_of(error) or text))
     except Exception as error:  # noqa: BLE001  a defect of ours must not leave the run hanging
         print_traceback()
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
-        record_broken(database, assignment.run_id, text)
+        record_broken(database, folder, assignment.run_id, text)
     state = RunState(runs.summary(database, assignment.run_id).state)
     if state.terminal:
         forget_environ(folder.environ)
@@ -103,7 +103,7 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
     context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
     session = LocalEngine(isolation).open(context)
     try:
-        ledger = StoreLedger(database, plan, home.run_dir(run_id).pulse)
+        ledger = StoreLedger(database, plan, home.run_dir(run_id))
         clock = SteadyClock(events.last_time(database, run_id))
         Controller(
             plan.policy, ledger, session, clock, attention.descriptor, attention.requests

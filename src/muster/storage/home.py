@@ -101,6 +101,11 @@ class RunDir(Struct, frozen=True):
         """The working directory of a node's processes: its own copy of the code."""
         return self.node(rank) / "work"
 
+    @property
+    def service_log(self) -> Path:
+        """What Muster says of the run, beside the nodes' output."""
+        return self.path / "logs" / "service.log"
+
     def logs(self, attempt: int) -> Path:
         """Plain files with the nodes' output."""
         return self.path / "logs" / str(attempt)

@@ -25,10 +25,13 @@ class LogChunk(Struct, frozen=True):
 
 class LogRecord(Struct, frozen=True):
     """One line. time: epoch seconds; message: without its newline; rank: the node's; local_rank:
-    of the process on its node, None for a launcher's own lines."""
+    of the process on its node, None for a launcher's own lines.
+
+    Of a message of the service (stream: `service`), rank and local_rank are None, and group and
+    node_id empty."""
 
     time: float
-    rank: int
+    rank: int | None
     group: str
     node_id: str
     attempt: int
@@ -143,14 +146,17 @@ class LogCursor:
             if rest := place.rest():
                 yield from self._give(time_ns, number, rest + b"\n")
 
-    def tail(self, lines: int) -> None:
-        """Leave out all but the last `lines` lines there are by now. Call before reading.
+    def tail(self, lines: int) -> int:
+        """Leave out all but the last `lines` lines there are by now; how many are left. Call before
+        reading.
 
         A line among the last of all is among the last of its stream: so each stream starts at its
         own last lines, and what those are too many is dropped as it comes.
         """
         self._old = {number: place.keep_last(lines) for number, place in self._places.items()}
-        self._skip = max(0, sum(self._old.values()) - lines)
+        there = sum(self._old.values())
+        self._skip = max(0, there - lines)
+        return there - self._skip
 
     def close(self) -> None:
         """Close the files."""

@@ -9,6 +9,7 @@ following one file. An end lower than the one before: the program has emptied it
     logs/0/workers-3.out    what rank 3 wrote to stdout, to the byte
     logs/0/workers-3.1.out  what its process 1 wrote, where nodes have several
     logs/0/main-0.scheduler.log    what a service of the framework wrote
+    logs/service.log        what Muster says of the run itself, over all attempts: time, message
 """
 
 from __future__ import annotations
@@ -34,16 +35,23 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class StreamInfo(Struct, frozen=True):
     """One output file. local_rank: which of the node's processes writes it, None for the launcher
-    that starts them; service: or which of its framework's services, with both its streams."""
+    that starts them; service: or which of its framework's services, with both its streams.
+
+    rank: None, and no group nor node_id, of `MESSAGES` alone."""
 
     number: int
     file: str
-    rank: int
+    rank: int | None
     group: str
     node_id: str
     local_rank: int | None
-    stream: Literal["stdout", "stderr"]
+    stream: Literal["stdout", "stderr", "service"]
     service: str = ""
+
+
+#: What Muster itself says of a run. Readers make it from the run's events, which are the truth;
+#: the file is there to be read by people, and by those who have nothing but the files.
+MESSAGES = StreamInfo(-1, "service.log", None, "", "", None, "service")
 
 
 def index_block(descriptor: int, offset: int) -> bytes:

@@ -34,7 +34,7 @@ def run(client: Client, script: str, **spec: Any) -> JobRun:
 
 
 def said(run: JobRun) -> list[str]:
-    return [record.message for record in run.logs(attempt="all")]
+    return [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
 
 
 def work(client: Client, run: JobRun, rank: int = 0) -> Path:

@@ -56,15 +56,15 @@ class Outputs:
             return
         streams = tuple(_streams(plan))
         folder.mkdir(parents=True, exist_ok=True)
-        self._writer = LogWriter(folder, streams)
+        self._writer = LogWriter(folder, [stream for _, stream in streams])
         self._watcher = Watcher()
-        for stream in streams:
+        for node, stream in streams:
             path = folder / stream.file
             make_way(path)
             path.touch()
             self._watcher.add(path)
             self._numbers[path] = stream.number
-            self._of_node[stream.rank].append(stream.number)
+            self._of_node[node.rank].append(stream.number)
         self._folder = folder
 
     def of(self, rank: int) -> NodeOutputs:
@@ -129,19 +129,19 @@ class Outputs:
             self._watcher.close()
 
 
-def _streams(plan: RunPlan) -> Iterator[StreamInfo]:
+def _streams(plan: RunPlan) -> Iterator[tuple[NodePlan, StreamInfo]]:
     numbers = count()
     for node in plan.nodes:
         own, ranks = _writers(plan, node.rank)
         for local_rank in (*own, *ranks):
             for suffix, stream in _SUFFIXES:
                 name = _name(plan, node, local_rank, suffix)
-                yield _stream(next(numbers), name, node, local_rank, stream)
+                yield node, _stream(next(numbers), name, node, local_rank, stream)
         for service in plan.group(node.group).role.services:
             if service.output == "own":
                 name = f"{_stem(node)}.{service.name}.log"
                 of = None if plan.processes_per_node > 1 else 0
-                yield _stream(next(numbers), name, node, of, "stderr", service.name)
+                yield node, _stream(next(numbers), name, node, of, "stderr", service.name)
 
 
 def _stream(

@@ -60,6 +60,7 @@ class LocalSession:
         # without processes
         self._overdue = Overdue()
         self._closed = False
+        self._heard = False  # whether a first event was handed over
         self._wake = wake_on_signals()
         if not isolation.namespaces:
             become_subreaper()
@@ -177,6 +178,7 @@ class LocalSession:
             if woken or left == 0.0:
                 break
         events, self._events = self._events, []
+        self._heard = self._heard or bool(events)
         return events
 
     def _wait(self, timeout: float | None, wake: int) -> bool:
@@ -187,7 +189,9 @@ class LocalSession:
             for node in self._crew.agents.values()
             if not node.channel.closed  # its end is still to be reaped, and would wake us for ever
         }
-        for descriptor in (wake, self._wake, *channels, *self._attempts.watched()):
+        # that the run is in progress is recorded before what its programs write
+        growing = self._attempts.watched() if self._heard else ()
+        for descriptor in (wake, self._wake, *channels, *growing):
             poll.register(descriptor, select.POLLIN)
         for descriptor, node in channels.items():
             if node.channel.unsent:
@@ -206,7 +210,8 @@ class LocalSession:
                     self._hear(node, node.channel.receive())
         self._tell_rested()
         self._joining.welcome()
-        self._attempts.note()
+        if self._heard:
+            self._attempts.note()
         self._synced.look()
         self._overdue.end()
         if any(descriptor == self._wake for descriptor, _ in ready):
