@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.assemble.job import arranged_job
+from muster.assemble.members import Member, config
 from muster.assemble.parameters import Parameters
 
 
@@ -24,3 +25,53 @@ def test_arguments_reach_the_program_and_its_variables() -> None:
     told = {name: env.get(f"OCI__{name}") for name in ("ENTRY_SCRIPT_ARGS", "START_ARGS")}
     assert told == {"ENTRY_SCRIPT_ARGS": "x", "START_ARGS": "--worker-port 8700:8800"}
     assert env["OCI__ENTRY_SCRIPT_KWARGS"] == "--k 1"
+
+
+def worker(framework: str, *start_args: str) -> Parameters:
+    return Parameters("WORKER", "/shared", framework, "job", "w", start_args=start_args)
+
+
+@pytest.mark.shows(
+    "ads-configuration/dask-worker-ports",
+    "ads-configuration/dask-nanny-ports",
+    "cluster-design/worker-ports",
+)
+@pytest.mark.parametrize(
+    ("start_args", "workers", "nannies"),
+    [
+        ((), "8700:8800", "3000:3100"),
+        (("--worker-port", "9000:9010"), "9000:9010", "3000:3100"),
+        (("--nanny-port=4000",), "8700:8800", "4000:4000"),
+    ],
+)
+def test_dask_s_workers_listen_where_a_firewall_expects_them(
+    start_args: tuple[str, ...], workers: str, nannies: str
+) -> None:
+    arranged = arranged_job(worker("dask", *start_args), {"WORKER_PORT": "1"})
+    (service,) = arranged.role("workers").services
+    words = list(service.command)
+    assert words[words.index("--worker-port") + 1] == workers
+    assert words[words.index("--nanny-port") + 1] == nannies
+
+
+@pytest.mark.shows(
+    "ads-configuration/pytorch-port",
+    "ads-configuration/tensorflow-port",
+    "ads-configuration/tensorflow-port-changed",
+)
+@pytest.mark.parametrize(
+    ("framework", "variable", "usual"),
+    [("pytorch", "MASTER_PORT", 29400), ("tensorflow", "WORKER_PORT", 12345)],
+)
+def test_ports_are_the_documented_ones_unless_a_variable_says_others(
+    framework: str, variable: str, usual: int
+) -> None:
+    said = {}
+    for text in (None, "2300"):
+        environ = {variable: text} if text else {}
+        (port,) = arranged_job(worker(framework), environ).setup.ports
+        assert port.fixed is bool(text), "what is said is kept, whatever is in use"
+        said[text] = port.number
+        main = Member("m", "MAIN", "10.0.0.1", "h", {port.name: port.number})
+        assert config(main, framework, "/x")[variable] == str(port.number)
+    assert said == {None: usual, "2300": 2300}

@@ -25,7 +25,7 @@ def test_ports_of_a_framework() -> None:
     shown = muster("ports", "dask").stdout
     assert "8786" in shown and "the scheduler" in shown
     shown = json.loads(muster("ports", "pytorch", "--json").stdout)
-    assert {"29500", "any"} <= {row["ports"] for row in shown}
+    assert {"29400", "any"} <= {row["ports"] for row in shown}
     assert "MUSTER_MAIN_PORT" in muster("ports", "generic").stdout
     wrong = muster("ports", "dsk")
     assert wrong.returncode == 2

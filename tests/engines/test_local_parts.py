@@ -62,6 +62,32 @@ def test_ports_the_owner_or_the_network_fixes() -> None:
     assert ports.Ports([Port("a", 29500)], 1, isolated=True).numbers == {"a": 29500}
 
 
+def free_number() -> int:
+    number, held = ports.find_row(1)
+    for one in held:
+        one.close()
+    return number
+
+
+def test_a_number_that_programs_count_on_is_taken_where_it_is_free() -> None:
+    wanted = [Port("master", free_number(), preferred=True)]
+    first = ports.Ports(wanted, 1, isolated=False)
+    assert first.numbers["master"] == wanted[0].number
+    second = ports.Ports(wanted, 1, isolated=False)
+    assert second.numbers["master"] != wanted[0].number, "the first one has it"
+    first.close()
+    second.close()
+
+
+def test_a_server_on_all_addresses_shares_its_number_with_no_other_node() -> None:
+    number = free_number()
+    wanted = [Port("server", number, fixed=True, each=True, wildcard=True)]
+    held = ports.Ports(wanted, 2, isolated=False)
+    assert held.numbers["server.0"] == number != held.numbers["server.1"]
+    held.close()
+    assert set(ports.Ports(wanted, 2, isolated=True).numbers.values()) == {number}
+
+
 def test_a_port_that_every_node_has() -> None:
     held = ports.Ports([Port("relay", 7070, each=True), Port("one", 1)], 3, isolated=False)
     assert sorted(held.numbers) == ["one", "relay.0", "relay.1", "relay.2"]

@@ -41,7 +41,7 @@ def test_it_gives_what_torchrun_gives() -> None:
     assert setup.env["GROUP_WORLD_SIZE"] == "3"
     assert setup.defaults == {"OMP_NUM_THREADS": "1"}
     (port,) = setup.ports
-    assert (port.number, port.fixed) == (29500, False)
+    assert (port.number, port.fixed) == (29400, False)
     assert setup.roles == {}
     assert not get_framework("pytorch").has_main(PyTorchOptions())
 

@@ -206,9 +206,13 @@ def test_the_names_that_are_known_are_said() -> None:
 
 def test_each_node_listens_on_a_port_of_its_own() -> None:
     (port,) = get_framework("tensorflow").setup(cluster({"workers": 2})).ports
-    assert (port.number, port.each, port.fixed) == (2222, True, False)
+    assert (port.number, port.each, port.fixed) == (12345, True, False)
     (port,) = get_framework("tensorflow").setup(cluster({"workers": 2}, TF_PORT="2300")).ports
-    assert (port.number, port.each, port.fixed) == (2300, True, False)
+    assert (port.number, port.each, port.fixed) == (2300, True, True)
+    assert port.can_be_kept(shared=False)
+    assert not port.can_be_kept(shared=True), "its server listens on all addresses"
+    (port,) = get_framework("tensorflow").setup(cluster({"workers": 2}, WORKER_PORT="2300")).ports
+    assert (port.number, port.fixed, port.variable) == (2300, True, "env.WORKER_PORT")
     with pytest.raises(InvalidInput) as refused:
         get_framework("tensorflow").setup(cluster({"workers": 2, "ps": 1}, TF_PORT="0"))
     paths = [problem.path for problem in refused.value.problems]

@@ -24,9 +24,15 @@ def test_every_framework_that_ships_has_its_packages(name: str) -> None:
         assert mine in ours
 
 
+@pytest.mark.shows(
+    "cluster-design/recipe-ports",
+    "ads-configuration/pytorch-port",
+    "ads-configuration/tensorflow-port",
+)
 def test_ports_are_those_that_the_framework_tells() -> None:
-    assert ports_of("dask") == ("8786", "8787")
-    assert "29500" in ports_of("pytorch")
+    assert ports_of("dask") == ("3000-3100", "8700-8800", "8786", "8787")
+    assert ports_of("pytorch") == ("29400",)
+    assert ports_of("tensorflow") == ("12345",)
     assert ports_of("generic") == ("29400",)
 
 

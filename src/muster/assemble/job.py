@@ -15,6 +15,7 @@ from muster.plan.arrange import Arranged, arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.decode import names
+from muster.spec.formats.ads_start import has_option
 from muster.spec.formats.ads_variables import cluster_variables, role_variables
 from muster.spec.models import JobSpec
 from muster.spec.overrides import overrides_from_mapping
@@ -100,6 +101,8 @@ def _options(parameters: Parameters) -> dict[str, Any]:
     words = list(parameters.start_args)
     if parameters.death_timeout is not None and parameters.framework == "dask":
         options["worker_args"] = ["--death-timeout", f"{parameters.death_timeout:g}"]
+    if parameters.framework == "dask":
+        options |= _dask_ranges(words)
     if words:
         name = next((name for name in _START_ARGS[parameters.mode] if name in known), None)
         if name is None:
@@ -111,6 +114,22 @@ def _options(parameters: Parameters) -> dict[str, Any]:
     if parameters.worker_count and "worker_on_main" in known:
         options["worker_on_main"] = False  # here the main node is the scheduler and nothing else
     return options
+
+
+#: OCI: what a security list opens for workers and nannies, which choose any port otherwise.
+_DASK_RANGES = {
+    "worker_ports": ("--worker-port", "8700-8800"),
+    "nanny_ports": ("--nanny-port", "3000-3100"),
+}
+
+
+def _dask_ranges(words: Sequence[str]) -> dict[str, str]:
+    """Those of them that START_ARGS does not say."""
+    return {
+        option: ports
+        for option, (name, ports) in _DASK_RANGES.items()
+        if not has_option(words, name)
+    }
 
 
 def plan_of(arranged: Arranged, assembly: Assembly, job: str) -> RunPlan:

@@ -77,6 +77,8 @@ def config(member: Member, framework: str, scratch: str, number: int = 0) -> dic
             told["SCHEDULER_PORT"] = str(member.ports["scheduler"])
         if framework == "pytorch" and "master" in member.ports:
             told["MASTER_PORT"] = str(member.ports["master"])
+        if framework == "tensorflow" and "server" in member.ports:
+            told["WORKER_PORT"] = str(member.ports["server"])
     else:
         told["OCI__WORKER_IP"] = member.address
     return told

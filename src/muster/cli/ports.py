@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from muster.cli.arguments import json_option
 from muster.cli.terminal import echo
 
+_FORMS = ("security-list", "nftables", "ufw", "network-policy")
+
 
 @click.command()
 @click.argument("framework", required=False)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(_FORMS),
+    help="Print firewall rules instead: OCI's ingress rules as JSON, a ruleset for `nft -f`, "
+    "commands of ufw, or a NetworkPolicy of Kubernetes.",
+)
+@click.option("--source", "sources", metavar="CIDR", multiple=True,
+              help="From where nodes connect, such as 10.0.1.0/24. May be repeated.")  # fmt: skip
+@click.option("--selector", "selectors", metavar="KEY=VALUE", multiple=True,
+              help="network-policy: a label of the nodes' pods. May be repeated.")  # fmt: skip
+@click.option("--name", default="", help="network-policy: its name. Default: muster-FRAMEWORK.")
+@click.option("--namespace", default="", help="network-policy: its namespace.")
 @json_option()
-def ports(framework: str | None, as_json: bool) -> None:
+def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
     """Which ports must be open between the nodes of a FRAMEWORK, and why.
 
     Of nodes that are machines of their own. On one machine Muster finds free ports itself. Without
@@ -22,6 +39,9 @@ def ports(framework: str | None, as_json: bool) -> None:
     from muster.cli.output import print_json, print_table
     from muster.frameworks.registry import framework_names, get_framework
 
+    if any(rules.values()):
+        echo(_rules(framework, as_json, **rules).rstrip("\n"))
+        return
     if framework is None:
         known = [get_framework(name) for name in framework_names()]
         if as_json:
@@ -38,3 +58,39 @@ def ports(framework: str | None, as_json: bool) -> None:
         return
     rows = [(need.ports, need.on, need.why) for need in found.needs]
     print_table(("TCP PORT", "ON", "WHY"), rows)
+
+
+def _rules(
+    framework: str | None,
+    as_json: bool,
+    *,
+    form: str | None,
+    sources: tuple[str, ...],
+    selectors: tuple[str, ...],
+    name: str,
+    namespace: str,
+) -> str:
+    """The text. Raises InvalidInput."""
+    from muster.errors import InvalidInput, Problem
+    from muster.frameworks.firewall import FORMS
+    from muster.frameworks.openings import openings, read_peers
+    from muster.frameworks.registry import get_framework
+
+    if form is None:
+        hint = f"say for which firewall: --as {', '.join(_FORMS[:-1])} or {_FORMS[-1]}"
+        raise InvalidInput(Problem("--as", "is missing", hint))
+    problems = []
+    if framework is None:
+        hint = f"muster ports dask --as {form}; `muster ports` lists what there is"
+        problems.append(Problem("FRAMEWORK", "is missing", hint))
+    elif not (wanted := openings(get_framework(framework))):
+        problems.append(Problem("FRAMEWORK", f"{framework} listens on no ports of its own"))
+    if as_json:
+        problems.append(Problem("--json", f"{form} has a form of its own", "leave it out"))
+    try:
+        peers = read_peers(form, sources, selectors, name, namespace)
+    except InvalidInput as error:
+        problems += error.problems
+    if framework is None or problems:
+        raise InvalidInput(*problems)
+    return FORMS[form](framework, wanted, peers)

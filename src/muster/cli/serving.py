@@ -65,8 +65,10 @@ def _ports(plan: RunPlan) -> Iterator[tuple[str, str]]:
 
 
 def _number(plan: RunPlan, port: Port) -> str:
-    own = port.fixed or plan.network == "isolated"
-    return str(port.number) if own else "(a free port)"
+    if port.can_be_kept(shared=plan.network != "isolated"):
+        return str(port.number)
+    usual = port.fixed or port.preferred
+    return f"({port.number}, or a free port)" if usual else "(a free port)"
 
 
 def ports(plan: RunPlan) -> Iterator[str]:

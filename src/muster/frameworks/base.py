@@ -99,7 +99,9 @@ class Port(Struct, frozen=True):
     only the node of rank 0 does. count: so many in a row, from `number` on. held: whether others
     are kept from it until the run ends; not where the framework looks itself whether it is free.
     own: whether it is listened on at the node's own address only, so that other runs can use the
-    same number. variable: where the owner says which, for messages.
+    same number. wildcard: whether it is listened on at every address, so that nodes that share a
+    network cannot have the same number. preferred: where nodes share a network, the usual number
+    is taken if it is free. variable: where the owner says which, for messages.
     """
 
     name: str
@@ -109,7 +111,14 @@ class Port(Struct, frozen=True):
     count: int = 1
     held: bool = True
     own: bool = False
+    wildcard: bool = False
+    preferred: bool = False
     variable: str = ""
+
+    def can_be_kept(self, *, shared: bool) -> bool:
+        """Whether the nodes can listen on `number` and no other. shared: whether they share a
+        network, and other programs are on it."""
+        return not shared or (self.fixed and not (self.each and self.wildcard))
 
 
 #: Who is awaited: the rank of a node, and what it, or something on it, is called (a template).

@@ -137,8 +137,8 @@ class Dask(Framework):
     needs = (
         Need("8786", "main", "the scheduler; workers and clients connect to it"),
         Need("8787", "main", "the dashboard, and who has joined"),
-        Need("any", "every", "workers, for each other's data; see worker_ports"),
-        Need("any", "every", "nannies, for the scheduler; see nanny_ports"),
+        Need("8700-8800", "every", "workers, for each other's data; see worker_ports"),
+        Need("3000-3100", "every", "nannies, for the scheduler; see nanny_ports"),
     )
 
     def has_main(self, options: DaskOptions) -> bool:

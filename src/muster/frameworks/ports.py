@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -11,13 +12,18 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Port
 from muster.spec.wording import Refused, short
 
+#: Set in every cluster that is described in ADS's words.
+_ADS = "OCI__CLUSTER_TYPE"
 
-def port_of(cluster: Cluster, name: str, number: int, variable: str, *, each: bool = False) -> Port:
-    """The port called `name`: the one that the job's `env` sets in `variable`, or the usual number.
+
+def port_of(cluster: Cluster, name: str, number: int, *variables: str, each: bool = False) -> Port:
+    """The port called `name`: the one that the job's `env` sets in one of `variables`, the first
+    of them that is set, or the usual number. Programs for ADS may count on that, so a cluster of
+    theirs has it wherever it is free.
 
     Raises InvalidInput if what is set there is no port.
     """
-    for role in cluster.roles:
+    for variable, role in product(variables, cluster.roles):
         text = role.env.get(variable)
         if text is None:
             continue
@@ -30,7 +36,8 @@ def port_of(cluster: Cluster, name: str, number: int, variable: str, *, each: bo
                 )
             )
         return Port(name, int(text), fixed=True, each=each, variable=f"env.{variable}")
-    return Port(name, number, each=each)
+    ads = any(_ADS in role.env for role in cluster.roles)
+    return Port(name, number, each=each, preferred=ads)
 
 
 def port_option(name: str, usual: int, asked: int | None, option: str) -> Port:

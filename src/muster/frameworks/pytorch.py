@@ -17,8 +17,7 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
 from muster.frameworks.ports import port_of
 
-DEFAULT_PORT = 29500  # torchrun's
-RENDEZVOUS_PORT = 29400  # torchrun's, too
+DEFAULT_PORT = 29400  # torchrun's for elastic training, and ADS's for all
 # torchrun sets one thread a process where the owner says nothing: more processes than cores
 # otherwise each start a thread pool of their own
 _DEFAULTS = {"OMP_NUM_THREADS": "1"}
@@ -53,8 +52,7 @@ class PyTorch(Framework):
     summary = "torch.distributed over all nodes, as under torchrun; elastic if asked to be"
     Options = PyTorchOptions
     needs = (
-        Need(str(DEFAULT_PORT), "main", "where the ranks meet"),
-        Need(str(RENDEZVOUS_PORT), "main", "elastic: where the nodes' torchruns meet"),
+        Need(str(DEFAULT_PORT), "main", "where the ranks meet; elastic: the nodes' torchruns"),
         Need("any", "every", "gloo or NCCL, between every two ranks; elastic: where ranks meet"),
     )
 
@@ -146,7 +144,7 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
             # to the ranks
             "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
         },
-        ports=(port_of(cluster, "rendezvous", RENDEZVOUS_PORT, "MASTER_PORT"),),
+        ports=(port_of(cluster, "rendezvous", DEFAULT_PORT, "MASTER_PORT"),),
         roles=cluster.shared_out(main, other),
     )
 

@@ -18,7 +18,7 @@ from muster.frameworks.base import Cluster, Framework, Need, Network, Role, Role
 from muster.frameworks.ports import port_of
 from muster.frameworks.program_source import calls
 
-DEFAULT_PORT = 2222  # that of TensorFlow's own guides
+DEFAULT_PORT = 12345  # ADS's; TensorFlow itself has none
 
 #: With it, tf.keras is Keras 2 (TensorFlow 2.16 and newer).
 _LEGACY = "TF_USE_LEGACY_KERAS"
@@ -36,7 +36,7 @@ class TensorFlow(Framework):
     name = "tensorflow"
     summary = "tf.distribute over all nodes: mirrored workers, or parameter servers"
     needs = (
-        Need("2222", "every", "TensorFlow's server, for all other nodes but evaluators"),
+        Need(str(DEFAULT_PORT), "every", "TensorFlow's server, for all other nodes but evaluators"),
         Need("any", "every", "NCCL, between the GPUs of every two nodes"),
     )
 
@@ -56,11 +56,11 @@ class TensorFlow(Framework):
         """TF_CONFIG for every node.
 
         Raises InvalidInput if a group has a name that stands for no task, if the tasks make no
-        cluster, or if TF_PORT is set to something that is no port.
+        cluster, or if TF_PORT or WORKER_PORT is set to something that is no port.
         """
         problems = list(_problems(cluster))
         try:
-            port = port_of(cluster, "server", DEFAULT_PORT, "TF_PORT", each=True)
+            port = port_of(cluster, "server", DEFAULT_PORT, "TF_PORT", "WORKER_PORT", each=True)
         except InvalidInput as error:
             problems += error.problems
         if problems:
@@ -77,9 +77,8 @@ class TensorFlow(Framework):
             defaults["GRPC_FAIL_FAST"] = "use_caller"
         return Setup(
             defaults=defaults,
-            # its server listens on every address, whichever it is given: where nodes share a
-            # network each needs a port of its own, so no number can be insisted on
-            ports=(replace(port, fixed=False),),
+            # its server listens on every address, whichever it is given
+            ports=(replace(port, wildcard=True),),
             roles={
                 role.name: RoleSetup(
                     decides=not served or task in ("chief", "evaluator"),

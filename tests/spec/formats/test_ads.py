@@ -146,6 +146,32 @@ def test_its_port_may_be_said_in_start_options(folder: Path) -> None:
         assert (port.number, port.fixed) == (9999, True)
 
 
+def planned_port(folder: Path, kind: str, *variables: tuple[str, str]) -> Any:
+    env = [{"name": name, "value": value} for name, value in variables]
+    read(folder, distributed(kind, cluster={"config": {"env": env}}))
+    draft = Client(folder / "home").draft_for(folder / "ads.yaml", changes_from_flags())
+    (port,) = draft.plan.ports
+    return port
+
+
+@pytest.mark.shows(
+    "ads-configuration/pytorch-port",
+    "ads-configuration/tensorflow-port",
+    "ads-configuration/tensorflow-port-changed",
+)
+@pytest.mark.parametrize(
+    ("kind", "number", "variable"),
+    [("pytorch", 29400, "MASTER_PORT"), ("tensorflow", 12345, "WORKER_PORT")],
+)
+def test_nodes_listen_where_it_is_documented_unless_a_variable_says_where(
+    folder: Path, kind: str, number: int, variable: str
+) -> None:
+    port = planned_port(folder, kind)
+    assert (port.number, port.preferred, port.fixed) == (number, True, False)
+    port = planned_port(folder, kind, (variable, "2345"))
+    assert (port.number, port.fixed) == (2345, True)
+
+
 @pytest.mark.parametrize(("value", "refused"), [("9999", False), ("9000", True)])
 def test_a_port_may_be_said_twice_but_not_differently(
     folder: Path, value: str, refused: bool

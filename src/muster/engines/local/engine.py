@@ -48,6 +48,7 @@ class LocalEngine:
             if g.image is not None
         ]
         notes += _overruled(plan)
+        notes += _other_ports(plan)
         if impossible():
             notes += [
                 f"{mount.path} is not read-only: without namespaces nodes see the folder itself"
@@ -79,7 +80,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
         return []  # nobody else is there
     problems = []
     for port in plan.ports:
-        if not port.fixed:
+        if not port.can_be_kept(shared=True):
             continue
         for number in range(port.number, port.number + port.count):
             held = ports.hold(number, plan.nodes[0].address if port.own else "")
@@ -90,6 +91,25 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
             else:
                 held.close()
     return problems
+
+
+def _other_ports(plan: RunPlan) -> list[str]:
+    """What nodes that share this machine's network listen on instead of what was expected."""
+    if plan.network == "isolated":
+        return []
+    notes = []
+    for port in plan.ports:
+        if port.each and (port.fixed or port.preferred) and len(plan.nodes) > 1:
+            why = "nodes that share a network cannot; with `network: isolated` they can"
+            notes.append(f"not every node listens on port {port.number} ({port.name}): {why}")
+        elif port.preferred and not port.each:
+            held = ports.hold_row(port.number, port.count)
+            if held is None:
+                why = "in use on this machine, the run gets a free one"
+                notes.append(f"port {port.number} ({port.name}) is {why}")
+            for one in held or ():
+                one.close()
+    return notes
 
 
 def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:

@@ -29,13 +29,12 @@ class Ports:
         passing: list[socket.socket] = []
         for port in wanted:
             names = [f"{port.name}.{n}" for n in range(nodes)] if port.each else [port.name]
-            own = port.fixed or isolated
             held = self._held if port.held else passing
             for name in names:
-                if own:
+                if port.can_be_kept(shared=not isolated):
                     self.numbers[name] = port.number
                 else:
-                    self.numbers[name], found = find_row(port.count)
+                    self.numbers[name], found = _row_for(port)
                     held += found
         for one in passing:  # held so far, so that no two nodes have the same
             one.close()
@@ -43,6 +42,12 @@ class Ports:
     def close(self) -> None:
         for held in self._held:
             held.close()
+
+
+def _row_for(port: Port) -> tuple[int, list[socket.socket]]:
+    wanted = port.preferred or port.fixed
+    usual = hold_row(port.number, port.count) if wanted else None
+    return find_row(port.count) if usual is None else (port.number, usual)
 
 
 def find_row(count: int) -> tuple[int, list[socket.socket]]:

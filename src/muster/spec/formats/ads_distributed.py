@@ -55,7 +55,6 @@ _OF_ALL = (
 )
 #: Variables that ADS's own launchers read -> why they are not read here.
 _NOT_READ = {
-    "WORKER_PORT": "ports are chosen free",
     "HOROVOD_ARGS": "horovodrun is not run",
     "ENABLE_TIMELINE": "say HOROVOD_TIMELINE for Horovod's own",
     "POST_PROCESSING_WAIT": "nothing is waited for",
@@ -221,6 +220,9 @@ class _Reader:
             self._notes.add("main.replicas", "is 1, as for ADS")
         if self._cluster.certificate is not None:
             self._notes.add("certificate", "is not read: Muster makes certificates for each run")
+        if self._framework != "tensorflow" and "WORKER_PORT" in self._shared:
+            why = f"is a variable like any other: it is TensorFlow's, not {self._framework}'s"
+            self._notes.add("WORKER_PORT", why)
         for name, why in _NOT_READ.items():
             if name in self._shared:
                 self._notes.add(name, f"is a variable like any other: {why}")
