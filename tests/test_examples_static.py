@@ -10,7 +10,7 @@ import yaml
 
 from muster import errors
 from muster.plan.build import mount_variable
-from muster.spec.overrides import RunOverrides
+from muster.spec.override_models import RunOverrides
 from muster.spec.reader import read_spec
 from muster.spec.resolve import resolve
 

@@ -29,7 +29,8 @@ from muster.store.records import JobRecord, RunRecord
 if TYPE_CHECKING:
     from muster.plan.arrange import Arranged
     from muster.plan.build import Identity
-    from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+    from muster.spec.models import JobSpec, NodeGroup
+    from muster.spec.override_models import RunOverrides
     from muster.spec.sources import Git
     from muster.storage.artifacts import ArtifactRef
 
@@ -108,24 +109,26 @@ class Redraft(Struct, frozen=True):
 
 
 def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
-    """A suspended run with other resources, mounts, arguments or environment. What has succeeded
-    of it stays, so which nodes there are cannot change. Raises InvalidInput.
+    """A suspended run with whatever else a run can change. What has succeeded of it stays, so
+    which nodes there are cannot change. Raises InvalidInput.
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
-    from muster.spec.resolve import resolve, spec_from_json
+    from muster.spec.resolve import merge, spec_from_json
+    from muster.spec.rules import check
 
     before = RunPlan.from_json(run.plan)
-    resolved = resolve(spec_from_json(run.spec), overrides)
+    written = spec_from_json(run.spec)
+    resolved, problems = merge(written, overrides)
+    problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
+    if problems:
+        raise InvalidInput(*problems)
     changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
     arranged = arrange(resolved.spec)
     sizes = [(group.name, group.most_replicas, group.nodes) for group in arranged.spec.node_groups]
     if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
-        text = "the nodes of a run cannot change while it is suspended"
-        raise InvalidInput(Problem("nodes", text, "start another run"))
-    if arranged.spec.processes_per_node != before.processes_per_node:
-        text = "the processes of a run's nodes cannot change while it is suspended"
-        raise InvalidInput(Problem("processes_per_node", text, "start another run"))
+        text = "with these the run would have other nodes, and those it has cannot change"
+        raise InvalidInput(Problem("framework_options", text, "start another run"))
     artifact = before.artifact
     plan = _plan(
         home,
@@ -135,8 +138,37 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
         artifact.file_name if artifact else None,
         {},
     )
-    origins = {**run.origins, **dict.fromkeys(changed, "override")}
+    origins = {
+        path: run.origins.get(path, origin) if origin != "override" else origin
+        for path, origin in resolved.origins.items()
+        if path in run.origins or origin == "override"
+    }
     return Redraft(arranged.spec, origins, plan, changed)
+
+
+def _fixed(
+    name: str, before: JobSpec, after: JobSpec, overrides: RunOverrides
+) -> Iterator[Problem]:
+    """What cannot change of a run that has begun: which nodes there are, and their ranks."""
+    text, hint = "cannot change while a run is suspended", "start another run"
+    for old, new in zip(before.node_groups, after.node_groups, strict=True):
+        path = f"node_groups[{new.name}]"
+        if old.nodes != new.nodes:
+            yield Problem(f"{path}.nodes", f"the nodes of a replica {text}", hint)
+        if old.most_replicas != new.most_replicas and old.replicas == new.replicas:
+            yield Problem(f"{path}.max_replicas", f"how many replicas there may be {text}", hint)
+        if old.replicas != new.replicas:
+            way = f"`muster runs scale {name} {new.name}={new.replicas}` asks for more or fewer"
+            way = way if old.max_replicas is not None else hint
+            yield Problem(f"{path}.replicas", f"replicas {text} by being set", way)
+    if before.processes_per_node != after.processes_per_node:
+        yield Problem("processes_per_node", f"the processes of a node {text}", hint)
+    if before.logging.directory != after.logging.directory:
+        yield Problem("logging.directory", f"where output is kept {text}", hint)
+    if overrides.suspend:
+        yield Problem(
+            "suspend", "the run is being resumed", f"leave it out, or do not resume {name}"
+        )
 
 
 def mount_paths(written: JobSpec) -> Mapping[str, str]:

@@ -18,7 +18,8 @@ from muster.frameworks.base import Setup
 from muster.identity import new_id
 from muster.plan.arrange import Arranged, arrange
 from muster.plan.build import Identity
-from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.spec.places import at_origin, follows, in_order, placed, touched
 from muster.spec.policies import FailurePolicy, SuccessPolicy
@@ -72,6 +73,12 @@ def review(
     later += _of_plan(home, arranged, spec)
     places = _Places(written, spec, changes, merged.origins)
     return list(places.sort(later, broken))
+
+
+def review_resume(run: JobSpec, changes: Changes, found: Sequence[Problem]) -> list[Problem]:
+    """What is wrong with changes of a suspended run, at the flags that say so. run: as it was."""
+    origins = merge(run, changes.overrides)[0].origins
+    return list(_Places(Written(run), run, changes, origins).sort(found, changes.broken))
 
 
 def _too_large(spec: JobSpec) -> bool:
@@ -175,9 +182,19 @@ class _Places:
 
     def _flag(self, path: str) -> str:
         said = self._changes.said
-        flags = (said[whole] for whole in (path, _own(path)) if whole in said)
-        within = (flag for inner, flag in said.items() if follows(inner, [path]))
+        names = self._names(path)
+        flags = (said[whole] for whole in (*names, _own(path)) if whole in said)
+        within = (flag for inner, flag in said.items() if follows(inner, names))
         return next(flags, "") or next(within, "")
+
+    def _names(self, path: str) -> list[str]:
+        """The path, with its group by name and by number."""
+        group = _GROUP.match(path)
+        if group is None:
+            return [path]
+        pairs = [(name, str(number)) for name, number in self._numbers.items()]
+        both = next((pair for pair in pairs if group[1] in pair), (group[1],))
+        return [f"node_groups[{name}].{path[group.end() :]}".rstrip(".") for name in both]
 
     def _in_file(self, problem: Problem) -> Problem:
         return problem._replace(path=self._path(problem.path)) if self._written.lines else problem

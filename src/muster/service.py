@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from muster.control.answering import Answering
     from muster.drafting import Draft, Redraft
     from muster.engines.local.doctor import Finding
-    from muster.spec.models import JobSpec, RunOverrides
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import Written
 
@@ -322,31 +323,16 @@ class Service:
         overrides: RunOverrides | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> RunRecord:
-        """Have a suspended run go on, with other resources, mounts, arguments or environment if
-        `overrides` say so.
+        """Have a suspended run go on, changed as `overrides` say.
 
         Raises InvalidInput if it is not suspended, or if the overrides are no good.
         """
         from muster.control.request import tell
-        from muster.drafting import redraft_run
-        from muster.engines.local.engine import LocalEngine
         from muster.lifecycle.events import ResumeRequested
 
         record = runs.get(self.db, run_id)
-        if record.state != RunState.SUSPENDED:
-            hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
-            if RunState(record.state).terminal:
-                job = self.job(record.job_id)
-                hint = f"`muster run {job.name}@{job.version}` starts it again"
-            raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
-        plan = plan_of(record)
-        if overrides is None:
-            draft = None
-            # the machine may have changed since; a run that cannot start would have failed for good
-            if problems := LocalEngine().check(plan, self.home.root):
-                raise InvalidInput(*problems)
-        else:
-            draft = redraft_run(self.home, record, overrides)
+        draft = self.redraft(record, overrides)
+        plan = plan_of(record) if draft is None else draft.plan
         environ = os.environ if environ is None else environ
         held = self._prepare(plan, environ)
         try:
@@ -362,6 +348,25 @@ class Service:
             for descriptor in held:
                 os.close(descriptor)
         return runs.get(self.db, run_id)
+
+    def redraft(self, record: RunRecord, overrides: RunOverrides | None) -> Redraft | None:
+        """The run as it would go on, None if that is as it is. Raises InvalidInput if it is not
+        suspended, or cannot go on so."""
+        from muster.drafting import redraft_run
+        from muster.engines.local.engine import LocalEngine
+
+        if record.state != RunState.SUSPENDED:
+            hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
+            if RunState(record.state).terminal:
+                job = self.job(record.job_id)
+                hint = f"`muster run {job.name}@{job.version}` starts it again"
+            raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
+        if overrides is not None:
+            return redraft_run(self.home, record, overrides)
+        # the machine may have changed since; a run that cannot start would have failed for good
+        if problems := LocalEngine().check(plan_of(record), self.home.root):
+            raise InvalidInput(*problems)
+        return None
 
     def scale(self, run_id: str, group: str, replicas: int, why: str = "by its owner") -> RunRecord:
         """Ask for another number of replicas of a group; they start, or end, soon after, those of
@@ -399,7 +404,9 @@ class Service:
             "plan": draft.plan.to_json(),
             "notes": list(draft.plan.notes),
         }
-        runs.save(self.db, run.id, changes, (), (), time.time())
+        kept = zip(self.nodes(run.id), draft.plan.nodes, strict=True)
+        nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in kept]
+        runs.save(self.db, run.id, changes, nodes, (), time.time())
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
         """The run, once it has ended or is suspended; see `rest`."""

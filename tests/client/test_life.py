@@ -199,7 +199,7 @@ def test_only_what_has_not_succeeded_runs_again_after_a_pause(
 
 def test_resume_refuses_what_cannot_change(client: Client, tmp_path: Path) -> None:
     run = start(client, {"command": ["true"], "nodes": 2, "suspend": True}, tmp_path)
-    with pytest.raises(muster.InvalidInput, match="nodes of a run cannot change"):
+    with pytest.raises(muster.InvalidInput, match="nodes of a replica cannot change"):
         run.resume(nodes=3)
     assert run.refresh().state == "SUSPENDED"
 

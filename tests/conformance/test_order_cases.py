@@ -9,7 +9,7 @@ import pytest
 
 from muster.errors import InvalidInput
 from muster.lifecycle.events import CancelRequested, ResumeRequested, SuspendRequested
-from muster.spec.models import RunOverrides
+from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
 from support.jobset import Jobs, jobset, plan_of, read, replicated, rules
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from muster.spec.models import RunOverrides
+from muster.spec.override_models import RunOverrides
 from muster.spec.reader import read_spec
 from muster.spec.resolve import resolve
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
 from muster.spec.items import with_items
-from muster.spec.models import GroupOverrides, JobSpec, Mount, Resources, RunOverrides
+from muster.spec.models import JobSpec, Mount, Resources
+from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.overrides import changes_from_flags, overrides_from_flags, overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
@@ -74,13 +75,12 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
         (
             {"sets": ["failre.max_restarts=1"]},
-            "--set failre.max_restarts=1: belongs to the Job; a run cannot change it (what a run "
-            "can change is max_restarts: --max-restarts 1, or --set max_restarts=1)",
+            '--set failre.max_restarts=1: unknown field (did you mean "failure"?)',
         ),
         (
-            {"sets": ["failre.action=fail"]},
-            "--set failre.action=fail: unknown field "
-            '(did you mean "failure"? it belongs to the Job: change the spec)',
+            {"sets": ["framewrk=dask"]},
+            "--set framewrk=dask: unknown field "
+            '(did you mean "framework"? it belongs to the Job: change the spec)',
         ),
         (
             {"sets": ["node_groups.a=1"]},
@@ -92,10 +92,9 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
         ({"max_restarts": -1}, "--max-restarts -1: must be at least 0, not -1"),
         (
-            {"sets": ["failure.action=fail"]},
-            "--set failure.action=fail: belongs to the Job; a run cannot change it (change the "
-            "spec; a run can change nodes, args, env, resources, shape, image, mounts, "
-            "max_runtime, max_restarts, suspend, processes_per_node, logging, node_groups)",
+            {"sets": ["framework=dask"]},
+            "--set framework=dask: belongs to the Job; a run cannot change it (change the spec: "
+            "that makes a new version of the Job)",
         ),
         (
             {"nodes": ["=3"]},
@@ -316,12 +315,17 @@ def test_items_of_the_job_and_of_its_groups() -> None:
         (
             "description=new",
             "--set description=new: belongs to the Job; a run cannot change it "
-            "(`muster jobs edit JOB --set description=VALUE` does, or change the spec; a run can",
+            "(`muster jobs edit JOB --set description=VALUE` does, or change the spec)",
         ),
         (
             "failure.rules[1].action=fail",
-            "--set failure.rules[1].action=fail: belongs to the Job; a run cannot change it "
-            "(change the spec; a run can",
+            "--set failure.rules[1].action=fail: an item of that list cannot be set alone "
+            "(set all of it: --set failure.rules=[...])",
+        ),
+        (
+            "node_groups.one.depends_on[0].group=two",
+            "--set node_groups.one.depends_on[0].group=two: an item of that list cannot be set "
+            "alone (set all of it: --set node_groups[one].depends_on=[...])",
         ),
     ],
 )

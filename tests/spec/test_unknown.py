@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from muster.spec.decode import names
-from muster.spec.models import (
-    GroupOverrides,
-    JobSpec,
-    Logging,
-    Mount,
-    NodeGroup,
-    Resources,
-    RunOverrides,
-    StartupProbe,
-)
+from muster.spec.models import JobSpec, Logging, Mount, NodeGroup, Resources, StartupProbe
+from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.sources import Git, Notebook
 from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
@@ -73,13 +65,22 @@ def test_hint(model: Any, name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "name"),
-    [(RunOverrides, "framework"), (RunOverrides, "tags"), (GroupOverrides, "command")],
+    ("model", "name", "hint"),
+    [
+        (RunOverrides, "framework", "change the spec: that makes a new version of the Job"),
+        (RunOverrides, "description", "`muster jobs edit JOB --set description=VALUE` does, or"),
+        (GroupOverrides, "name", "another name is another group: change the spec"),
+    ],
 )
-def test_what_belongs_to_the_job(model: Any, name: str) -> None:
+def test_what_belongs_to_the_job(model: Any, name: str, hint: str) -> None:
     problem = unknown_field(model, name, name)
     assert problem.message == "belongs to the Job; a run cannot change it"
-    assert "a run can change nodes" in problem.hint
+    assert problem.hint.startswith(hint)
+
+
+def test_what_a_run_says_of_a_group_alone() -> None:
+    hint = unknown_field(RunOverrides, "replicas", "replicas").hint
+    assert hint == "it belongs to a group: node_groups.NAME.replicas"
 
 
 def test_every_neighbours_field_leads_somewhere() -> None:

@@ -28,7 +28,7 @@ from muster.drafting import draft_run
 from muster.errors import MusterError
 from muster.review import review
 from muster.spec.formats.convert import convert_file
-from muster.spec.models import RunOverrides
+from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
 from muster.storage.artifacts import store_artifact
 from muster.storage.home import Home

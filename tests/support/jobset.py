@@ -18,7 +18,7 @@ from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.formats.documents import documents
 from muster.spec.formats.jobset_read import Manifest, read_jobset
-from muster.spec.models import RunOverrides
+from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
 from support.life import Life
 

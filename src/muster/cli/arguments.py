@@ -54,3 +54,37 @@ def job_argument(**options: Any) -> Decorator:
 def json_option() -> Decorator:
     """--json: data instead of text."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+#: What a run may change of its Job with a flag, when it starts and when it is resumed.
+_CHANGES = (
+    click.option(
+        "--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable."
+    ),
+    click.option(
+        "--option",
+        "-o",
+        "framework_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="What the framework is told.",
+    ),
+    click.option("--network", help="shared or isolated."),
+    click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled."),
+    click.option("--max-restarts", type=int, metavar="N", help="Restarts after failures, at most."),
+    click.option(
+        "--mount",
+        "mounts",
+        multiple=True,
+        metavar="SRC[:PATH[:ro]]",
+        help="Show SRC to the nodes, instead of the job's mounts.",
+    ),
+    click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting."),
+)
+
+
+def change_options(function: F) -> F:
+    """The options of _CHANGES, in this order."""
+    for option in reversed(_CHANGES):
+        function = option(function)
+    return function

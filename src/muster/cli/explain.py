@@ -15,6 +15,7 @@ from muster.cli.policy import sentences
 from muster.cli.run import draft_from
 from muster.cli.run import run as _run
 from muster.cli.serving import Shown, around, ports
+from muster.cli.settings import changes
 from muster.cli.terminal import echo
 from muster.drafting import Draft
 from muster.plan.model import GroupPlan, RunPlan
@@ -46,11 +47,12 @@ def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(plan.to_json())
         return
-    describe(plan, sent)
+    describe(plan, [*sent, *(f"changed for this run: {line}" for line in changes(draft))])
 
 
 def describe(plan: RunPlan, sent: Iterable[str] = ()) -> None:
-    """Print what would run. sent: what goes along with a script, in sentences."""
+    """Print what would run. sent: what is to be said first, such as what goes along with a
+    script, in sentences."""
     _describe(plan, sent)
     for group in plan.groups:
         _describe_group(plan, group)

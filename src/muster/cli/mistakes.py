@@ -28,7 +28,8 @@ def too_many_words(ctx: click.Context) -> click.UsageError:
 def no_such_option(error: click.NoSuchOption) -> click.UsageError:
     """Settings that have no option of their own, and options that are the program's."""
     from muster.spec.decode import names
-    from muster.spec.models import Resources, RunOverrides
+    from muster.spec.models import Resources
+    from muster.spec.override_models import RunOverrides
     from muster.spec.wording import close_to
 
     name = error.option_name.lstrip("-").partition("=")[0].replace("-", "_")

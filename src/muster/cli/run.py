@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli.arguments import change_options
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
 from muster.errors import (
@@ -54,16 +55,7 @@ class _Args(click.Command):
 @click.command(cls=_Args)
 @click.argument("target", required=False)
 @click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
-@click.option("--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable.")
 @click.option("--framework", help="generic (default), pytorch, dask, ray, ... (`muster ports`).")
-@click.option(
-    "--option",
-    "-o",
-    "framework_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="What the framework is told.",
-)
 @click.option("--name", help="The job's name (default: from TARGET).")
 @click.option("--entrypoint", help="File to run inside a folder, archive or repository.")
 @click.option(
@@ -75,19 +67,10 @@ class _Args(click.Command):
 )
 @click.option("--conda", metavar="FILE", help="A conda environment file for the nodes.")
 @click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
-@click.option("--network", help="shared or isolated.")
-@click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled.")
-@click.option("--max-restarts", type=int, metavar="N", help="Restarts after failures, at most.")
+@change_options
 @click.option(
     "--suspend", is_flag=True, help="Accept it suspended; `muster runs resume` starts it."
 )
-@click.option(
-    "--mount",
-    multiple=True,
-    metavar="SRC[:PATH[:ro]]",
-    help="Show SRC to the nodes, instead of the job's mounts.",
-)
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting.")
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")
 @click.pass_context
@@ -192,16 +175,19 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
 
     target = options["target"]
     inside = bool(after) and takes_command(target, options["entrypoint"])
+    given = options_from_flags(options["framework_options"])
     changes = changes_from_flags(
         nodes=options["nodes"],
         env=options["env"],
         max_runtime=options["max_runtime"],
         max_restarts=options["max_restarts"],
         suspend=options["suspend"],
-        mounts=options["mount"],
+        mounts=options["mounts"],
         sets=options["sets"],
         args=None if inside or target is None else after,
         processes_per_node=options["processes_per_node"],
+        network=options["network"],
+        framework_options=given,
         environ=os.environ,
     )
     return client.draft_for(
@@ -210,7 +196,7 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         command=after if inside else None,
         name=options["name"],
         framework=options["framework"],
-        framework_options=options_from_flags(options["framework_options"]) or None,
+        framework_options=given or None,
         entrypoint=options["entrypoint"],
         requirements=list(options["requirements"]) or None,
         conda=options["conda"],

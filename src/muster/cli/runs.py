@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.arguments import json_option, run_argument
+from muster.cli.arguments import change_options, json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
+from muster.cli.settings import value_text
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
     from muster.client.client import Client
-    from muster.client.run import JobRun, Setting
+    from muster.client.run import JobRun
     from muster.store.records import RunSummary
 
 
@@ -145,42 +145,16 @@ def _show(run: JobRun) -> None:
         ],
     )
     echo()
+    settings = run.settings()
     print_table(
         ("SETTING", "FROM", "VALUE"),  # the last is cut where the terminal ends; --json has all
-        [(s.path, s.origin, _value(s)) for s in run.settings()],
+        [(s.path, s.origin, value_text(s.path, s.value)) for s in settings],
     )
+    if changed := [s.path for s in settings if s.origin == "override"]:
+        echo(f"\nchanged for this run: {', '.join(changed)}")
     echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
     for path in run.outputs:
         echo(f"left behind: {path}")
-
-
-_DURATIONS = (
-    "max_runtime",
-    "grace_period",
-    "timeout",
-    "attempt_timeout",
-    "ready_timeout",
-    "hang_timeout",
-    "ttl_after_finished",
-    "grace",
-    "initial",
-    "max",
-    "reset_after",
-)
-
-
-def _value(setting: Setting) -> str:
-    """A value as it would be written in a spec."""
-    value, name = setting.value, setting.path.rpartition(".")[2]
-    if isinstance(value, (int, float)) and name in _DURATIONS:
-        from muster.spec.quantities import format_duration
-
-        return format_duration(value)
-    if value is None:
-        return "-"
-    if name in ("command", "args"):
-        return shlex.join(value)
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _found(names: tuple[str, ...]) -> list[JobRun]:
@@ -285,13 +259,21 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 
 @runs.command()
 @run_argument(nargs=-1, required=True)
-@click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting.")
+@change_options
 @json_option()
-def resume(run_name: tuple[str, ...], sets: tuple[str, ...], as_json: bool) -> None:
-    """Have suspended runs go on, with other resources, mounts, args or env if you like."""
+def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
+    """Resume suspended runs, changed if you like: whatever a run may change of its job, but which
+    nodes it has.
+
+    \b
+    muster runs resume train-3 --set resources.memory=8GiB --max-runtime 2d
+    """
+    from muster.spec.options import options_from_flags
     from muster.spec.overrides import changes_from_flags
 
-    changes = changes_from_flags(sets=sets) if sets else None
+    flags["framework_options"] = options_from_flags(flags["framework_options"])
+    given = any(value for value in flags.values()) or flags["max_restarts"] is not None
+    changes = changes_from_flags(**flags, environ=os.environ) if given else None
     found = _found(run_name)
     overrides = [run.overrides(changes) if changes else None for run in found]
     for run, own in zip(found, overrides, strict=True):

@@ -44,9 +44,10 @@ def run(
 
     target: a spec file, a script, a notebook, a folder, an archive or a repository
     (`git+https://...`); or give a `command`. name, entrypoint, framework (default `generic`),
-    processes_per_node (default 1), network, requirements and conda describe the Job and belong in
-    the spec file where there is one. overrides: env, args, nodes, resources, shape,
-    image, max_runtime, max_restarts, suspend, mounts, logging, node_groups (see docs/spec.md).
+    processes_per_node (default 1), network, framework_options, requirements and conda describe the
+    Job; where there is one, or a spec file, the run may have other processes_per_node, network and
+    framework_options. overrides: env, args, nodes, resources, node_groups and all else that a run
+    may change (docs/spec.md, RunOverrides).
 
     Raises InvalidInput with every problem found, before anything starts.
     """
@@ -63,7 +64,11 @@ def run(
     }
     from muster.spec.overrides import changes_from_mapping
 
-    overrides["processes_per_node"] = processes_per_node
+    overrides |= {
+        "processes_per_node": processes_per_node,
+        "network": network,
+        "framework_options": framework_options,
+    }
     changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
     return client.start(client.draft_for(target, changes, command=command, **fields))
 

@@ -17,7 +17,7 @@ from muster.store.records import JobRecord, RunSummary
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
     from muster.drafting import Draft
-    from muster.spec.models import RunOverrides
+    from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
 
 
@@ -54,12 +54,14 @@ class Client:
         **fields: Any,
     ) -> Draft:
         """`job` and `draft` in one. Raises InvalidInput with the problems of every stage."""
-        from muster.client.target import notes_for, written_for
+        from muster.client.target import notes_for, of_the_job, written_for
         from muster.spec.items import with_items
         from muster.spec.reader import Written
         from muster.spec.resolve import spec_from_json
 
         known = self._named(target)
+        if known is not None and (taken := of_the_job(known.name, fields)):
+            raise InvalidInput(*taken, *changes.problems)
         try:
             written = (
                 Written(spec_from_json(known.spec))

@@ -22,7 +22,7 @@ from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
     from muster.drafting import Draft
-    from muster.spec.models import RunOverrides
+    from muster.spec.override_models import RunOverrides
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,7 +89,7 @@ class FunctionJob(Generic[P, R]):
         """The same function with other options; the ones a run can change are changes of the run,
         the others make another version of the Job."""
         from muster.spec.decode import names
-        from muster.spec.models import RunOverrides
+        from muster.spec.override_models import RunOverrides
 
         known = names(RunOverrides)
         changes = {key: value for key, value in options.items() if key in known}
@@ -132,7 +132,8 @@ class FunctionJob(Generic[P, R]):
 
     def _draft(self, client: Client, code: bytes, overrides: RunOverrides) -> Draft:
         fields = {k: v for k, v in self._options.items() if k not in ("home", "name")}
-        wrong = [Problem(name, "is the function itself") for name in _TAKEN if name in fields]
+        said = {**fields, **self._changes}
+        wrong = [Problem(name, "is the function itself") for name in _TAKEN if name in said]
         if wrong:
             raise InvalidInput(*wrong)
         with tempfile.TemporaryDirectory(prefix="muster-") as folder:

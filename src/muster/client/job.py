@@ -50,7 +50,7 @@ class Job:
         return shown
 
     def run(self, **overrides: Any) -> JobRun:
-        """Start a run of it. overrides: fields of `muster.spec.models.RunOverrides`."""
+        """Start a run of it. overrides: fields of `muster.spec.override_models.RunOverrides`."""
         return self._client.start(self._client.draft(self._record, overrides_from(overrides)))
 
     def runs(self) -> list[JobRun]:

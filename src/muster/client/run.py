@@ -26,7 +26,7 @@ from muster.store.records import EventRecord, RunRecord
 if TYPE_CHECKING:
     from muster.control.persist import Lifecycle
     from muster.lifecycle.status import Failure
-    from muster.spec.models import RunOverrides
+    from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
 
 _STREAMS = ("stdout", "stderr", "service")
@@ -218,8 +218,8 @@ class JobRun:
         return not_to_suspend(self._record)
 
     def resume(self, **overrides: Any) -> JobRun:
-        """Have a suspended run go on. overrides: resources, shape, mounts, args, env, or
-        `node_groups` with them, as for `muster.run`. Raises InvalidInput if it is not suspended.
+        """Have a suspended run go on. overrides: whatever a run may change, as for `muster.run`,
+        but which nodes it has. Raises InvalidInput if that cannot be, or it is not suspended.
         """
         from muster.spec.overrides import overrides_from_mapping
 
@@ -231,12 +231,20 @@ class JobRun:
         return self
 
     def overrides(self, changes: Changes) -> RunOverrides:
-        """What `resume_with` takes, of changes that may be of single items of its lists. Raises
-        InvalidInput with every problem."""
+        """What `resume_with` takes, of changes that may be of parts of what the run has. Raises
+        InvalidInput with every problem, and if the run cannot be resumed so."""
+        from muster.review import review_resume
         from muster.spec.items import with_items
         from muster.spec.resolve import spec_from_json
 
-        return with_items(changes, spec_from_json(self._record.spec)).whole()
+        spec = spec_from_json(self._record.spec)
+        changes = with_items(changes, spec)
+        overrides = changes.whole()
+        try:
+            self._service.redraft(self._record, overrides)
+        except InvalidInput as error:
+            raise InvalidInput(*review_resume(spec, changes, error.problems)) from None
+        return overrides
 
     def scale(self, group: str, replicas: int, why: str = "by its owner") -> JobRun:
         """Have more replicas of a group, or fewer; they start, or end, soon after. Raises

@@ -18,6 +18,8 @@ from muster.spec.reader import Written, is_manifest, read_written, written_from
 from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
+#: What a run may change of the job that a spec file describes.
+_OF_RUN = ("processes_per_node", "network", "framework_options")
 #: What is looked for in a folder, to tell manifests from code.
 _JOBSET = "jobset.x-k8s.io"
 
@@ -60,7 +62,7 @@ def written_for(
         return written_from({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
-        given.pop("processes_per_node", None)  # a run may change it
+        given = {name: value for name, value in given.items() if name not in _OF_RUN}
         if given:
             flags = ", ".join(map(_flag, given))
             raise InvalidInput(
@@ -71,6 +73,14 @@ def written_for(
         raise NotFound(Problem("artifact", f"there is no {path.absolute()}", _meant(path)))
     given.setdefault("name", _name_of(path))
     return written_from({"artifact": str(path.absolute()), **given})
+
+
+def of_the_job(job: str, fields: Mapping[str, Any]) -> list[Problem]:
+    """What is said beside the name of a Job that is there, and is not for a run to change."""
+    said = [name for name, value in fields.items() if value is not None and name not in _OF_RUN]
+    hint = f"`muster run` with the file or code that {job} is from, changed, makes a new version"
+    text = "belongs to the Job; a run cannot change it"
+    return [Problem(_flag(name), text, hint) for name in said]
 
 
 def _flag(field: str) -> str:

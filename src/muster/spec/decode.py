@@ -53,7 +53,7 @@ def _given(
         if name not in known:
             from muster.spec.unknown import unknown_field
 
-            problems.append(unknown_field(model, _join(path, str(name)), str(name), data[name]))
+            problems.append(unknown_field(model, _join(path, str(name)), str(name)))
     given = {}
     for name, info in known.items():
         if data.get(name) is not None:

@@ -9,7 +9,9 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.models import GroupOverrides, JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import GroupOverrides, RunOverrides
+from muster.spec.parts import with_parts
 from muster.spec.wording import suggestion
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ def set_item(values: list[Any], path: str, index: str, inside: Sequence[str], va
 
 
 def with_items(changes: Changes, job: JobSpec) -> Changes:
-    """The changes, with those of single items made to the job's lists."""
+    """The changes, with those of single items made to the job's lists, and with whole records."""
+    changes = with_parts(changes, job)
     if not changes.items:
         return changes
     from muster.spec.overrides import changes_from_mapping

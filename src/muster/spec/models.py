@@ -44,6 +44,9 @@ from muster.spec.values import (
 DEFAULT_GROUP = "workers"
 DEFAULT_FRAMEWORK = "generic"
 
+Startup = Literal["parallel", "in_order"]
+Network = Literal["shared", "isolated"]
+
 
 class Resources(Struct, frozen=True, kw_only=True):
     """What one node may use.
@@ -260,14 +263,14 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     processes_per_node: Processes = 1
     nodes: Count | None = None
     node_groups: tuple[NodeGroup, ...] = ()
-    startup: Literal["parallel", "in_order"] = "parallel"
+    startup: Startup = "parallel"
     success: SuccessPolicy = SuccessPolicy()
     failure: FailurePolicy = FailurePolicy()
     resources: Resources | None = None
     shape: Text | None = None
     image: Text | None = None
     mounts: tuple[Mount, ...] = ()
-    network: Literal["shared", "isolated"] | None = None
+    network: Network | None = None
     max_runtime: Runtime = MAX_RUNTIME
     grace_period: Annotated[Duration, Meta(ge=0)] = 10.0
     attempt_timeout: Limit | None = None
@@ -289,49 +292,3 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     def most_nodes(self) -> int:
         """The most nodes that its groups can have together; 0 without groups."""
         return sum(group.nodes * group.most_replicas for group in self.node_groups)
-
-
-class GroupOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of one group; what is left out stays.
-
-    env: Environment variables, merged key by key.
-    mounts: Mounts, in place of all the job has for the group.
-    """
-
-    nodes: Count | None = None
-    replicas: Count | None = None
-    args: Words | None = None
-    env: Env = field(default_factory=dict)
-    resources: Resources | None = None
-    shape: Text | None = None
-    image: Text | None = None
-    mounts: tuple[Mount, ...] | None = None
-
-
-class RunOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of its Job. env is merged key by key; everything else replaces.
-
-    What is said here for the whole run beats what the Job says, job-wide or for a group; what is
-    said here for a group beats that.
-
-    env: Environment variables, merged key by key.
-    mounts: Mounts, in place of all the job has.
-    max_restarts: In place of failure.max_restarts.
-    processes_per_node: Processes on each node.
-    suspend: Whether the run is accepted suspended.
-    node_groups: The same for a group, by its name.
-    """
-
-    nodes: Count | None = None
-    args: Words | None = None
-    env: Env = field(default_factory=dict)
-    resources: Resources | None = None
-    shape: Text | None = None
-    image: Text | None = None
-    mounts: tuple[Mount, ...] | None = None
-    max_runtime: Runtime | None = None
-    max_restarts: Annotated[int, Meta(ge=0)] | None = None
-    suspend: bool | None = None
-    processes_per_node: Count | None = None
-    logging: Logging | None = None
-    node_groups: dict[str, GroupOverrides] = field(default_factory=dict)

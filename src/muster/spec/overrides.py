@@ -13,20 +13,24 @@ from msgspec import Struct, field
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import salvage
 from muster.spec.items import LISTS, Item
-from muster.spec.models import RunOverrides
+from muster.spec.override_models import RunOverrides
+from muster.spec.parts import RECORDS, Part
 from muster.spec.reader import absolute_paths
 from muster.spec.wording import short
 
 # not compiled here: most runs set nothing, and compiling costs each of them 2 ms
 _PATH = r"[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\[[\w-]+\])*"
 _STEP = r"[\w-]+"
+#: Lists of which a run replaces all: their items have no meaning of their own.
+_WHOLE_LISTS = ("command", "node_args", "depends_on")
 
 
 class Changes(Struct, frozen=True):
     """What a run changes, as it was asked for: what could be read, and what is wrong with the rest.
 
     broken: paths of what could not be read, and is left out. said: path -> the flag it is from.
-    items: of single items of the job's lists; `items.with_items` makes them.
+    items: of single items of the job's lists; parts: of records, which are given in part.
+    `items.with_items` makes both whole.
     """
 
     overrides: RunOverrides = RunOverrides()
@@ -34,6 +38,7 @@ class Changes(Struct, frozen=True):
     broken: tuple[str, ...] = ()
     said: Mapping[str, str] = field(default_factory=dict)
     items: tuple[Item, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def whole(self) -> RunOverrides:
         """The overrides. Raises InvalidInput with every problem."""
@@ -71,6 +76,8 @@ def changes_from_flags(
     max_restarts: int | None = None,
     suspend: bool = False,
     processes_per_node: int | None = None,
+    network: str | None = None,
+    framework_options: Mapping[str, Any] | None = None,
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
     args: Sequence[str] | None = None,
@@ -98,15 +105,24 @@ def changes_from_flags(
     if processes_per_node is not None:
         flag = f"--processes-per-node {processes_per_node}"
         flags.put(flag, ["processes_per_node"], processes_per_node)
+    if network is not None:
+        flags.put(f"--network {network}", ["network"], network)
+    for name, value in (framework_options or {}).items():
+        flags.put(f"--option {name}", ["framework_options", name], value)
     if suspend:
         flags.put("--suspend", ["suspend"], True)
     if args is not None:
         flags.put("--", ["args"], list(args))
     found: list[Problem] = []
     overrides = salvage(RunOverrides, _absolute(flags.data), found) or RunOverrides()
-    problems = [*flags.problems, *(flags.placed(problem) for problem in found)]
-    broken = [*flags.broken, *(problem.path for problem in found)]
-    return Changes(overrides, tuple(problems), tuple(broken), flags.said, tuple(flags.items))
+    return Changes(
+        overrides,
+        problems=(*flags.problems, *(flags.placed(problem) for problem in found)),
+        broken=(*flags.broken, *(problem.path for problem in found)),
+        said=flags.said,
+        items=tuple(flags.items),
+        parts=tuple(flags.parts),
+    )
 
 
 class _Flags:
@@ -120,6 +136,7 @@ class _Flags:
         self.problems: list[Problem] = []
         self.broken: list[str] = []
         self.items: list[Item] = []
+        self.parts: list[Part] = []
         self.said: dict[str, str] = {}
 
     def put(self, flag: str, steps: Sequence[str], value: Any) -> None:
@@ -183,7 +200,7 @@ class _Flags:
             self.problems.append(Problem("--set", f"{path} names no setting", hint))
             return
         inner = steps[2:] if steps[0] == "node_groups" else steps
-        if "env" in inner[:-1]:
+        if not {"env", "node_env"}.isdisjoint(inner[:-1]):
             self.put(f"--set {path}", steps, value)  # a variable is text, as with --env
             return
         try:
@@ -200,8 +217,28 @@ class _Flags:
         group, inner = (steps[1], steps[2:]) if steps[0] == "node_groups" else ("", steps)
         if inner[0] in LISTS and len(inner) > 1:
             self.items.append(Item(flag, group, inner[0], inner[1], inner[2:], value))
-        else:
-            self.put(flag, steps, value)
+            return
+        number = next((n for n, step in enumerate(inner) if n and step.isdecimal()), None)
+        if number is not None and inner[0] in (*RECORDS, *_WHOLE_LISTS):
+            of = _join([*steps[: len(steps) - len(inner)], *inner[:number]])
+            text, hint = (
+                "an item of that list cannot be set alone",
+                f"set all of it: --set {of}=[...]",
+            )
+            self.problems.append(Problem(flag, text, hint))
+            self.broken.append(of)
+            return
+        if inner[0] in RECORDS:
+            self._note_part(group, inner, _join(steps[: len(steps) - len(inner) + 1]))
+        self.put(flag, steps, value)
+
+    def _note_part(self, group: str, inner: Sequence[str], record: str) -> None:
+        """record: the path of all of it. Once that is given, parts are of what was given."""
+        if len(inner) == 1:
+            kept = [part for part in self.parts if (part.group, part.record) != (group, inner[0])]
+            self.parts = kept
+        elif record not in self.said:
+            self.parts.append(Part(group, inner[0], tuple(inner[1:])))
 
     def placed(self, problem: Problem) -> Problem:
         """The problem with the flag it is of, instead of a path into data nobody wrote."""

@@ -15,20 +15,15 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
-from muster.spec.models import (
-    DEFAULT_GROUP,
-    GroupOverrides,
-    JobSpec,
-    NodeGroup,
-    RunOverrides,
-)
+from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
 from muster.spec.origins import Origin, job_origins, told
+from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
 from muster.spec.wording import suggestion
 
 _INHERITED = ("command", "args", "image", "ready_timeout", "hang_timeout")
-#: What only a group can say; a run cannot change it.
+#: What only a group can say.
 _OWN = (
     "max_replicas",
     "working_dir",
@@ -40,6 +35,26 @@ _OWN = (
     "retries",
     "timeout",
     "hostname",
+)
+#: What a run can say for its only group without naming it.
+_OF_ONE_GROUP = ("nodes", "startup_probe", "min_success")
+#: What only the whole run has, and is the same for all of it.
+_OF_RUN = (
+    "startup",
+    "network",
+    "max_runtime",
+    "grace_period",
+    "attempt_timeout",
+    "success",
+    "checkpoint",
+    "suspend",
+    "processes_per_node",
+    "logging",
+    "keep_attempts",
+    "ttl_after_finished",
+    "subdomain",
+    "namespace",
+    "clean_env",
 )
 
 
@@ -86,9 +101,8 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
         ready_timeout=None,
         hang_timeout=None,
         failure=_failure(job, overrides),
-        logging=overrides.logging or job.logging,
-        processes_per_node=overrides.processes_per_node or job.processes_per_node,
-        **_times(job, overrides),
+        framework_options={**job.framework_options, **overrides.framework_options},
+        **_of_run(job, overrides),
     )
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
@@ -96,22 +110,20 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
 
 
 def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
-    failure = job.failure
+    failure = overrides.failure or job.failure
     if overrides.max_restarts is not None:
         failure = replace(failure, max_restarts=overrides.max_restarts)
     rules = tuple(replace(rule, name=name) for rule, name in named_rules(failure.rules))
     return replace(failure, rules=rules)
 
 
-def _times(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if overrides.suspend is not None:
-        changes["suspend"] = overrides.suspend
-    longest = overrides.max_runtime
-    if longest is not None:
-        changes["max_runtime"] = longest
-        if job.attempt_timeout is not None and job.attempt_timeout > longest:
-            changes["attempt_timeout"] = None  # a short run does not live to see it
+def _of_run(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
+    changes = {name: said for name in _OF_RUN if (said := getattr(overrides, name)) is not None}
+    if overrides.command is not None:
+        changes |= {"command": overrides.command, "entrypoint": None}  # it takes its place
+    longest, limit = overrides.max_runtime, job.attempt_timeout
+    if longest is not None and limit is not None and limit > longest:
+        changes.setdefault("attempt_timeout", None)  # a short run does not live to see it
     return changes
 
 
@@ -151,9 +163,12 @@ def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> l
         for name in overrides.node_groups
         if name not in known
     ]
-    if overrides.nodes is not None and len(known) > 1:
-        hint = f"say for which: --nodes {known[0]}={overrides.nodes}"
-        problems.append(Problem("nodes", f"the job has the groups {', '.join(known)}", hint))
+    for name in _OF_ONE_GROUP if len(known) > 1 else ():
+        if (said := getattr(overrides, name)) is not None:
+            way = f"--set node_groups.{known[0]}.{name}=..."
+            way = f"--nodes {known[0]}={said}" if name == "nodes" else way
+            text = f"the job has the groups {', '.join(known)}"
+            problems.append(Problem(name, text, f"say for which: {way}"))
     return problems
 
 
@@ -171,10 +186,8 @@ def _merge(
     )
     changes: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
-    for name, said in (
-        ("nodes", own.nodes if own.nodes is not None else overrides.nodes),
-        ("replicas", own.replicas),
-    ):
+    for name in ("nodes", "replicas"):
+        said = _said(own, overrides, name)
         changes[name] = getattr(group, name) if said is None else said
         given: Origin = "default" if getattr(group, name) == 1 else "job"
         origins[name] = given if said is None else "override"
@@ -193,12 +206,23 @@ def _merge(
     if mounts is not None or changes["mounts"]:
         origins["mounts"] = "job" if mounts is None else "override"
     origins |= dict.fromkeys(told(group, NodeGroup(name=group.name), _OWN), "job")
+    for name in _OWN:
+        if (said := _said(own, overrides, name)) is not None:
+            changes[name], origins[name] = said, "override"
+    changes["node_env"] = {**group.node_env, **own.node_env}
     origins |= {f"node_env.{name}": "job" for name in group.node_env}
+    origins |= {f"node_env.{name}": "override" for name in own.node_env}
     changes["env"] = {}
     for level, origin in reversed(levels):
         changes["env"] |= level.env
         origins |= {f"env.{name}": origin for name in level.env}
     return replace(group, **changes), origins
+
+
+def _said(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
+    """What a run says of a group's setting: for the group, or for the only one there is."""
+    said = getattr(own, name)
+    return getattr(overrides, name) if said is None and name in _OF_ONE_GROUP else said
 
 
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:

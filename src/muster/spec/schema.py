@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from muster.spec import models, policies, sources, values
+from muster.spec import models, override_models, policies, sources, values
 from muster.spec.decode import unwrap
 from muster.spec.quantities import format_duration
 
@@ -33,8 +33,8 @@ _MODELS = (
     policies.Backoff,
     policies.Checkpoint,
     models.Logging,
-    models.RunOverrides,
-    models.GroupOverrides,
+    override_models.RunOverrides,
+    override_models.GroupOverrides,
 )
 
 
@@ -113,7 +113,10 @@ def _section(model: type[msgspec.Struct]) -> Iterator[str]:
     yield f"{summary}\n"
     yield "| field | type | default | |"
     yield "| --- | --- | --- | --- |"
-    fallback = {**field_texts(models.JobSpec)[1], **field_texts(models.NodeGroup)[1]}
+    levels = [field_texts(level)[1] for level in (models.NodeGroup, models.JobSpec)]
+    if model is override_models.GroupOverrides:
+        levels.reverse()
+    fallback = levels[0] | levels[1]
     for info in fields(model):
         name = info.encode_name
         text = texts.get(name) or fallback.get(name, "")

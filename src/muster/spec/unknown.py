@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from muster.errors import Problem
-from muster.spec import models, policies
+from muster.spec import models, override_models, policies
 from muster.spec.decode import names
 from muster.spec.wording import close_to
 
@@ -130,25 +127,18 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
 )
 
 
-#: What a run can change that has an option of its own.
-_OPTIONS = ("nodes", "max_runtime", "max_restarts", "processes_per_node")
-
-
-def unknown_field(model: type[msgspec.Struct], where: str, name: str, value: Any = None) -> Problem:
-    """The problem of a field `model` does not have. where: its path; value: what it was given."""
+def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
+    """The problem of a field `model` does not have. where: its path."""
     known = names(model)
-    if model in (models.RunOverrides, models.GroupOverrides):
-        if own := _own_of_run(value, known):
-            return Problem(where, "belongs to the Job; a run cannot change it", own)
-        job = names(models.JobSpec if model is models.RunOverrides else models.NodeGroup)
+    if model in (override_models.RunOverrides, override_models.GroupOverrides):
+        of_run = model is override_models.RunOverrides
+        job = names(models.JobSpec if of_run else models.NodeGroup)
         if name in job:
-            from muster.spec.edit import EDITABLE
-
             text = "belongs to the Job; a run cannot change it"
-            way = "change the spec"
-            if name in EDITABLE:
-                way = f"`muster jobs edit JOB --set {name}=VALUE` does, or change the spec"
-            return Problem(where, text, f"{way}; a run can change {', '.join(known)}")
+            return Problem(where, text, _way_to_change(name, of_run=of_run))
+        if of_run and name in names(override_models.GroupOverrides):
+            hint = f"it belongs to a group: node_groups.NAME.{name}"
+            return Problem(where, "unknown field", hint)
         meant = close_to(name, [*known, *job], 1, 0.7)
         if meant and meant[0] not in known:
             hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
@@ -158,21 +148,15 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str, value: Any
     return Problem(where, "unknown field", hint, meant=beside + meant_here if meant_here else "")
 
 
-def _own_of_run(value: Any, known: list[str]) -> str:
-    """A hint: what a run calls a setting that a Job has within another, failure.max_restarts."""
-    if not isinstance(value, Mapping) or len(value) != 1:
-        return ""
-    ((name, inner),) = value.items()
-    plain = str(name).replace("-", "_")
-    close = [n for n in (plain, _NEIGHBOURS.get(plain)) if n in known]
-    close = close or close_to(plain, known, 1, 0.8)
-    if not close:
-        return ""
-    shown = inner if isinstance(inner, (str, int, float)) else "..."
-    way = f"--set {close[0]}={shown}"
-    if close[0] in _OPTIONS:
-        way = f"--{close[0].replace('_', '-')} {shown}, or {way}"
-    return f"what a run can change is {close[0]}: {way}"
+def _way_to_change(name: str, *, of_run: bool) -> str:
+    """A hint, for what belongs to the Job."""
+    from muster.spec.edit import EDITABLE
+
+    if not of_run:
+        return "another name is another group: change the spec"
+    if name in EDITABLE:
+        return f"`muster jobs edit JOB --set {name}=VALUE` does, or change the spec"
+    return "change the spec: that makes a new version of the Job"
 
 
 def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str, str]:

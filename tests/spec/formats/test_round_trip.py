@@ -25,9 +25,9 @@ from muster.spec.models import (
     Mount,
     NodeGroup,
     Resources,
-    RunOverrides,
     StartupProbe,
 )
+from muster.spec.override_models import RunOverrides
 from muster.spec.policies import DependsOn, FailurePolicy, FailureRule, SuccessPolicy
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve

@@ -19,7 +19,8 @@ from muster.spec.formats.losses import Loss
 from muster.spec.formats.pods import hostname_template
 from muster.spec.formats.pods_write import Whole, replicated_job
 from muster.spec.formats.volumes_write import Volumes, as_label
-from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
 
 _LABEL_KEY = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
