@@ -52,7 +52,6 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 
 @pytest.mark.shows(
     "cluster-design/example-cluster-type",
-    "cluster-design/example-death-timeout",
     "cluster-design/example-ephemeral",
     "cluster-design/example-nprocs",
     "cluster-design/example-nthread",
@@ -90,6 +89,8 @@ def test_the_dask_cluster_of_the_document(
         "WORKER_COUNT": str(count),
         "WORK_DIR": str(tmp_path / "001"),
         "JOB_OCID": "ocid1.datasciencejob.oc1.iad.bsfd2s7j5q",
+        "death_timeout": "150",  # on a busy machine, workers need more than 10 s to start
+        "TIMEOUT": "150",
     }
     main = {"MODE": "MAIN", "ENTRY_POINT": str(program), "ARGS": "50", "NAMED_ARGS": "1"}
     for number, run in enumerate([main] + [{"MODE": "WORKER"}] * count, 1):
@@ -108,7 +109,11 @@ def test_the_dask_cluster_of_the_document(
     assert [out for out, _, _ in ends[1:]] == [""] * count, "only the main node runs the program"
 
 
-@pytest.mark.shows("cluster-design/worker-death-timeout", "cluster-design/worker-nworkers")
+@pytest.mark.shows(
+    "cluster-design/example-death-timeout",
+    "cluster-design/worker-death-timeout",
+    "cluster-design/worker-nworkers",
+)
 def test_the_words_of_a_worker_are_those_of_start_worker_sh() -> None:
     environ = {**JOB, "nprocs": "4", "MODE": "WORKER", "WORK_DIR": "/w", "JOB_OCID": "job"}
     parameters = read_parameters({**environ, "ENTRY_POINT": "a.py"}, "new")
