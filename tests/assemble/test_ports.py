@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
+import pytest
+
 from muster.assemble.ports import OwnPorts
 from muster.frameworks.base import Port
 
@@ -15,6 +17,7 @@ def _free() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.shows("cluster-design/master-script")
 def test_two_nodes_on_one_machine_never_have_the_same() -> None:
     said: list[str] = []
     port = Port("relay", _free(), each=True)

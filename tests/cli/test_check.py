@@ -20,7 +20,11 @@ def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.shows("ads-configuration/dask-scheduler-port", "cluster-design/firewall")
+@pytest.mark.shows(
+    "ads-configuration/dask-scheduler-port",
+    "cluster-design/firewall",
+    "cluster-design/security-list",
+)
 def test_ports_of_a_framework() -> None:
     shown = muster("ports", "dask").stdout
     assert "8786" in shown and "the scheduler" in shown

@@ -52,7 +52,11 @@ def awaited(setup: Setup) -> tuple[str, ...]:
 # --- what it asks for
 
 
-@pytest.mark.shows("ads-configuration/dask-dashboard-port", "ads-configuration/dask-scheduler-port")
+@pytest.mark.shows(
+    "ads-configuration/dask-dashboard-port",
+    "ads-configuration/dask-scheduler-port",
+    "cluster-design/master-script",
+)
 def test_who_runs_what() -> None:
     made = setup()
     main, workers = made.roles["main"], made.roles["workers"]

@@ -50,6 +50,7 @@ def fits(value: Any, shape: Any) -> bool:
     return isinstance(value, shape)
 
 
+@pytest.mark.shows("ads-configuration/horovod-ports", "cluster-design/security-list")
 def test_what_is_open_is_what_is_listed() -> None:
     assert [(o.first, o.last) for o in openings(get_framework("dask"))] == [
         (3000, 3100),
@@ -61,7 +62,7 @@ def test_what_is_open_is_what_is_listed() -> None:
     assert openings(get_framework("generic")) == (Opening(29400, 29400, "$MUSTER_MAIN_PORT"),)
 
 
-@pytest.mark.shows("ads-configuration/security-list")
+@pytest.mark.shows("ads-configuration/security-list", "cluster-design/security-list")
 @pytest.mark.parametrize("framework", framework_names())
 def test_every_framework_has_rules_in_every_form(framework: str) -> None:
     for rule in json.loads(text_of(framework, "security-list", NETWORK)):
