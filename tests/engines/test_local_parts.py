@@ -39,14 +39,14 @@ def test_addresses_are_a_run_s_own() -> None:
 def test_isolated_addresses() -> None:
     found = addresses.allot("isolated", 1000)
     assert (found[0], found[254], found[255]) == ("10.77.0.1", "10.77.0.255", "10.77.1.0")
-    with pytest.raises(InvalidInput, match="an isolated network holds 1000 nodes"):
+    with pytest.raises(InvalidInput, match="network: isolated holds 1000 nodes"):
         addresses.allot("isolated", 1001)
 
 
 def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
     import socket
 
-    held = ports.Ports([Port("master", 29500)], 1, isolated=False)
+    held = ports.Ports([Port("master", 29500)], 1, own=False)
     number = held.numbers["master"]
     assert ports.hold(number) is None, "another run looks elsewhere"
     with socket.create_server(("", number)):
@@ -58,8 +58,8 @@ def test_a_held_port_is_free_for_its_run_and_taken_for_others() -> None:
 
 
 def test_ports_the_owner_or_the_network_fixes() -> None:
-    assert ports.Ports([Port("a", 7, fixed=True)], 1, isolated=False).numbers == {"a": 7}
-    assert ports.Ports([Port("a", 29500)], 1, isolated=True).numbers == {"a": 29500}
+    assert ports.Ports([Port("a", 7, fixed=True)], 1, own=False).numbers == {"a": 7}
+    assert ports.Ports([Port("a", 29500)], 1, own=True).numbers == {"a": 29500}
 
 
 def free_number() -> int:
@@ -71,9 +71,9 @@ def free_number() -> int:
 
 def test_a_number_that_programs_count_on_is_taken_where_it_is_free() -> None:
     wanted = [Port("master", free_number(), preferred=True)]
-    first = ports.Ports(wanted, 1, isolated=False)
+    first = ports.Ports(wanted, 1, own=False)
     assert first.numbers["master"] == wanted[0].number
-    second = ports.Ports(wanted, 1, isolated=False)
+    second = ports.Ports(wanted, 1, own=False)
     assert second.numbers["master"] != wanted[0].number, "the first one has it"
     first.close()
     second.close()
@@ -82,24 +82,24 @@ def test_a_number_that_programs_count_on_is_taken_where_it_is_free() -> None:
 def test_a_server_on_all_addresses_shares_its_number_with_no_other_node() -> None:
     number = free_number()
     wanted = [Port("server", number, fixed=True, each=True, wildcard=True)]
-    held = ports.Ports(wanted, 2, isolated=False)
+    held = ports.Ports(wanted, 2, own=False)
     assert held.numbers["server.0"] == number != held.numbers["server.1"]
     held.close()
-    assert set(ports.Ports(wanted, 2, isolated=True).numbers.values()) == {number}
+    assert set(ports.Ports(wanted, 2, own=True).numbers.values()) == {number}
 
 
 def test_a_port_that_every_node_has() -> None:
-    held = ports.Ports([Port("relay", 7070, each=True), Port("one", 1)], 3, isolated=False)
+    held = ports.Ports([Port("relay", 7070, each=True), Port("one", 1)], 3, own=False)
     assert sorted(held.numbers) == ["one", "relay.0", "relay.1", "relay.2"]
     assert len(set(held.numbers.values())) == 4
     assert all(ports.hold(number) is None for number in held.numbers.values())
     held.close()
-    own = ports.Ports([Port("relay", 7070, each=True)], 2, isolated=True)
+    own = ports.Ports([Port("relay", 7070, each=True)], 2, own=True)
     assert own.numbers == {"relay.0": 7070, "relay.1": 7070}
 
 
 def test_ports_in_a_row() -> None:
-    held = ports.Ports([Port("range", 9000, count=5, each=True)], 2, isolated=False)
+    held = ports.Ports([Port("range", 9000, count=5, each=True)], 2, own=False)
     for first in held.numbers.values():
         assert 20000 <= first <= 32000 - 5
         assert [ports.hold(first + more) for more in range(5)] == [None] * 5
@@ -111,12 +111,12 @@ def test_ports_in_a_row() -> None:
 def test_ports_that_nobody_holds_are_still_each_node_s_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    free = ports.Ports([Port("range", 1, count=8)], 1, isolated=False)
+    free = ports.Ports([Port("range", 1, count=8)], 1, own=False)
     first = free.numbers["range"]
     free.close()
     monkeypatch.setattr(ports, "_RANGE", range(first, first + 8))
     monkeypatch.setattr(ports.random, "sample", lambda numbers, _: list(numbers))
-    found = ports.Ports([Port("range", 1, count=4, each=True, held=False)], 2, isolated=False)
+    found = ports.Ports([Port("range", 1, count=4, each=True, held=False)], 2, own=False)
     assert sorted(found.numbers.values()) == [first, first + 4]
     again = [ports.hold(number) for number in range(first, first + 8)]
     assert None not in again
@@ -128,7 +128,7 @@ def test_ports_that_nobody_holds_are_still_each_node_s_own(
 
 def test_a_row_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a few ports one in the middle is taken: only one row of three is left."""
-    free = ports.Ports([Port("range", 1, count=7)], 1, isolated=False)
+    free = ports.Ports([Port("range", 1, count=7)], 1, own=False)
     first = free.numbers["range"]
     free.close()
     monkeypatch.setattr(ports, "_RANGE", range(first, first + 7))
@@ -136,11 +136,11 @@ def test_a_row_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = ports.hold(first + 2)
     assert taken is not None
     wanted = [Port("range", 1, count=4), Port("range", 1, count=5)]
-    held = ports.Ports(wanted[:1], 1, isolated=False)
+    held = ports.Ports(wanted[:1], 1, own=False)
     assert held.numbers == {"range": first + 3}
     held.close()
     with pytest.raises(EngineError, match="no 5 free ports in a row"):
-        ports.Ports(wanted[1:], 1, isolated=False)
+        ports.Ports(wanted[1:], 1, own=False)
     taken.close()
     assert all(
         one is not None and one.close() is None for one in map(ports.hold, range(first, first + 7))

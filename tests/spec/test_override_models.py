@@ -60,7 +60,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
         )
     },
     "startup": st.sampled_from(["parallel", "in_order"]),
-    "network": st.sampled_from(["shared", "isolated"]),
+    "network": st.sampled_from(["shared", "cluster", "isolated"]),
     "max_runtime": TIME,
     "grace_period": TIME,
     "attempt_timeout": TIME,

@@ -69,7 +69,7 @@ _CHANGES = (
         metavar="NAME=VALUE",
         help="What the framework is told.",
     ),
-    click.option("--network", help="shared or isolated."),
+    click.option("--network", help="shared, cluster or isolated."),
     click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled."),
     click.option("--max-restarts", type=int, metavar="N", help="Restarts after failures, at most."),
     click.option(

@@ -120,7 +120,7 @@ def _show(run: JobRun) -> None:
             echo(f"  {line}")
     for note in run.notes:
         echo(f"  note: {note}")
-    where = " (on the nodes' own network)" if run.network == "isolated" else ""
+    where = " (on the nodes' own network)" if run.network != "shared" else ""
     for name, place in run.endpoints.items() if not run.done else ():
         echo(f"  {name}: {place}{where}")
     echo()

@@ -65,7 +65,7 @@ def _ports(plan: RunPlan) -> Iterator[tuple[str, str]]:
 
 
 def _number(plan: RunPlan, port: Port) -> str:
-    if port.can_be_kept(shared=plan.network != "isolated"):
+    if port.can_be_kept(shared=not plan.own_interfaces):
         return str(port.number)
     usual = port.fixed or port.preferred
     return f"({port.number}, or a free port)" if usual else "(a free port)"

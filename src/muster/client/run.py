@@ -113,7 +113,7 @@ class JobRun:
 
     @property
     def network(self) -> str:
-        """`shared` with this machine, or `isolated`."""
+        """`shared` with this machine, `cluster` or `isolated`."""
         return str(self._planned("network"))
 
     @property

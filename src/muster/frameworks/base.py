@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, field
 
-Network = Literal["shared", "isolated"]
+Network = Literal["shared", "cluster", "isolated"]
 
 
 class NoOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -176,7 +176,7 @@ class RunPlan(Struct, frozen=True):
     job_name: str
     framework: str
     processes_per_node: int
-    network: Literal["shared", "isolated"]
+    network: Literal["shared", "cluster", "isolated"]
     network_reason: str
     policy: Policy
     groups: tuple[GroupPlan, ...]
@@ -195,6 +195,12 @@ class RunPlan(Struct, frozen=True):
     keep_attempts: int | None = None
     ttl_after_finished: float | None = None
     environment: EnvironmentPlan | None = None
+
+    @property
+    def own_interfaces(self) -> bool:
+        """Whether each node has a network interface of its own, which only the run's nodes reach:
+        every port is free there."""
+        return self.network != "shared"
 
     @property
     def world_size(self) -> int:

@@ -45,7 +45,7 @@ DEFAULT_GROUP = "workers"
 DEFAULT_FRAMEWORK = "generic"
 
 Startup = Literal["parallel", "in_order"]
-Network = Literal["shared", "isolated"]
+Network = Literal["shared", "cluster", "isolated"]
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -224,8 +224,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     shape: Or the name of a shape that says so.
     image: Container image, for engines that use one.
     mounts: Directories every node sees.
-    network: shared: the machine's, each node with an address of its own. isolated: an interface
-        a node, closed to everything else. Default: what the framework needs.
+    network: shared: the machine's, each node with an address of its own. cluster: an interface a
+        node, which only the run's nodes reach, and outgoing connections through the machine.
+        isolated: such an interface, and no way out. Default: what the framework needs.
     max_runtime: After so long the run is canceled. At most 30d.
     grace_period: Time between SIGTERM and SIGKILL when a run is ended.
     attempt_timeout: An attempt that has not ended after so long has failed.

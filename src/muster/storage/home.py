@@ -36,6 +36,16 @@ class RunDir(Struct, frozen=True):
         return self.path / "hosts"
 
     @property
+    def resolver(self) -> Path:
+        """What the nodes see as /etc/resolv.conf, on a network of the run's own."""
+        return self.path / "resolv.conf"
+
+    @property
+    def namespace(self) -> Path:
+        """The run's network, while its way out starts."""
+        return self.path / "namespace"
+
+    @property
     def life(self) -> Path:
         """A FIFO: held open by the supervisor until the run has ended."""
         return self.path / "life"

@@ -277,7 +277,7 @@ def unsayable(draw: st.DrawFn) -> JobSpec:
         node_groups=(*rest, group) if draw(st.booleans()) and not rest else (group, *rest),
         framework=draw(st.sampled_from(("generic", "pytorch"))),
         processes_per_node=draw(st.integers(1, 2)),
-        network=draw(st.sampled_from((None, "shared", "isolated"))),
+        network=draw(st.sampled_from((None, "shared", "cluster", "isolated"))),
         clean_env=draw(st.booleans()),
         max_runtime=draw(st.sampled_from((30 * 86400.0, 2e6))),
         attempt_timeout=draw(st.sampled_from((None, 5.0))),

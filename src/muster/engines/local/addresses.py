@@ -1,7 +1,7 @@
 """Addresses of nodes on one machine.
 
 A shared network gives each run its own stretch of 127/8, so that two runs never bind the same
-address; an isolated one is the run's alone, so every run may use the same.
+address; a network of the run's own is nobody else's, so every run may use the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Network
 
 #: A bridge has this many ports, less one for comfort.
-MAX_ISOLATED_NODES = 1000
+MAX_OWN_NODES = 1000
 
 _FIRST = 1 << 16  # 127.0.x.y is left to other programs
 _LAST = (1 << 24) - 256
@@ -22,12 +22,12 @@ _LAST = (1 << 24) - 256
 
 def allot(network: Network, nodes: int) -> Sequence[str]:
     """An address for each of `nodes` nodes. Raises InvalidInput if the network cannot hold them."""
-    if network == "isolated":
-        if nodes > MAX_ISOLATED_NODES:
+    if network != "shared":
+        if nodes > MAX_OWN_NODES:
             raise InvalidInput(
                 Problem(
                     "network",
-                    f"an isolated network holds {MAX_ISOLATED_NODES} nodes, the run has {nodes}",
+                    f"network: {network} holds {MAX_OWN_NODES} nodes, the run has {nodes}",
                     "use network: shared",
                 )
             )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from muster.engines.local import cgroups, fabric, isolation, linux, names
+from muster.engines.local import cgroups, fabric, isolation, linux, names, uplink
 from muster.engines.local.machine import this_machine
 
 
@@ -31,7 +31,8 @@ def examine() -> list[Finding]:
         Finding("machine", True, f"{machine.cpus} CPUs, {memory}, {machine.gpus} GPUs"),
         Finding("python", True, f"{sys.executable} {sys.version.split()[0]} runs python jobs"),
         _namespaces(),
-        _network(),
+        _own_network(),
+        cluster_network(),
         _limits(),
         _names(),
         *_programs(),
@@ -80,18 +81,41 @@ def _enclosed(attempt: Callable[[], None], otherwise: str) -> str:
     return otherwise if os.waitpid(pid, 0)[1] else ""
 
 
-def _network() -> Finding:
+def _own_network() -> Finding:
     name = "network: isolated"
     problem = _in_child(_try_network)
     if not problem:
         return Finding(name, True, "each node can have an interface and ports of its own")
-    advice = _namespace_advice() if isolation.impossible() else "load the modules bridge and veth"
-    return Finding(name, False, problem, advice)
+    if _in_child(_try_namespaces):
+        return Finding(name, False, problem, _namespace_advice())
+    return Finding(name, False, problem, "load the modules bridge and veth")
+
+
+def cluster_network() -> Finding:
+    """Whether nodes can have interfaces of their own and a way out."""
+    name = "network: cluster"
+    if _in_child(_try_router):
+        own = _own_network()
+        if not own.works:
+            return Finding(name, False, own.says, own.advice)
+        says = "the kernel cannot translate addresses in a network namespace"
+        return Finding(name, False, says, "as root, modprobe nft_chain_nat nft_masq")
+    missing = uplink.missing()
+    if missing is not None:
+        return Finding(name, False, *missing)
+    program = uplink.find_program()
+    carrier = program.name if program is not None else ""
+    says = f"each node can have an interface of its own, and reach the internet through {carrier}"
+    return Finding(name, True, says)
 
 
 def _try_network() -> str:
     no = "no bridge can be made in a network namespace"
     return _enclosed(lambda: fabric.Fabric().close(), no)
+
+
+def _try_router() -> str:
+    return _enclosed(fabric.try_router, "no")
 
 
 def _limits() -> Finding:

@@ -76,7 +76,7 @@ class LocalEngine:
 
 
 def _check_ports(plan: RunPlan) -> list[Problem]:
-    if plan.network == "isolated":
+    if plan.own_interfaces:
         return []  # nobody else is there
     problems = []
     for port in plan.ports:
@@ -95,7 +95,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
 
 def _other_ports(plan: RunPlan) -> list[str]:
     """What nodes that share this machine's network listen on instead of what was expected."""
-    if plan.network == "isolated":
+    if plan.own_interfaces:
         return []
     notes = []
     for port in plan.ports:
@@ -133,10 +133,18 @@ def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
 
 
 def _check_network(plan: RunPlan) -> list[Problem]:
-    why = impossible()
-    if plan.network != "isolated" or not why:
-        return []
-    return [Problem("network", f"isolated is not possible here: {why}", "use network: shared")]
+    why = impossible() if plan.own_interfaces else ""
+    if why:
+        text = f"{plan.network} is not possible here: {why}"
+        return [Problem("network", text, "use network: shared")]
+    if plan.network == "cluster":
+        from muster.engines.local import doctor
+
+        found = doctor.cluster_network()
+        if not found.works:
+            hint = f"{found.advice}, or use network: shared"
+            return [Problem("network", f"cluster is not possible here: {found.says}", hint)]
+    return []
 
 
 #: Shown to every node as they are: a mount over one of them takes away what nodes live on.

@@ -70,6 +70,10 @@ class Joining:
             return False
         return True
 
+    def reaped(self, pid: int) -> bool:
+        """Whether this child of ours that has ended was the network's."""
+        return self._fabric is not None and self._fabric.reaped(pid)
+
     def close(self) -> None:
         """Release the network."""
         if self._fabric is not None:

@@ -17,6 +17,7 @@ from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.clearing import clear, have_empty, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
 from muster.errors import EngineError, MusterError
+from muster.frameworks.base import Network
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
 from muster.node.files import make_way
@@ -35,8 +36,9 @@ class NodeSetup(Struct, frozen=True):
 
     node: NodePlan
     isolation: Isolation
-    isolated_network: bool
+    network: Network
     hosts: Path
+    resolver: Path
     folder: Path
     work: Path
     mounts: tuple[MountPlan, ...]
@@ -128,11 +130,13 @@ def _settle(setup: NodeSetup) -> None:
         setup.limits.join()
     if setup.isolation.namespaces:
         kinds = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
-        linux.unshare(kinds | (linux.CLONE_NEWNET if setup.isolated_network else 0))
+        linux.unshare(kinds | (linux.CLONE_NEWNET if setup.network != "shared" else 0))
         mount_proc()
         socket.sethostname(setup.node.hostname)
         if names.HOSTS.exists():
             linux.bind(str(setup.hosts), str(names.HOSTS))
+        if setup.network == "cluster" and names.RESOLVER.exists():
+            linux.bind(str(setup.resolver), str(names.RESOLVER))
         if setup.private_shm:
             flags = linux.MS_NOSUID | linux.MS_NODEV
             linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
@@ -148,8 +152,8 @@ def _settle(setup: NodeSetup) -> None:
 
 def _connect(setup: NodeSetup) -> None:
     """The last steps: the network, now plugged in, and the submitter's own user again."""
-    if setup.isolated_network:
-        fabric.configure_node(setup.node.address)
+    if setup.network != "shared":
+        fabric.configure_node(setup.node.address, routed=setup.network == "cluster")
     if setup.isolation.user is not None:
         linux.unshare(linux.CLONE_NEWUSER)
         linux.map_user(setup.isolation.user, (0, 0))

@@ -19,11 +19,11 @@ class Ports:
     A program that sets SO_REUSEADDR (every server does) can listen on a port that is held this
     way, while another run that looks for a free one finds it taken.
 
-    numbers: by name; of a port that each of the nodes has, by `NAME.RANK`. Of several in a row,
-    the first.
+    own: whether each node has all ports to itself. numbers: by name; of a port that each of the
+    nodes has, by `NAME.RANK`. Of several in a row, the first.
     """
 
-    def __init__(self, wanted: Sequence[Port], nodes: int, *, isolated: bool) -> None:
+    def __init__(self, wanted: Sequence[Port], nodes: int, *, own: bool) -> None:
         self._held: list[socket.socket] = []
         self.numbers: dict[str, int] = {}
         passing: list[socket.socket] = []
@@ -31,7 +31,7 @@ class Ports:
             names = [f"{port.name}.{n}" for n in range(nodes)] if port.each else [port.name]
             held = self._held if port.held else passing
             for name in names:
-                if port.can_be_kept(shared=not isolated):
+                if port.can_be_kept(shared=not own):
                     self.numbers[name] = port.number
                 else:
                     self.numbers[name], found = _row_for(port)

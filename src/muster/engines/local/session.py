@@ -47,9 +47,9 @@ class LocalSession:
 
     def __init__(self, context: RunContext, isolation: Isolation) -> None:
         plan = context.plan
-        if plan.network == "isolated" and not isolation.namespaces:
+        if plan.own_interfaces and not isolation.namespaces:
             # without them its cables would be laid in the machine's own network
-            raise EngineError(f"network: isolated needs namespaces: {isolation.reason}")
+            raise EngineError(f"network: {plan.network} needs namespaces: {isolation.reason}")
         self._isolation = isolation
         self._keep = context.keep
         self._run_dir = context.home.run_dir(plan.run_id)
@@ -64,18 +64,23 @@ class LocalSession:
         self._wake = wake_on_signals()
         if not isolation.namespaces:
             become_subreaper()
-        isolated = plan.network == "isolated"
-        self._ports = Ports(plan.ports, len(plan.nodes), isolated=isolated)
+        self._ports = Ports(plan.ports, len(plan.nodes), own=plan.own_interfaces)
         if plan.tls:
             from muster.storage.certificates import make_certificates
 
             make_certificates(self._run_dir.tls, plan.nodes)
-        self._joining = Joining(plan, self._run_dir.cluster_file, Fabric() if isolated else None)
+        fabric = None
+        if plan.own_interfaces:  # first, as its way out takes its time
+            fabric = Fabric(self._run_dir.namespace if plan.network == "cluster" else None)
+        self._joining = Joining(plan, self._run_dir.cluster_file, fabric)
         wanted = any(group.resources.gpus for group in plan.groups)
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
         placed = mounting.place(plan, context.home)
         self._synced = SyncedMounts(plan, placed)
-        names.write_hosts(self._run_dir.hosts, plan.nodes, service_names(plan))
+        routed = plan.network == "cluster"
+        names.write_hosts(self._run_dir.hosts, plan.nodes, service_names(plan), routed=routed)
+        if routed:
+            names.write_resolver(self._run_dir.resolver)
         token = secrets.token_hex(16)
         write_endpoints(plan, self._ports.numbers, token, self._run_dir)
         self._attempts = Attempts(plan, self._run_dir)
@@ -254,6 +259,8 @@ class LocalSession:
         for pid, status in ended_children():
             if pid in self._crew.agents:
                 self._gone(self._crew.agents[pid])
+            elif self._joining.reaped(pid):
+                continue
             elif (released := self._synced.reaped(pid, status)) is not None:
                 self._events += released.ends
                 self._begin(released.nodes)
