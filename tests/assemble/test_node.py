@@ -8,104 +8,15 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pytest
 
+from support.assembled import NET, Nodes, NodesOf, ended, until
 from support.object_store import ObjectStore
-
-#: Addresses of this process of pytest alone: what others run beside it uses the same ports.
-NET = f"127.{1 + os.getpid() % 250}.9"
-
-PROGRAM = """
-import os, sys
-print("rank", os.environ["NODE_RANK"], "of", os.environ["INITIAL_CLUSTER_SIZE"], *sys.argv[1:])
-print("job", os.environ["JOB_OCID"])
-sys.exit(int(os.environ.get("EXIT_" + os.environ["NODE_RANK"], "0")))
-"""
-
-
-class Nodes:
-    """The nodes of one test. work_dir: a path or URL."""
-
-    def __init__(self, folder: Path, work_dir: str, environ: dict[str, str]) -> None:
-        self._folder, self._started = folder, 0
-        (folder / "program.py").write_text(PROGRAM)
-        self.work_dir = work_dir
-        self._environ = {
-            **os.environ,
-            **environ,
-            "WORK_DIR": work_dir,
-            "CLUSTER_TYPE": "GENERIC",
-            "ENTRY_POINT": str(folder / "program.py"),
-            "TIMEOUT": "120",
-        }
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def start(
-        self, mode: str, job: str = "job1", output: Any = subprocess.PIPE, **environ: str
-    ) -> subprocess.Popen[str]:
-        self._started += 1
-        address = f"{NET}.{self._started}"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "muster", "node"],
-            env={
-                **self._environ,
-                "MODE": mode,
-                "JOB_OCID": job,
-                "MUSTER_NODE_ADDRESS": address,
-                **environ,
-            },
-            stdout=output,
-            stderr=output,
-            text=True,
-            start_new_session=True,
-        )
-        self.processes.append(process)
-        return process
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=200)
-    return process.returncode, out, err
-
-
-def until(process: subprocess.Popen[str], text: str) -> None:
-    """Read its progress until it says so."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"it ended without saying {text!r}")
-
-
-NodesOf = Callable[..., Nodes]
-
-
-@pytest.fixture
-def nodes_at(tmp_path: Path) -> Iterator[NodesOf]:
-    made: list[Nodes] = []
-
-    def make(work_dir: str = "", environ: dict[str, str] | None = None) -> Nodes:
-        made.append(Nodes(tmp_path, work_dir or str(tmp_path / "shared"), environ or {}))
-        return made[-1]
-
-    yield make
-    for nodes in made:
-        for process in nodes.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-@pytest.fixture
-def nodes(nodes_at: NodesOf) -> Nodes:
-    return nodes_at("")
 
 
 @pytest.mark.shows(

@@ -36,6 +36,7 @@ def test_what_is_not_said() -> None:
         entry_point="train.py",
         worker_count=1,
         timeout=600.0,
+        given=frozenset({"mode", "work_dir", "cluster_type", "job", "entry_point"}),
     )
 
 
@@ -133,6 +134,73 @@ def test_code_that_would_have_to_be_fetched(kind: str) -> None:
 
 
 def test_what_is_not_copied_is_said() -> None:
-    (said,) = not_honored({"SYNC_ARTIFACTS": "1"})
+    (said,) = not_honored({"SYNC_ARTIFACTS": "1"}, read())
     assert "nothing is copied" in said
-    assert not_honored({"SYNC_ARTIFACTS": "0"}) == not_honored({}) == []
+    assert not_honored({"SYNC_ARTIFACTS": "0"}, read()) == not_honored({}, read()) == []
+
+
+def test_what_does_nothing_here_is_said() -> None:
+    (said,) = not_honored({}, read(TTL="2h"))
+    assert "TTL is for a cluster that stays (EPHEMERAL=0)" in said
+    (said,) = not_honored({}, read(TTL="2h", EPHEMERAL="0"))
+    assert "ENTRY_POINT is for EPHEMERAL=1" in said
+
+
+@pytest.mark.parametrize(
+    ("work_dir", "said"),
+    [
+        ("memory://here", "no other node sees it"),
+        ("http://h/clusters", "can only be read"),
+        ("https://h/clusters", "can only be read"),
+        ("github://owner:repo@main/", "nothing can be written there"),
+        ("git://repo", "nothing can be written there"),
+        ("gitfs://repo", "nothing can be written there"),
+        ("zip://a::/tmp/a.zip", "one archive"),
+        ("zip:///tmp/a.zip", "one archive"),
+        ("simplecache::s3://bucket/clusters", "reads from a copy"),
+        ("foo://bar", "Protocol not known: foo"),
+        ("s3://", "names no bucket"),
+    ],
+)
+def test_a_file_system_that_cannot_be_a_work_dir(work_dir: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(WORK_DIR=work_dir, WORKER_COUNT="x")
+    problems = {problem.path: problem for problem in caught.value.problems}
+    assert set(problems) == {"WORK_DIR", "WORKER_COUNT"}
+    assert (
+        said in problems["WORK_DIR"].message and "s3://bucket/clusters" in problems["WORK_DIR"].hint
+    )
+    with pytest.raises(InvalidInput, match="OCI__WORK_DIR: "):
+        read(OCI__WORK_DIR=work_dir)
+
+
+@pytest.mark.parametrize("work_dir", ["/shared", "shared", "file:///shared", "s3://bucket/x"])
+def test_a_file_system_that_may_be_one(work_dir: str) -> None:
+    assert read(WORK_DIR=work_dir).work_dir == work_dir
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("JOB_OCID", "a/b", "cannot be the name of a folder"),
+        ("JOB_OCID", "..", "cannot be the name of a folder"),
+        ("MUSTER_NODE_ADDRESS", "10.0.0.1:8786", "is no address or host name"),
+        ("MODE", "SCHEDULER", "is no mode"),
+        ("WORKER_COUNT", "-1", "must be a whole number from 0"),
+        ("PS_COUNT", "1.5", "must be a whole number from 0"),
+        ("EPHEMERAL", "perhaps", "must be 0 or 1"),
+        ("TIME_OUT", "ten", "'ten'"),
+        ("TTL", "-1h", "'-1h'"),
+        ("nprocs", "0", "must be a whole number from 1"),
+        ("nthread", "two", "must be a whole number from 1"),
+        ("death_timeout", "never", "'never'"),
+        ("RANK", "first", "must be a whole number from 0"),
+        ("ARGS", "'", "No closing quotation"),
+        ("NAMED_ARGS", "'", "No closing quotation"),
+    ],
+)
+def test_a_bad_value(name: str, value: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(**{name: value})
+    (problem,) = caught.value.problems
+    assert problem.path == name and said in problem.message

@@ -6,13 +6,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from msgspec import Struct
 
 from muster.assemble.address import own_address
-from muster.assemble.job import GROUPS
+from muster.assemble.job import GROUPS, arranged_job
 from muster.assemble.members import Assembly, Member
 from muster.assemble.parameters import Parameters
 from muster.assemble.ports import OwnPorts
@@ -80,6 +80,20 @@ class Context(Struct, frozen=True):
             yield
         except EngineError as error:
             self.say(str(error))
+
+
+@contextmanager
+def open_context(
+    environ: Mapping[str, str],
+    workdir: WorkDir,
+    folder: Path,
+    say: Callable[[str], None],
+    parameters: Parameters,
+) -> Iterator[Context]:
+    """What a node with these parameters knows, while it holds its ports. Raises InvalidInput."""
+    arranged = arranged_job(parameters, environ)
+    with closing(OwnPorts(arranged.setup.ports, say, main=parameters.mode == "MAIN")) as ports:
+        yield Context(parameters, arranged, workdir, ports, folder, environ, say)
 
 
 def first_told(watchers: tuple[Callable[[], Told | None], ...]) -> Told | None:

@@ -26,7 +26,7 @@ def live_main(context: Context) -> int:
     """Its whole life. Returns its exit code. Raises EngineError, Stopped."""
     parameters, workdir, say = context.parameters, context.workdir, context.say
     me = context.member()
-    former = take_place(workdir)
+    former = take_place(workdir, say)
     cluster = secrets.token_hex(5)
     heart = Heart(workdir, BEAT, cluster, former)
     say(f"main node at {me.address}, in {workdir.place}; waiting for {parameters.others} more")

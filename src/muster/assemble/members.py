@@ -14,7 +14,7 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from muster.assemble.parameters import Mode
 
 #: Where programs of other origin look for the main node, by framework.
-_MAIN_KEYS = {
+MAIN_KEYS = {
     "dask": "SCHEDULER_IP",
     "pytorch": "MASTER_ADDR",
     "ray": "HEAD_IP",
@@ -65,14 +65,18 @@ class Assembly(Struct, frozen=True):
         """None if that node is not among them."""
         return next((rank for rank, m in enumerate(self.members) if m.run == run), None)
 
+    def takes(self, run: str, cluster: str) -> bool:
+        """Whether this is that cluster, and has that node in it."""
+        return self.cluster == cluster and self.rank_of(run) is not None
 
-def config(member: Member, framework: str, scratch: str, number: int = 0) -> dict[str, Any]:
-    """The content of the node's file. scratch: its TMPDIR. number: how often it was written."""
-    told: dict[str, Any] = {"tmpdir": scratch, "number": number, "muster": to_builtins(member)}
+
+def config(member: Member, framework: str, scratch: str) -> dict[str, Any]:
+    """What every node writes of itself. scratch: its TMPDIR."""
+    told: dict[str, Any] = {"tmpdir": scratch, "muster": to_builtins(member)}
     if member.mode == "MAIN":
         told["OCI__MAIN_IP"] = member.address
-        if framework in _MAIN_KEYS:
-            told[_MAIN_KEYS[framework]] = member.address
+        if framework in MAIN_KEYS:
+            told[MAIN_KEYS[framework]] = member.address
         if framework == "dask" and "scheduler" in member.ports:
             told["SCHEDULER_PORT"] = str(member.ports["scheduler"])
         if framework == "pytorch" and "master" in member.ports:
@@ -92,11 +96,19 @@ def member_of(data: Any) -> Member | None:
         return None
 
 
-def waiting_of(data: Any) -> tuple[Member, int] | None:
-    """Who wrote this, for the how manieth time; None if it was none of us."""
+def waiting(member: Member, framework: str, scratch: str, cluster: str, number: int) -> Any:
+    """The content of the file of a node that waits for the main node of that cluster to take it in.
+    number: how often it was written."""
+    return config(member, framework, scratch) | {"cluster": cluster, "number": number}
+
+
+def waiting_of(data: Any, cluster: str) -> tuple[Member, int] | None:
+    """Who waits to be taken into that cluster, and the file's number; None if nobody does."""
     member = member_of(data)
-    number = data.get("number") if member is not None else None
-    return (member, number) if member is not None and isinstance(number, int) else None
+    if member is None or data.get("cluster") != cluster:
+        return None
+    number = data.get("number")
+    return (member, number) if isinstance(number, int) else None
 
 
 def assembly_of(data: Any) -> Assembly | None:

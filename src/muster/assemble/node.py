@@ -12,15 +12,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from muster.assemble.context import TERMINATED, Context
-from muster.assemble.job import arranged_job
+from muster.assemble.context import TERMINATED, open_context
+from muster.assemble.job import arranged_job, check_program
 from muster.assemble.main_node import live_main
 from muster.assemble.other_node import live_other
 from muster.assemble.parameters import Parameters
-from muster.assemble.ports import OwnPorts
 from muster.assemble.stopping import Stopped
 from muster.assemble.workdir import WorkDir
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED
@@ -29,20 +29,22 @@ from muster.errors import EXIT_OK, EXIT_RUN_FAILED
 def live(parameters: Parameters, environ: Mapping[str, str], say: Callable[[str], None]) -> int:
     """Join the cluster, work in it, leave it. Returns the exit code (errors.EXIT_*, or that of
     the program on the main node). say: for progress. Raises InvalidInput."""
-    arranged = arranged_job(parameters, environ)
     workdir = WorkDir(parameters.work_dir, parameters.job)
-    ports = OwnPorts(arranged.setup.ports, say, main=parameters.mode == "MAIN")
+    arranged = arranged_job(parameters, environ)
     folder = Path(tempfile.mkdtemp(prefix="muster-"))
-    context = Context(parameters, arranged, workdir, ports, folder, environ, say)
+    context_of = partial(open_context, environ, workdir, folder, say)
     former = signal.signal(signal.SIGTERM, _leave)
     try:
-        return live_main(context) if parameters.mode == "MAIN" else live_other(context)
+        if parameters.mode == "MAIN":
+            with context_of(parameters) as context:
+                return live_main(context)
+        check_program(parameters, arranged)  # before anybody is waited for
+        return live_other(parameters, workdir, say, context_of)
     except Stopped as error:
         say(str(error))
         return EXIT_OK if error.well else EXIT_RUN_FAILED
     finally:
         signal.signal(signal.SIGTERM, former)
-        ports.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

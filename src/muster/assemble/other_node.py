@@ -5,20 +5,23 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
+from muster.assemble.address import own_address
 from muster.assemble.beats import Heart, Pulse, says
 from muster.assemble.context import TERMINATED, Context
 from muster.assemble.ends import say_ended
-from muster.assemble.job import check_program
-from muster.assemble.meeting import join
+from muster.assemble.main_config import agreed, differences
+from muster.assemble.meeting import Newcomer
 from muster.assemble.members import Assembly, Member
+from muster.assemble.parameters import Parameters
 from muster.assemble.running import EVICTED, NodeEnd, Told
 from muster.assemble.stopping import blames, read_stop, say_stop, stop_text, stopped_well
-from muster.assemble.workdir import BEAT
+from muster.assemble.workdir import BEAT, WorkDir
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED, EngineError
 
 #: How long a node that has failed waits for what the main node has to say of it (seconds). The
@@ -28,19 +31,31 @@ _AFTERWARDS = 60.0
 _ALONE = 10.0
 
 
-def live_other(context: Context) -> int:
-    """Its whole life. Returns its exit code. Raises EngineError, Stopped."""
-    workdir, say = context.workdir, context.say
-    check_program(context.parameters, context.arranged)
-    me = context.member()
-    say(f"{me.mode.lower()} at {me.address}, in {workdir.place}; waiting for the main node")
-    try:
-        assembly = join(workdir, me, context.parameters)
-    finally:
-        with suppress(EngineError):  # it is of no use any more, and does no harm
-            workdir.remove(me.file)
-    say(f"joined as node {assembly.rank_of(me.run)} of {len(assembly.members)}")
-    return _Part(context, assembly, me).live()
+def live_other(
+    parameters: Parameters,
+    workdir: WorkDir,
+    say: Callable[[str], None],
+    context_of: Callable[[Parameters], AbstractContextManager[Context]],
+) -> int:
+    """Its whole life. context_of: what it knows by those parameters. Returns its exit code. Raises
+    EngineError, Stopped."""
+    address = parameters.address or own_address()
+    say(f"{parameters.mode.lower()} at {address}, in {workdir.place}; waiting for the main node")
+    newcomer = Newcomer(workdir, parameters, say)
+    while True:
+        found = newcomer.await_main()
+        for difference in differences(parameters, found):
+            say(difference)
+        with context_of(agreed(parameters, found)) as context:
+            me = context.member()
+            try:
+                assembly = newcomer.join(me, found)
+            finally:
+                with suppress(EngineError):  # it is of no use any more, and does no harm
+                    workdir.remove(me.file)
+            if assembly is not None:
+                say(f"joined as node {assembly.rank_of(me.run)} of {len(assembly.members)}")
+                return _Part(context, assembly, me).live()
 
 
 _MAIN_IS_GONE = Told("the main node is gone", failed=True)

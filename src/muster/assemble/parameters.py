@@ -7,12 +7,14 @@ latter win: ADS sets them for each single run.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
 
+from muster.assemble.places import work_dir_problem
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.registry import framework_names
 from muster.spec.quantities import parse_duration
@@ -45,6 +47,8 @@ _NAMES = {
     "profile": ("PROFILE",),
     "profile_command": ("PROFILE_CMD",),
 }
+#: An address, or the name of a host.
+_ADDRESS = re.compile(r"[0-9A-Za-z]([0-9A-Za-z.-]*[0-9A-Za-z])?")
 #: ADS: what says that nodes fetch the code, and where from.
 _CODE_TYPE = "OCI__RUNTIME_TYPE"
 _FETCHED = {"git": "OCI__RUNTIME_URI, _GIT_BRANCH and _GIT_COMMIT", "remote": "OCI__RUNTIME_URI"}
@@ -53,7 +57,8 @@ _FETCHED = {"git": "OCI__RUNTIME_URI, _GIT_BRANCH and _GIT_COMMIT", "remote": "O
 class Parameters(Struct, frozen=True):
     """timeout, ttl: seconds. ttl: of a cluster that is not ephemeral; None = until it is stopped.
     run: this node's alone; job: what its cluster is told apart by. rank: if it was told one.
-    profiler: before the program's own words, where the program is profiled."""
+    profiler: before the program's own words, where the program is profiled. given: the names of
+    those that the environment sets."""
 
     mode: Mode
     work_dir: str
@@ -76,6 +81,7 @@ class Parameters(Struct, frozen=True):
     death_timeout: float | None = None
     address: str | None = None
     profiler: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
 
     @property
     def others(self) -> int:
@@ -92,12 +98,19 @@ def read_parameters(environ: Mapping[str, str], new_run: str) -> Parameters:
     return _Reader(environ).read(new_run)
 
 
-def not_honored(environ: Mapping[str, str]) -> list[str]:
-    """What ADS would do besides, for people."""
-    if environ.get("SYNC_ARTIFACTS", "").strip() != "1":
-        return []
-    why = "nothing is copied from OCI__SYNC_DIR; have the program write to a store"
-    return [f"SYNC_ARTIFACTS is not used here: {why}"]
+def not_honored(environ: Mapping[str, str], parameters: Parameters) -> list[str]:
+    """What is set and does nothing, for people."""
+    notes = []
+    if environ.get("SYNC_ARTIFACTS", "").strip() == "1":
+        why = "nothing is copied from OCI__SYNC_DIR; have the program write to a store"
+        notes.append(f"SYNC_ARTIFACTS is not used here: {why}")
+    if parameters.ttl is not None and parameters.ephemeral and parameters.mode == "MAIN":
+        notes.append(
+            "TTL is for a cluster that stays (EPHEMERAL=0); this one ends with its program"
+        )
+    if parameters.entry_point is not None and not parameters.ephemeral:
+        notes.append("ENTRY_POINT is for EPHEMERAL=1; a cluster that stays runs no program")
+    return notes
 
 
 class _Reader:
@@ -116,6 +129,7 @@ class _Reader:
         self._refuse_fetching()
         job = self._needed("job", "clusters in one WORK_DIR are told apart by it; set it alike on")
         work_dir = self._needed("work_dir", "a folder or fsspec URL that all nodes see; set it on")
+        self._check_names(job, work_dir)
         made = Parameters(
             mode=mode,
             work_dir=work_dir,
@@ -141,6 +155,7 @@ class _Reader:
             profiler=self._words("profile_command")
             if self._truth("profile", default=False)
             else (),
+            given=frozenset(what for what in _NAMES if self._text(what) is not None),
         )
         if self._problems:
             raise InvalidInput(*self._problems)
@@ -154,6 +169,18 @@ class _Reader:
             said = f"{text}: nodes fetch no code, they run what is in CODE_DIR"
             hint = f"put there what {where} name, and unset {_CODE_TYPE}"
             self._problems.append(Problem(_CODE_TYPE, said, hint))
+
+    def _check_names(self, job: str, work_dir: str) -> None:
+        """Where the cluster meets, and where others reach this node."""
+        self._problems += filter(None, [work_dir_problem(work_dir, self._name("work_dir"))])
+        if job in (".", "..") or "/" in job or not job.isprintable():
+            said = f"{job!r} cannot be the name of a folder in WORK_DIR"
+            self._problems.append(Problem(self._name("job"), said, "one word, such as an OCID"))
+        address = self._text("address")
+        if address is not None and not _ADDRESS.fullmatch(address):
+            said = f"{address!r} is no address or host name"
+            hint = "write the address at which other nodes reach this one, such as 10.0.0.4"
+            self._problems.append(Problem(self._name("address"), said, hint))
 
     def _name(self, what: str) -> str:
         """The name that is set, else the plain one."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from muster.assemble.address import interface_of
 from muster.assemble.job import code_dir, plan_of, ports_of
+from muster.assemble.main_config import exported
 from muster.assemble.members import Assembly
 from muster.assemble.parameters import Parameters
 from muster.engines.base import RunContext
@@ -120,6 +121,10 @@ def launch_of(
 def _told(parameters: Parameters, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """What the service says of the node, and what programs for ADS look for on it."""
     told = {name: text for name, text in environ.items() if name.startswith(_THEIRS)}
+    told |= exported(parameters)
+    # ADS: PYTHONPATH=/code, for programs in subfolders and for what only serves
+    path = [str(code_dir(parameters)), environ.get("PYTHONPATH")]
+    told["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     told["tmpdir"] = f"{parameters.work_dir.rstrip('/')}/{parameters.job}"
     if SYNC_DIR not in environ:
         # where images for ADS have it; else a folder that goes with the node

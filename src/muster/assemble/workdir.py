@@ -8,6 +8,7 @@ being listed, and a listing is never believed.
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import secrets
@@ -69,6 +70,13 @@ class WorkDir:
                 _close_to_others(self._root)  # the secret of the cluster will be in there
 
         self._call("written to", make)
+        self.insisting._probe()
+
+    def _probe(self) -> None:
+        """A file system that is there may be read-only, or its policy may be."""
+        name = f"probe-{secrets.token_hex(4)}"
+        self.write(name, None)
+        self.remove(name)
 
     def write(self, name: str, data: Any) -> None:
         """Raises EngineError."""
@@ -77,8 +85,8 @@ class WorkDir:
         self._call("written to", lambda: put(self._path(name), content))
 
     def read(self, name: str) -> Any:
-        """The file's data; None if it is not there, or not whole. Text that is no JSON counts as
-        such where the name says so (`stop`). Raises EngineError."""
+        """The file's data; None if it is not there, or not whole. Text that is no JSON counts in
+        `stop`, as the reason, and in `MAIN_config.json`, as text. Raises EngineError."""
 
         def look() -> bytes | None:
             try:
@@ -148,7 +156,7 @@ class WorkDir:
             try:
                 return work()
             except Exception as error:  # back ends raise what they like
-                if left <= 0 or time.monotonic() >= deadline:
+                if left <= 0 or time.monotonic() >= deadline or _stays(error):
                     text = f"{self.place} cannot be {what}: {type(error).__name__}: {error}"
                     raise EngineError(text) from error
             self._wait(_PAUSE)
@@ -160,7 +168,15 @@ def _decoded(name: str, content: bytes | None) -> Any:
     try:
         return json.loads(content)
     except ValueError:
-        return {"why": content.decode(errors="replace").strip()} if name == STOP else None
+        text = content.decode(errors="replace").strip()
+        return {"why": text} if name == STOP else text if name == MAIN and text else None
+
+
+def _stays(error: Exception) -> bool:
+    """Whether it will be the same a moment later."""
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return True
+    return isinstance(error, (NotImplementedError, PermissionError))
 
 
 def _put(path: str, content: bytes) -> None:

@@ -36,7 +36,7 @@ def node(ctx: click.Context) -> None:
     from muster.identity import new_id
 
     parameters = read_parameters(os.environ, new_id())
-    for note in not_honored(os.environ):
+    for note in not_honored(os.environ, parameters):
         _say(note)
     try:
         code = live(parameters, os.environ, _say)

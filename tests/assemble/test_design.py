@@ -1,0 +1,186 @@
+"""Clusters of single job runs as their design describes them, each run a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.assembled import NET, Nodes, NodesOf, ended, until
+
+#: What the design's Job sets for all its runs.
+JOB = {
+    "nprocs": "2",
+    "nthread": "1",
+    "death_timeout": "10",
+    "WORKER_COUNT": "1",
+    "CLUSTER_TYPE": "DASK",
+    "EPHEMERAL": "1",
+    "HELLO": "WORLD",
+    "DOCKER_CUSTOM_IMAGE": "iad.ocir.io/tenancy/dask-cluster-testing:dev",
+}
+#: A program in a subfolder, with a module of its own and one of the code's folder.
+PRINT_HELLO = """
+import os, sys
+import beside, helper
+from distributed import Client
+with Client() as client:
+    info = client.scheduler_info(n_workers=-1)["workers"].values()
+    print(os.environ["HELLO"], *sys.argv[1:], sorted((w["name"], w["nthreads"]) for w in info))
+    print(client.submit(helper.double, 21).result(), beside.NAME)
+    told = client.run(lambda: (os.environ["nprocs"], os.environ["death_timeout"]))
+    print(sorted(set(told.values())))
+"""
+
+
+def code_in(folder: Path) -> Path:
+    code = folder / "code"
+    (code / "examples").mkdir(parents=True)
+    (code / "helper.py").write_text("def double(number):\n    return 2 * number\n")
+    (code / "examples" / "beside.py").write_text("NAME = 'beside'\n")
+    (code / "examples" / "printhello.py").write_text(PRINT_HELLO)
+    return code
+
+
+def main_file(nodes: Nodes) -> Path:
+    return Path(nodes.work_dir, "job1", "MAIN_config.json")
+
+
+def test_the_example_of_the_design(nodes: Nodes, tmp_path: Path) -> None:
+    """As written, but for the folders; MAIN_config.json has what the worker is not given."""
+    code = str(code_in(tmp_path))
+    alike = {**JOB, "CODE_DIR": code}
+    at_worker = {**alike, "nprocs": "", "death_timeout": "", "WORKER_COUNT": "7", "ENTRY_POINT": ""}
+    worker = nodes.start("WORKER", **at_worker)
+    until(worker, "waiting for the main node")
+    entry = {"ENTRY_POINT": f"{code}/examples/printhello.py", "ARGS": "50", "NAMED_ARGS": "1"}
+    code_of_main, out, err = ended(nodes.start("MAIN", **alike, **entry))
+    assert code_of_main == 0, err
+    assert out.splitlines() == [
+        "WORLD 50 1 [('node-1-0', 1), ('node-1-1', 1)]",
+        "42 beside",
+        "[('2', '10')]",
+    ]
+    code_of_worker, _, err = ended(worker)
+    assert code_of_worker == 0, err
+    assert "WORKER_COUNT is 7 here and 1 in MAIN_config.json, which counts" in err
+    said = json.loads(main_file(nodes).read_text())
+    assert (said["nprocs"], said["death_timeout"], said["OCI__MAIN_IP"]) == ("2", "10", f"{NET}.2")
+
+
+SERVES = """
+from distributed import Client
+import sys
+with Client(sys.argv[1]) as client:
+    print(client.submit(__import__("helper").double, 4).result())
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_that_stays_find_the_code(nodes: Nodes, tmp_path: Path) -> None:
+    code = code_in(tmp_path)
+    stays = {**JOB, "EPHEMERAL": "0", "CODE_DIR": str(code), "nprocs": "1"}
+    worker, main = nodes.start("WORKER", **stays), nodes.start("MAIN", **stays)
+    until(main, "all 2 nodes have come")
+    listed = json.loads(main_file(nodes).with_name("cluster.json").read_text())["members"][0]
+    address = f"{listed['address']}:{listed['ports']['scheduler']}"
+    environ = {**os.environ, "PYTHONPATH": str(code)}
+    client = [sys.executable, "-c", SERVES, address]
+    assert subprocess.check_output(client, env=environ, text=True) == "8\n"
+    main_file(nodes).with_name("stop").touch()
+    assert [ended(main)[0], ended(worker)[0]] == [0, 0]
+
+
+PATHS = "import os, sys; print(sys.path[0], os.environ['PYTHONPATH'], os.getcwd())"
+
+
+@pytest.mark.parametrize("name", ["CODE_DIR", "OCI__CODE_DIR"])
+@pytest.mark.parametrize("entry", ["ENTRY_POINT", "ENTRY_SCRIPT", "OCI__ENTRY_SCRIPT"])
+def test_the_code_is_on_the_path(nodes: Nodes, tmp_path: Path, name: str, entry: str) -> None:
+    folder = tmp_path / "code"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "paths.py").write_text(PATHS)
+    where = {name: str(folder), "ENTRY_POINT": "", entry: "sub/paths.py", "PYTHONPATH": "/more"}
+    code, out, err = ended(nodes.start("MAIN", WORKER_COUNT="0", **where))
+    assert (code, out.split()) == (0, [f"{folder}/sub", f"{folder}:/more", str(folder)]), err
+
+
+# --- MAIN_config.json
+
+
+def test_a_worker_waits_for_the_main_nodes_file(nodes: Nodes) -> None:
+    worker = nodes.start("WORKER", TIME_OUT="0.5", TIMEOUT="")
+    code, _, err = ended(worker)
+    assert (code, f"waited 0.5 s for {main_file(nodes)}" in err) == (4, True), err
+    assert not list(main_file(nodes).parent.glob("WORKER_*")), "nobody to write to"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"OCI__MAIN_IP": "10.0.0.1", "tmpdir": "/tmp"}', "OCI__MAIN_IP, tmpdir as ADS's own"),
+        ('{"scheduler": "10.0.0.1:8786"}', "unknown 'scheduler'"),
+        ("SCHEDULER_IP=10.0.0.1", "is no JSON object"),
+    ],
+)
+def test_a_foreign_file_is_named(nodes: Nodes, content: str, said: str) -> None:
+    main_file(nodes).parent.mkdir(parents=True)
+    main_file(nodes).write_text(content)
+    code, _, err = ended(nodes.start("WORKER", TIMEOUT="1"))
+    assert (code, err.count(said)) == (4, 2), "when it is seen, and when the time is over: " + err
+    worker = nodes.start("WORKER")
+    until(worker, said)
+    main = nodes.start("MAIN")
+    code, _, err = ended(main)
+    assert (code, f"replacing {main_file(nodes)}" in err, said in err) == (0, True, True), err
+    assert ended(worker)[0] == 0
+
+
+def test_the_main_node_of_another_kind_of_cluster_is_named(nodes: Nodes) -> None:
+    main = nodes.start("MAIN", CLUSTER_TYPE="DASK")
+    until(main, "0 of 1 workers have come")
+    code, _, err = ended(nodes.start("WORKER", TIMEOUT="1"))
+    assert (code, "is for CLUSTER_TYPE=DASK, and this node for GENERIC" in err) == (4, True), err
+
+
+@pytest.mark.slow
+def test_the_file_of_an_earlier_cluster_does_not_mislead(nodes: Nodes) -> None:
+    """Its main node was killed, so that nothing says that it is over."""
+    killed = nodes.start("MAIN")
+    until(killed, "0 of 1 workers have come")
+    killed.kill()
+    killed.wait()
+    worker = nodes.start("WORKER", nprocs="")
+    until(worker, "waiting for the main node")
+    while not list(main_file(nodes).parent.glob("WORKER_*_config.json")):
+        os.sched_yield()
+    main = nodes.start("MAIN", nprocs="2")
+    code, out, err = ended(main)
+    assert (code, out.count("rank")) == (0, 2), err
+    code, out, err = ended(worker)
+    assert (code, out.count("rank")) == (0, 2), "it goes by the new one's settings: " + err
+
+
+# --- the folder
+
+
+def test_a_work_dir_that_cannot_be_written_to(nodes_at: NodesOf, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for mode in ("MAIN", "WORKER"):
+        code, _, err = ended(nodes_at(str(tmp_path / "file")).start(mode))
+        assert (code, "cannot be written to" in err) == (4, True), err
+
+
+def test_everything_that_is_wrong_is_said_and_nothing_starts(nodes_at: NodesOf) -> None:
+    nodes = nodes_at("memory://meet")
+    wrong = {"WORKER_COUNT": "x", "TIME_OUT": "soon", "TIMEOUT": "", "EPHEMERAL": "2", "TTL": "-1"}
+    code, out, err = ended(nodes.start("MAIN", CLUSTER_TYPE="DSAK", nprocs="0", **wrong))
+    assert (code, out) == (2, "")
+    said = [line for line in err.splitlines() if line.startswith("error: ")]
+    named = {line.split(": ")[1] for line in said}
+    assert named == {"WORK_DIR", "CLUSTER_TYPE", "nprocs", *wrong} - {"TIMEOUT"}, err
+    assert len(said) == 7
