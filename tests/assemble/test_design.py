@@ -50,6 +50,24 @@ def main_file(nodes: Nodes) -> Path:
     return Path(nodes.work_dir, "job1", "MAIN_config.json")
 
 
+@pytest.mark.shows(
+    "cluster-design/example-nprocs",
+    "cluster-design/example-nthread",
+    "cluster-design/example-death-timeout",
+    "cluster-design/example-main-config-values",
+    "cluster-design/example-no-arguments",
+    "cluster-design/example-own-variable",
+    "cluster-design/example-ephemeral",
+    "cluster-design/run-mode-main",
+    "cluster-design/run-mode-worker",
+    "cluster-design/run-entry-point",
+    "cluster-design/run-args",
+    "cluster-design/run-named-args",
+    "cluster-design/pythonpath",
+    "cluster-design/worker-nworkers",
+    "cluster-design/worker-death-timeout",
+    "cluster-design/master-runs-program",
+)
 def test_the_example_of_the_design(nodes: Nodes, tmp_path: Path) -> None:
     """As written, but for the folders; MAIN_config.json has what the worker is not given."""
     code = str(code_in(tmp_path))
@@ -80,6 +98,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
+@pytest.mark.shows("cluster-design/pythonpath", "cluster-design/parameter-ephemeral")
 @pytest.mark.slow
 def test_workers_of_a_cluster_that_stays_find_the_code(nodes: Nodes, tmp_path: Path) -> None:
     code = code_in(tmp_path)
@@ -98,6 +117,11 @@ def test_workers_of_a_cluster_that_stays_find_the_code(nodes: Nodes, tmp_path: P
 PATHS = "import os, sys; print(sys.path[0], os.environ['PYTHONPATH'], os.getcwd())"
 
 
+@pytest.mark.shows(
+    "cluster-design/pythonpath",
+    "cluster-design/entry-script",
+    "cluster-design/parameter-entry-point",
+)
 @pytest.mark.parametrize("name", ["CODE_DIR", "OCI__CODE_DIR"])
 @pytest.mark.parametrize("entry", ["ENTRY_POINT", "ENTRY_SCRIPT", "OCI__ENTRY_SCRIPT"])
 def test_the_code_is_on_the_path(nodes: Nodes, tmp_path: Path, name: str, entry: str) -> None:
@@ -112,6 +136,11 @@ def test_the_code_is_on_the_path(nodes: Nodes, tmp_path: Path, name: str, entry:
 # --- MAIN_config.json
 
 
+@pytest.mark.shows(
+    "cluster-design/main-config",
+    "cluster-design/teardown-worker-timeout",
+    "cluster-design/parameter-timeout",
+)
 def test_a_worker_waits_for_the_main_nodes_file(nodes: Nodes) -> None:
     worker = nodes.start("WORKER", TIME_OUT="0.5", TIMEOUT="")
     code, _, err = ended(worker)
@@ -127,6 +156,7 @@ def test_a_worker_waits_for_the_main_nodes_file(nodes: Nodes) -> None:
         ("SCHEDULER_IP=10.0.0.1", "is no JSON object"),
     ],
 )
+@pytest.mark.shows("cluster-design/main-config")
 def test_a_foreign_file_is_named(nodes: Nodes, content: str, said: str) -> None:
     main_file(nodes).parent.mkdir(parents=True)
     main_file(nodes).write_text(content)
@@ -147,6 +177,7 @@ def test_the_main_node_of_another_kind_of_cluster_is_named(nodes: Nodes) -> None
     assert (code, "is for CLUSTER_TYPE=DASK, and this node for GENERIC" in err) == (4, True), err
 
 
+@pytest.mark.shows("cluster-design/main-config", "cluster-design/old-configuration")
 @pytest.mark.slow
 def test_the_file_of_an_earlier_cluster_does_not_mislead(nodes: Nodes) -> None:
     """Its main node was killed, so that nothing says that it is over."""
@@ -175,6 +206,7 @@ def test_a_work_dir_that_cannot_be_written_to(nodes_at: NodesOf, tmp_path: Path)
         assert (code, "cannot be written to" in err) == (4, True), err
 
 
+@pytest.mark.shows("cluster-design/parameter-work-dir")
 def test_everything_that_is_wrong_is_said_and_nothing_starts(nodes_at: NodesOf) -> None:
     nodes = nodes_at("memory://meet")
     wrong = {"WORKER_COUNT": "x", "TIME_OUT": "soon", "TIMEOUT": "", "EPHEMERAL": "2", "TTL": "-1"}

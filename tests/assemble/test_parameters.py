@@ -162,6 +162,7 @@ def test_what_does_nothing_here_is_said() -> None:
         ("s3://", "names no bucket"),
     ],
 )
+@pytest.mark.shows("cluster-design/parameter-work-dir", "cluster-design/parameter-work-dir-gitfs")
 def test_a_file_system_that_cannot_be_a_work_dir(work_dir: str, said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(WORK_DIR=work_dir, WORKER_COUNT="x")

@@ -50,6 +50,32 @@ def test_a_recipe_is_only_printed(here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["code"]
 
 
+ADS = ["--backend", "distributed-job", "--type", "dask", "--image-name", "reg.io/team/my-image:1"]
+
+
+@pytest.mark.shows("cluster-design/ads-build-command")
+@pytest.mark.parametrize("typed", [["image", "build"], ["opctl", "build-image"], ["build-image"]])
+def test_adss_command_gets_the_one_that_is_meant(here: Path, typed: list[str]) -> None:
+    words = [*typed, *ADS, "--source", "code", "--entrypoint", "train.py"]
+    command = [sys.executable, "-m", "muster"]
+    done = subprocess.run([*command, *words], check=False, capture_output=True, text=True, cwd=here)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    meant = (
+        "muster image build --framework dask --tag reg.io/team/my-image:1 --source code "
+        "--entrypoint train.py"
+    )
+    assert f"`{meant}`" in said, said
+    assert muster(*meant.split()[2:], "--print", cwd=here).stdout.startswith("# A node of a dask")
+
+
+def test_words_of_ads_in_another_form(here: Path) -> None:
+    done = muster("build", "--type=horovod-pytorch", "-s", "my code", "-t", "a:1", code=2, cwd=here)
+    assert "--framework horovod --source 'my code' -t a:1`" in " ".join(done.stderr.split())
+    done = muster("build", "--frame-work", "dask", code=2, cwd=here)
+    assert "what is meant" not in done.stderr
+
+
 def test_notes_go_to_stderr(here: Path) -> None:
     (here / "code" / ".env").write_text("")
     done = muster(*BUILD, "--print", cwd=here)

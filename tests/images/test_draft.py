@@ -64,7 +64,7 @@ def test_everything_wrong_is_told_at_once(code: Path, tmp_path: Path) -> None:
             source=code,
             entrypoint="trian.py",
             requirements=tmp_path / "r.txt",
-            environment=tmp_path / "e.yaml",
+            environments=(tmp_path / "e.yaml",),
             base="Python",
             pip_config=tmp_path / "pip.conf",
             debian=("libgomp1", "--purge", "git=1:2.39.5-0+deb12u2"),
@@ -124,6 +124,28 @@ def test_secrets_are_named_in_the_recipe_and_nowhere_copied(tmp_path: Path) -> N
     assert b"hunter2" not in b"".join(made.files.values())
 
 
+#: As the design has them.
+BASE = """
+channels:
+- conda-forge
+- nodefaults
+dependencies:
+- conda-forge::dask
+- conda-forge::python=3.8
+- conda-forge::pip
+- pip:
+- oracle-ads
+- supervisor
+"""
+MORE = """
+channels:
+  - conda-forge
+  - nodefaults
+dependencies:
+  - conda-forge::lightgbm
+"""
+
+
 def environment(folder: Path, text: str) -> Path:
     path = folder / "environment.yaml"
     path.write_text(text)
@@ -133,7 +155,7 @@ def environment(folder: Path, text: str) -> Path:
 @pytest.mark.shows("cluster-design/recipe-conda")
 def test_conda_where_conda_is_needed(tmp_path: Path) -> None:
     path = environment(tmp_path, "channels: [conda-forge]\ndependencies: [gdal, dask]\n")
-    made = drafted(tmp_path, environment=path)
+    made = drafted(tmp_path, environments=(path,))
     assert made.recipe.conda is not None
     assert made.recipe.packages == ("bokeh",)  # dask is conda's
     assert yaml.safe_load(made.files["environment.yaml"]) == {
@@ -145,16 +167,49 @@ def test_conda_where_conda_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_whole_environment_stays_as_it_was_written(tmp_path: Path) -> None:
-    text = "# ours\ndependencies:\n- python=3.12 # new\n- pip\n- gdal\n"
-    made = drafted(tmp_path, environment=environment(tmp_path, text))
+    text = "# ours\nchannels: [conda-forge]\ndependencies:\n- python=3.12 # new\n- pip\n- gdal\n"
+    made = drafted(tmp_path, environments=(environment(tmp_path, text),))
     assert made.files["environment.yaml"].decode() == text
+
+
+def test_without_a_channel_there_is_one(tmp_path: Path) -> None:
+    """micromamba has none of its own."""
+    text = "dependencies:\n- python=3.12\n- pip\n- gdal\n"
+    made = drafted(tmp_path, environments=(environment(tmp_path, text),))
+    assert yaml.safe_load(made.files["environment.yaml"])["channels"] == ["conda-forge"]
+    assert "no channel is named: packages are taken from conda-forge" in made.notes
+
+
+@pytest.mark.shows("cluster-design/base-environment", "cluster-design/additional-dependencies")
+def test_the_files_of_the_design(tmp_path: Path) -> None:
+    base, more = tmp_path / "env.yaml", tmp_path / "lightgbm.yaml"
+    base.write_text(BASE)
+    more.write_text(MORE)
+    made = drafted(tmp_path, environments=(base, more))
+    assert made.recipe.conda is not None
+    assert yaml.safe_load(made.files["environment.yaml"]) == {
+        "channels": ["conda-forge"],
+        "dependencies": [
+            *("conda-forge::dask", "conda-forge::python=3.11", "conda-forge::pip"),
+            *("conda-forge::lightgbm", {"pip": ["oracle-ads", "supervisor"]}),
+        ],
+    }
+    without = "nodefaults is left out: micromamba has no default channels"
+    assert made.notes == (
+        "env.yaml: dependencies[1] asks for Python 3.8, and Muster needs 3.11 or newer: the image "
+        "has 3.11",
+        "env.yaml: oracle-ads, supervisor below `- pip:` taken as its list, which is not indented",
+        f"env.yaml: {without}",
+        f"lightgbm.yaml: {without}",
+        "micromamba installs env.yaml and lightgbm.yaml, for the sake of dask, lightgbm",
+    )
 
 
 @pytest.mark.shows("cluster-design/recipe-conda")
 def test_pip_where_pip_will_do(tmp_path: Path) -> None:
     path = environment(tmp_path, "dependencies: [python=3.12, pip: [scipy, dask==2026.1.0]]\n")
     (tmp_path / "r.txt").write_text("numpy\n")
-    made = drafted(tmp_path, environment=path, requirements=tmp_path / "r.txt")
+    made = drafted(tmp_path, environments=(path,), requirements=tmp_path / "r.txt")
     assert made.recipe.conda is None
     assert made.recipe.base == "docker.io/library/python:3.12-slim"
     assert made.recipe.packages[0] == "dask[distributed]==2026.1.0"
@@ -166,5 +221,5 @@ def test_pip_where_pip_will_do(tmp_path: Path) -> None:
 
 def test_a_python_that_the_base_decides(tmp_path: Path) -> None:
     path = environment(tmp_path, "dependencies: [python=3.12, pip: [scipy]]\n")
-    made = drafted(tmp_path, environment=path, base="reg.io/base:1")
+    made = drafted(tmp_path, environments=(path,), base="reg.io/base:1")
     assert made.notes[0] == "Python is the one in reg.io/base:1, not the 3.12 that was asked for"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from muster.errors import InvalidInput
-from muster.images.environment import Environment, read_environment
+from muster.images.environment import Environment, read_environments
 
 
 def read(folder: Path, text: str) -> Environment:
     path = folder / "environment.yaml"
     path.write_text(text)
-    return read_environment(path)
+    return read_environments([path])
 
 
 def refused(folder: Path, text: str) -> list[str]:
@@ -67,7 +68,6 @@ def test_everything_wrong_is_told(tmp_path: Path) -> None:
     ) == [
         "environment.yaml:1: dependancies: is no field of an environment file (there are: "
         "channels, dependencies, name, platforms, prefix, variables)",
-        "environment.yaml:6: dependencies[0]: asks for Python 3.9 (Muster needs 3.11 or newer)",
         "environment.yaml:7: dependencies[1]: must be a package or pip: [...], not 7",
         "environment.yaml:5: dependencies: pip: '-r more.txt' needs a file the image does not have "
         "(write the requirements out, or give that file with --requirements)",
@@ -77,6 +77,76 @@ def test_everything_wrong_is_told(tmp_path: Path) -> None:
         "read (move it into a pip configuration and give that with --pip-config)",
         "environment.yaml: './mine' is a place on this machine, which the image does not have "
         "(publish it as a package, or put the code into --source)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "python=3.8",
+        "python==3.8.16",
+        "python 3.9.*",
+        "python<3.11",
+        "python>=3.7,<=3.10",
+        "python=2.7",
+    ],
+)
+def test_a_python_that_is_too_old_becomes_the_oldest_that_serves(
+    tmp_path: Path, written: str
+) -> None:
+    found = read(tmp_path, f"channels: [c]\ndependencies: ['conda-forge::{written}', gdal]\n")
+    (note,) = found.notes
+    assert "and Muster needs 3.11 or newer: the image has 3.11" in note
+    assert (found.python, "conda-forge::python=3.11" in found.text) == ("3.11", True)
+
+
+@pytest.mark.parametrize("written", ["python>=3.8", "python<3.12", "python<4", "python"])
+def test_a_python_that_may_be_new_enough(tmp_path: Path, written: str) -> None:
+    found = read(tmp_path, f"channels: [c]\ndependencies: ['{written}', gdal]\n")
+    assert (found.notes, found.python) == ((), "")
+
+
+def test_a_pip_list_that_is_not_indented(tmp_path: Path) -> None:
+    text = "dependencies:\n- pip\n- pip:\n- scipy>=1\n- c::gdal\n- numpy\n"
+    found = read(tmp_path, text)
+    assert (found.pip, found.conda) == (("scipy>=1", "numpy"), ("gdal",))
+    assert found.pip_named
+    assert found.notes[0].startswith("environment.yaml: scipy>=1, numpy below `- pip:` taken")
+
+
+def test_a_pip_list_that_is_missing(tmp_path: Path) -> None:
+    assert refused(tmp_path, "dependencies:\n- gdal\n- pip:\n") == [
+        "environment.yaml:1: dependencies: pip: has no list (write its packages below it, indented)"
+    ]
+
+
+def test_files_add_to_each_other(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("channels: [x]\nvariables: {A: 1, B: 1}\ndependencies: [gdal, pip: [scipy]]\n")
+    second.write_text(
+        "channels: [x, y]\nvariables: {B: 2}\n"
+        "dependencies: [gdal, proj, python=3.12, pip: [numpy]]\n"
+    )
+    found = read_environments([first, second])
+    assert (found.conda, found.pip, found.python) == (("gdal", "proj"), ("scipy", "numpy"), "3.12")
+    assert yaml.safe_load(found.text) == {
+        "channels": ["x", "y"],
+        "variables": {"A": 1, "B": 2},
+        "dependencies": ["gdal", "proj", "python=3.12", {"pip": ["scipy", "numpy"]}],
+    }
+
+
+def test_files_that_contradict_each_other(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{name}.yaml" for name in "abc")
+    first.write_text("dependencies: [python=3.12]\n")
+    second.write_text("dependencies: [python=3.13]\n")
+    third.write_text("channels: 3\n")
+    with pytest.raises(InvalidInput) as caught:
+        read_environments([first, second, third])
+    assert str(caught.value).replace(f"{tmp_path}/", "").splitlines() == [
+        "c.yaml: dependencies: is missing (a conda environment file has dependencies: "
+        "[python=3.12, ...])",
+        "b.yaml: dependencies: asks for Python 3.13, and a.yaml for 3.12 (ask for one of them)",
     ]
 
 
@@ -104,4 +174,4 @@ def test_what_is_no_environment_file(tmp_path: Path, text: str, message: str) ->
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"--env: .*: No such file or directory"):
-        read_environment(tmp_path / "none.yaml")
+        read_environments([tmp_path / "none.yaml"])

@@ -52,6 +52,8 @@ class WorkDir:
         self.interval = 0.1 if self._local else 2.0
         self._wait = wait
         self._attempts = 1
+        #: What is not tried again. Later on even a refusal may be over in a moment.
+        self._final: Callable[[Exception], bool] = lambda _: False
 
     @property
     def insisting(self) -> WorkDir:
@@ -70,13 +72,14 @@ class WorkDir:
                 _close_to_others(self._root)  # the secret of the cluster will be in there
 
         self._call("written to", make)
-        self.insisting._probe()
+        self._probe()
 
     def _probe(self) -> None:
         """A file system that is there may be read-only, or its policy may be."""
-        name = f"probe-{secrets.token_hex(4)}"
-        self.write(name, None)
-        self.remove(name)
+        name, probing = f"probe-{secrets.token_hex(4)}", self.insisting
+        probing._final = _is_refusal
+        probing.write(name, None)
+        probing.remove(name)
 
     def write(self, name: str, data: Any) -> None:
         """Raises EngineError."""
@@ -156,7 +159,7 @@ class WorkDir:
             try:
                 return work()
             except Exception as error:  # back ends raise what they like
-                if left <= 0 or time.monotonic() >= deadline or _stays(error):
+                if left <= 0 or time.monotonic() >= deadline or self._final(error):
                     text = f"{self.place} cannot be {what}: {type(error).__name__}: {error}"
                     raise EngineError(text) from error
             self._wait(_PAUSE)
@@ -172,9 +175,9 @@ def _decoded(name: str, content: bytes | None) -> Any:
         return {"why": text} if name == STOP else text if name == MAIN and text else None
 
 
-def _stays(error: Exception) -> bool:
-    """Whether it will be the same a moment later."""
-    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+def _is_refusal(error: Exception) -> bool:
+    """Whether writing is not possible, or not allowed."""
+    if isinstance(error, OSError) and error.errno == errno.EROFS:
         return True
     return isinstance(error, (NotImplementedError, PermissionError))
 

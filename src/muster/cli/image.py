@@ -30,19 +30,41 @@ _OPTIONS = click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="
 _FILE = click.Path(path_type=Path)
 
 
+class _Build(click.Command):
+    """Knows the options of ADS's command, too, and says what they are here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from muster.cli.mistakes import ads_build
+
+            meant = ads_build(given)
+            if not meant:
+                raise
+            text = f"{error.message.rstrip('.')}: what is meant is {meant}"
+            raise click.UsageError(text, ctx) from None
+
+
 @click.group()
 def image() -> None:
     """Build and push container images of cluster nodes."""
 
 
-@image.command()
+@image.command(cls=_Build)
 @click.option("--framework", required=True, help="What the nodes become a cluster of.")
 @click.option("--tag", "-t", help="What to call the image: REGISTRY/NAME:TAG.")
 @click.option("--source", type=_FILE, help="Folder (or file) with the code; /code in the image.")
 @click.option("--entrypoint", metavar="FILE", help="The program, in the source.")
 @click.option("--requirements", "-r", type=_FILE, metavar="FILE", help="Of pip, for the code.")
 @click.option(
-    "--env", "environment", type=_FILE, metavar="FILE", help="A conda environment (YAML)."
+    "--env",
+    "environments",
+    type=_FILE,
+    multiple=True,
+    metavar="FILE",
+    help="A conda environment (YAML); can be repeated: each adds to those before it.",
 )
 @click.option(
     "--base",
@@ -71,7 +93,7 @@ def build(
     source: Path | None,
     entrypoint: str | None,
     requirements: Path | None,
-    environment: Path | None,
+    environments: tuple[Path, ...],
     base: str | None,
     packages: bool,
     apt: tuple[str, ...],
@@ -106,7 +128,7 @@ def build(
         entrypoint=entrypoint,
         base=base,
         requirements=requirements,
-        environment=environment,
+        environments=environments,
         packages=packages,
         debian=apt,
         pip_config=pip_config,

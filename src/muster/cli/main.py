@@ -68,6 +68,11 @@ class _Lazy(click.Group):
 
             close = get_close_matches(args[0], _COMMANDS, 1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
+            if "build-image" in args:
+                from muster.cli.mistakes import ads_build
+
+                meant = ads_build(args[args.index("build-image") + 1 :])
+                hint = f" What is meant is {meant or '`muster image build`'}."
             ctx.fail(f"No command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

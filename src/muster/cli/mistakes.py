@@ -1,9 +1,10 @@
-"""Command lines of `muster run` that cannot be read: what was probably meant by them."""
+"""Command lines that cannot be read: what was probably meant by them."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 
 import click
 
@@ -46,3 +47,34 @@ def no_such_option(error: click.NoSuchOption) -> click.UsageError:
         meant = f"did you mean {close[0]}? " if close else ""
         hint = f"{meant}what the program is to get stands after --"
     return click.UsageError(f"{error.message.rstrip('.')}: {hint}", error.ctx)
+
+
+#: What `ads opctl build-image` calls an option of `muster image build`, "" for what is not needed.
+_ADS_BUILD = {
+    "--type": "--framework",
+    "--image-name": "--tag",
+    "--source-folder": "--source",
+    "-s": "--source",
+    "--backend": "",
+    "-b": "",
+}
+
+
+def ads_build(words: Sequence[str]) -> str:
+    """`muster image build` for the options of ADS's `build-image`, ready to be pasted; empty if
+    there are none of its own among them."""
+    if not any(word.partition("=")[0] in _ADS_BUILD for word in words):
+        return ""
+    meant: list[str] = []
+    left = list(words)
+    while left:
+        word, separator, value = left.pop(0).partition("=")
+        name = _ADS_BUILD.get(word, word)
+        if separator or (word in _ADS_BUILD and left):
+            value = value if separator else left.pop(0)
+            if name == "--framework":
+                value = value.lower().partition("-")[0]  # ADS: horovod-pytorch, horovod-tensorflow
+            meant += [name, value] if name else []
+        elif name:
+            meant.append(name)
+    return f"`muster image build {shlex.join(meant)}`"

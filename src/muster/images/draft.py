@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
-from muster.images.environment import OLDEST, Environment, read_environment
+from muster.images.environment import OLDEST, Environment, read_environments
 from muster.images.packages import Packages, check_framework, packages_of, ports_of
 from muster.images.recipe import ENVIRONMENT, REQUIREMENTS, Conda, Recipe
 from muster.images.reference import read_base
@@ -33,9 +33,10 @@ _T = TypeVar("_T")
 class Request(Struct, frozen=True, kw_only=True):
     """What the owner wants in the image.
 
-    source: a folder, or one file. packages: whether the framework's are installed; a base image
-    may have them. debian: packages of the system. pip_config, ca_bundle: for pip, during the
-    build alone. micromamba: the image it is taken from, where one is needed.
+    source: a folder, or one file. environments: each adds to those before it. packages: whether the
+    framework's are installed; a base image may have them. debian: packages of the system.
+    pip_config, ca_bundle: for pip, during the build alone. micromamba: the image it is taken from,
+    where one is needed.
     """
 
     framework: str
@@ -43,7 +44,7 @@ class Request(Struct, frozen=True, kw_only=True):
     entrypoint: str | None = None
     base: str | None = None
     requirements: Path | None = None
-    environment: Path | None = None
+    environments: tuple[Path, ...] = ()
     packages: bool = True
     debian: tuple[str, ...] = ()
     pip_config: Path | None = None
@@ -89,6 +90,7 @@ def draft(request: Request, wheel: Wheel, home: Path) -> Draft:
     entrypoint = attempt(lambda: find_entrypoint(request.source, request.entrypoint, code), None)
     texts, asked = attempt(lambda: _requirements(request), (no_texts, nothing_asked))
     environment = attempt(lambda: _environment(request), None)
+    notes += environment.notes if environment is not None else ()
     base = attempt(lambda: _base(request, environment, notes), "")
     attempt(lambda: read_base(request.micromamba, "--micromamba"), None)
     secrets = attempt(lambda: _secrets(request), no_secrets)
@@ -134,7 +136,7 @@ def _unprintable(request: Request) -> list[Problem]:
     named = {
         "--entrypoint": request.entrypoint or (request.source.name if request.source else ""),
         "--requirements": request.requirements.name if request.requirements else "",
-        "--env": request.environment.name if request.environment else "",
+        "--env": "".join(path.name for path in request.environments),
     }
     return [
         Problem(flag, f"{name!r} cannot stand in a recipe", "give the file another name")
@@ -148,7 +150,7 @@ def _requirements(request: Request) -> tuple[dict[str, str], list[Requirement]]:
 
 
 def _environment(request: Request) -> Environment | None:
-    return read_environment(request.environment) if request.environment else None
+    return read_environments(request.environments) if request.environments else None
 
 
 def _base(request: Request, environment: Environment | None, notes: list[str]) -> str:
@@ -179,8 +181,7 @@ def _secrets(request: Request) -> dict[str, Path]:
 
 def _take_up(environment: Environment, request: Request, files: dict[str, bytes]) -> str:
     """Put into the context what the environment comes to, and say what that is."""
-    assert request.environment is not None, "it was read from there"
-    name = request.environment.name
+    name = " and ".join(path.name for path in request.environments)
     if environment.needs_conda:
         files[ENVIRONMENT] = _with_python(environment).encode()
         return f"micromamba installs {name}, for the sake of {', '.join(environment.conda)}"
@@ -207,8 +208,7 @@ def _with_python(environment: Environment) -> str:
     data = yaml.safe_load(environment.text)
     dependencies = data["dependencies"]
     more = [] if environment.named else [f"python>={'.'.join(map(str, OLDEST))}"]
-    if not any(isinstance(item, str) and item.split("=")[0].strip() == "pip"
-               for item in dependencies):  # fmt: skip
+    if not environment.pip_named:
         more.append("pip")
     if not more:
         return environment.text
@@ -231,7 +231,7 @@ def _advice(request: Request, code: tuple[str, ...]) -> list[str]:
     if private := private_files(code):
         text = f"{', '.join(private[:5])} will be in the image, for everyone who has it to read"
         notes.append(f"{text}; name what is private in .musterignore")
-    if "requirements.txt" in code and request.requirements is None and request.environment is None:
+    if "requirements.txt" in code and request.requirements is None and not request.environments:
         assert request.source is not None, "there is code"
         path = request.source / "requirements.txt"
         notes.append(f"{path} is not installed unless you say --requirements {path}")
