@@ -19,6 +19,7 @@ from muster.plan.model import (
     ArtifactPlan,
     EnvironmentPlan,
     GitPlan,
+    GroupPlan,
     LeftBehind,
     ResourcePlan,
     RunPlan,
@@ -68,7 +69,7 @@ def draft_run(
         arranged = arrange(resolved.spec)
         sources = mount_paths(written)
         plan = _plan(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
-    plan = replace(plan, notes=(*notes, *plan.notes))
+    plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes))
     return Draft(job, new_job, arranged.spec, overrides, resolved.origins, plan, plan.notes)
 
 
@@ -143,6 +144,7 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
         for path, origin in resolved.origins.items()
         if path in run.origins or origin == "override"
     }
+    plan = replace(plan, notes=(*resolved.notes, *plan.notes))
     return Redraft(arranged.spec, origins, plan, changed)
 
 
@@ -191,10 +193,50 @@ def _plan(
     """Plan and check. sources: see `mount_paths`. Raises InvalidInput with every problem found."""
     artifact = _artifact_plan(home, arranged.spec, code, code_name)
     plan, problems = plan_on_machine(home, arranged, identity, artifact, sources)
+    if plan is not None and artifact is not None and artifact.kind == "archive":
+        plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
-    notes = (*LocalEngine().notes(plan), *_advice(home, plan))
+    notes = (*LocalEngine().notes(plan), *_chosen(plan), *_advice(home, plan))
     return replace(plan, notes=notes)
+
+
+def _with_entrypoints(
+    home: Home, plan: RunPlan, artifact: ArtifactPlan, problems: list[Problem]
+) -> RunPlan:
+    """With the entry points that a group or the run has chosen in place of the Job's."""
+    from muster.spec.oci_variables import ENTRYPOINT, same_file
+
+    def differs(group: GroupPlan) -> bool:
+        said, own = group.env.get(ENTRYPOINT), artifact.entrypoint
+        return bool(said) and group.command is None and not (own and same_file(str(said), own))
+
+    if not any(map(differs, plan.groups)):
+        return plan
+    from muster.storage.artifacts import ArtifactRef, find_entry
+
+    ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+    groups = []
+    for group in plan.groups:
+        if differs(group):
+            try:
+                entrypoint = find_entry(home, ref, group.env[ENTRYPOINT])
+            except InvalidInput as error:
+                path = f"node_groups[{group.name}].env.{ENTRYPOINT}"
+                problems += [problem._replace(path=path) for problem in error.problems]
+            else:
+                groups.append(replace(group, entrypoint=entrypoint))
+                continue
+        groups.append(group)
+    return replace(plan, groups=tuple(groups))
+
+
+def _chosen(plan: RunPlan) -> Iterator[str]:
+    own = plan.artifact.entrypoint if plan.artifact is not None else None
+    for group in plan.groups:
+        if group.entrypoint is not None and own is not None:
+            text = f"runs {group.entrypoint} (JOB_RUN_ENTRYPOINT), not the job's {own}"
+            yield f"group {group.name}: {text}"
 
 
 def plan_on_machine(

@@ -125,6 +125,15 @@ def _has_sources(spec: JobSpec) -> bool:
 
 def _gather(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     """What the Job is made of, stored; and the spec that says so."""
+    if spec.artifact is None and not _has_sources(spec):
+        return spec, None
+    from muster.storage.sources import with_entrypoint
+
+    with with_entrypoint(spec) as chosen:
+        return _gather_chosen(home, chosen)
+
+
+def _gather_chosen(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     from muster.spec.source_rules import entrypoint_of
 
     if _has_sources(spec):

@@ -18,7 +18,7 @@ from muster.cli.serving import Shown, around, ports
 from muster.cli.settings import changes
 from muster.cli.terminal import echo
 from muster.drafting import Draft
-from muster.plan.model import GroupPlan, RunPlan
+from muster.plan.model import ArtifactPlan, GroupPlan, RunPlan
 from muster.secrets import hidden_words, hide, redacted
 from muster.storage.artifacts import stored_path
 from muster.storage.entrypoint import kind_of
@@ -136,9 +136,13 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
         echo("\n".join(found))
 
 
+def _entry(group: GroupPlan, code: ArtifactPlan) -> str:
+    return group.entrypoint or code.entrypoint or code.file_name
+
+
 def _describe_program(plan: RunPlan, group: GroupPlan, shown: Shown) -> None:
     code = plan.artifact
-    command = group.command or ((code.entrypoint or code.file_name,) if code else ())
+    command = group.command or ((_entry(group, code),) if code else ())
     own = [shown.text(word) for word in group.node_args]
     words = shown.command(group.role.launcher, hidden_words([*command, *group.args, *own]))
     processes = plan.processes_of(group.first_rank)

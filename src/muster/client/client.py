@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from muster.drafting import Draft
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
+    from muster.spec.reader import Written
 
 
 class Client:
@@ -71,6 +72,8 @@ class Client:
         except InvalidInput as error:
             raise type(error)(*changes.problems, *error.problems) from None
         changes = with_items(changes, written.spec)
+        if known is None:
+            written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
             raise InvalidInput(*self.service.review(written, changes))
         notes = notes_for(target, fields.get("entrypoint"))
@@ -118,6 +121,24 @@ class Client:
     def summaries(self, **filters: Any) -> list[RunSummary]:
         """As `runs`, but only what a list shows: fast for thousands."""
         return self.service.runs(**filters)
+
+
+def _with_entrypoint(written: Written, overrides: RunOverrides) -> Written:
+    """A new Job has the entry point that its first run chooses by a variable, where it says
+    none."""
+    from muster.spec.oci_variables import ENTRYPOINT, entrypoint_in
+
+    chosen = overrides.env.get(ENTRYPOINT)
+    spec = written.spec
+    if not chosen or spec.entrypoint is not None or entrypoint_in(spec) is not None:
+        return written
+    from msgspec.structs import replace
+
+    from muster.storage.sources import holds_files
+
+    if not holds_files(spec):
+        return written
+    return replace(written, spec=replace(spec, env={**spec.env, ENTRYPOINT: chosen}))
 
 
 def overrides_from(fields: Mapping[str, Any]) -> RunOverrides:

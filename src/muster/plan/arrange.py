@@ -16,6 +16,7 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
 from muster.frameworks.registry import get_framework, read_options
 from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.oci_variables import says_command
 from muster.spec.placeholders import as_label
 from muster.spec.policies import DependsOn, FailureRule, ReasonName
 
@@ -132,6 +133,8 @@ def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator
                     text = why.format(framework=spec.framework)
                     yield Problem(f"{path}.{name}", text, "leave it out")
         elif group.command is None and spec.artifact is None and spec.git is None:
+            if says_command(group.env):
+                continue  # and what it says cannot be read, which was said
             hint = "give it a command, or the job an artifact"
             yield Problem(path, f"nothing to run in group {group.name}", hint)
 

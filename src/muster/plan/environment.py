@@ -62,8 +62,9 @@ def node_environment(plan: RunPlan, node: NodePlan, cluster_file: str) -> dict[s
     }
     if plan.artifact is not None:
         env["JOB_ARTIFACT_FILE_NAME"] = plan.artifact.file_name
-        if plan.artifact.entrypoint is not None:
-            env["JOB_RUN_ENTRYPOINT"] = plan.artifact.entrypoint
+        entrypoint = group.entrypoint or plan.artifact.entrypoint
+        if entrypoint is not None:
+            env["JOB_RUN_ENTRYPOINT"] = entrypoint
         if plan.artifact.exclude_tags:
             env["NOTEBOOK_EXCLUDE_TAGS"] = json.dumps(plan.artifact.exclude_tags)  # ADS
         if plan.artifact.git is not None:

@@ -109,7 +109,8 @@ class GroupPlan(Struct, frozen=True):
     """One node group. replicas: as many as it may ever have. env is literal; framework_env,
     node_env, node_args and hostname hold placeholders (`frameworks.base`, `spec.placeholders`).
 
-    command: None = run the artifact's entry point. working_dir: from the code's copy on; None =
+    command: None = run the artifact's entry point. entrypoint: the group's own, in place of the
+    artifact's. working_dir: from the code's copy on; None =
     there. hang_timeout: seconds without output after
     which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
     role: what the framework has its nodes run, around the program or in its place. ready_timeout:
@@ -135,6 +136,7 @@ class GroupPlan(Struct, frozen=True):
     hostname: str = DEFAULT_HOSTNAME
     role: RoleSetup = RoleSetup()
     ready_timeout: float = READY_TIMEOUT
+    entrypoint: str | None = None
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ nobody after this needs to look at the job-wide fields again.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
 from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
+from muster.spec.oci_variables import ENTRYPOINT, command_in, image_in, overruled
 from muster.spec.origins import Origin, job_origins, told
 from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
-from muster.spec.wording import suggestion
+from muster.spec.wording import Refused, suggestion
 
 _INHERITED = ("command", "args", "image", "ready_timeout", "hang_timeout")
 #: What only a group can say.
@@ -59,10 +61,12 @@ _OF_RUN = (
 
 
 class Resolved(Struct, frozen=True):
-    """spec: in normal form. origins: path -> where the value is from."""
+    """spec: in normal form. origins: path -> where the value is from. notes: what was said and is
+    not used."""
 
     spec: JobSpec
     origins: Mapping[str, Origin]
+    notes: tuple[str, ...] = ()
 
 
 def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
@@ -106,7 +110,7 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
     )
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
-    return Resolved(spec, origins), problems
+    return Resolved(spec, origins, tuple(overruled(job, spec.node_groups))), problems
 
 
 def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
@@ -216,7 +220,24 @@ def _merge(
     for level, origin in reversed(levels):
         changes["env"] |= level.env
         origins |= {f"env.{name}": origin for name in level.env}
+    _of_variables(job, any(ENTRYPOINT in level.env for level, _ in levels[:-1]), changes, origins)
     return replace(group, **changes), origins
+
+
+def _of_variables(
+    job: JobSpec, chosen: bool, changes: dict[str, Any], origins: dict[str, Origin]
+) -> None:
+    """What OCI's variables say, where no field does. chosen: whether the group or the run has an
+    entry point of its own."""
+    env = changes["env"]
+    if ENTRYPOINT in env and job.entrypoint is not None and not chosen:
+        env[ENTRYPOINT] = job.entrypoint  # what programs are told
+    image = image_in(env)
+    if image is not None and changes.get("image") is None:
+        changes["image"], origins["image"] = image[1], origins[f"env.{image[0]}"]
+    if job.artifact is None and job.git is None and changes.get("command") is None:
+        with contextlib.suppress(Refused):  # `rules` says where
+            changes["command"] = command_in(env) or None
 
 
 def _said(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:

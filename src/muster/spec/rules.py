@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from muster.errors import Problem
 from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
 from muster.spec.name_rules import bad_hostnames, name_conflicts
+from muster.spec.oci_variables import bad_variables, image_in, says_command
 from muster.spec.order_rules import order_conflicts
 from muster.spec.placeholders import as_label
 from muster.spec.places import follows, touched
@@ -40,16 +41,24 @@ def _blind_probes(spec: JobSpec) -> Iterator[Problem]:
 def _missing(spec: JobSpec) -> Iterator[Problem]:
     if spec.artifact is not None or spec.git is not None or spec.command is not None:
         return
-    if not any(group.command for group in spec.node_groups):
-        yield Problem("", "nothing to run", "give an artifact or a command")
+    if says_command(spec.env):
+        return
+    if not any(group.command or says_command(group.env) for group in spec.node_groups):
+        yield Problem("", "nothing to run", _to_run(spec))
         return
     if spec.framework != DEFAULT_FRAMEWORK:
         return  # it may know itself what some groups run
     for number, group in enumerate(spec.node_groups):
-        if group.command is None:
+        if group.command is None and not says_command(group.env):
             text = f"nothing to run in group {group.name}"
             hint = "give it a command, or the job an artifact"
             yield Problem(f"node_groups[{number}]", text, hint)
+
+
+def _to_run(spec: JobSpec) -> str:
+    if any(image_in(env) for env in (spec.env, *(group.env for group in spec.node_groups))):
+        return "images are not run here: say in CONTAINER_ENTRYPOINT, CONTAINER_CMD what it runs"
+    return "give an artifact or a command"
 
 
 def _probes(spec: JobSpec) -> Iterator[tuple[str, StartupProbe | None]]:
@@ -198,7 +207,8 @@ _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ..
     (source_gaps, (*_PROGRAM, "entrypoint")),
     (lost_programs, (*_PROGRAM, "node_groups.working_dir", *_anywhere("image"))),
     (_blind_probes, _anywhere("startup_probe")),
-    (_missing, (*_PROGRAM, "framework")),
+    (_missing, (*_PROGRAM, "framework", *_anywhere("env"))),
+    (bad_variables, _PROGRAM),
     (_numbers, (*_SIZES, *_anywhere("min_success"))),
     (policy_gaps, ("node_groups.name", "success", "failure", *_anywhere("min_success"))),
     (bad_hostnames, (*_SIZES, "name", "node_groups.name", "node_groups.hostname")),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from muster.errors import Problem
 from muster.secrets import redacted
 from muster.spec.models import JobSpec
+from muster.spec.oci_variables import entrypoint_in
 from muster.spec.sources import is_notebook
 
 #: What a path begins with that says itself where it is, and a word that is none.
@@ -19,7 +20,8 @@ def source_gaps(spec: JobSpec) -> Iterator[Problem]:
     if spec.entrypoint is not None and spec.artifact is None and spec.git is None:
         hint = "give an artifact, or git"
         yield Problem("entrypoint", "there is no artifact to look for it in", hint)
-    if spec.git is None or spec.entrypoint is not None or not needs_entrypoint(spec):
+    said = spec.entrypoint is not None or entrypoint_in(spec) is not None
+    if spec.git is None or said or not needs_entrypoint(spec):
         return
     url = redacted(spec.git.url)
     yield Problem("entrypoint", f"{url} needs one", "say which file of the repository to run")

@@ -36,6 +36,13 @@ def list_files(path: Path) -> list[str]:
         return [entry.name for entry in entries if entry.kind != "folder"]
 
 
+def names_in(path: Path, archive: str) -> list[str]:
+    """The same of an archive that was stored, and so was read before. archive: what it was
+    called."""
+    with open_archive(path, archive) as reader:
+        return [entry.name for entry in _checked(reader, path) if entry.kind != "folder"]
+
+
 def read_start(path: Path, archive: str, name: str, length: int) -> bytes:
     """How a file in an archive begins; nothing if it is no plain file. archive: what that was
     called. Raises InvalidInput."""

@@ -120,6 +120,22 @@ def stored_path(home: Home, sha256: str) -> Path:
     return home.artifacts / sha256[:2] / sha256
 
 
+def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
+    """Where an entry point lies in a stored archive. Raises InvalidInput."""
+    from muster.storage.archives import names_in, read_start
+    from muster.storage.code_checks import check_entry, check_start
+
+    stored = stored_path(home, ref.sha256)
+    try:
+        files = names_in(stored, ref.file_name)
+        entry = check_entry(ref.file_name, ref.file_name, files, entrypoint)
+        if kind_of(entry) is None:
+            check_start(entry, read_start(stored, ref.file_name, entry, 4))
+    except FileNotFoundError:
+        raise _gone(home, ref.sha256) from None
+    return entry
+
+
 def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[str, str]:
     """The name of the Python program that is run, and its source; nothing of anything else."""
     stored = stored_path(home, ref.sha256)

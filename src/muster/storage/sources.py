@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import read_text
 from muster.spec.models import JobSpec
+from muster.spec.oci_variables import entrypoint_in
 from muster.spec.source_paths import (
     CONDA,
     absolute_line,
@@ -19,8 +21,9 @@ from muster.spec.source_paths import (
     is_requirements_file,
     path_in,
 )
-from muster.spec.source_rules import entrypoint_of
+from muster.spec.source_rules import entrypoint_of, needs_entrypoint
 from muster.storage.artifacts import ArtifactRef, store_files
+from muster.storage.entrypoint import kind_of
 from muster.storage.home import Home
 from muster.storage.neighbours import check_code, store_code
 
@@ -48,6 +51,30 @@ def gather(
         return replace(_with_lists(spec, found.folder), git=found.git), code
 
 
+def holds_files(spec: JobSpec) -> bool:
+    """Whether its code is files, of which one is run: a folder, archive or repository."""
+    code = spec.artifact
+    if code is None:
+        return spec.git is not None
+    return os.path.isdir(code) or kind_of(code) == "archive"
+
+
+@contextmanager
+def with_entrypoint(spec: JobSpec) -> Iterator[JobSpec]:
+    """The spec with the entry point that its variables choose (OCI: JOB_RUN_ENTRYPOINT), if no
+    field does, and there is more than one file. What is wrong with it is told of the variable."""
+    found = entrypoint_in(spec) if holds_files(spec) and needs_entrypoint(spec) else None
+    if found is None:
+        yield spec
+        return
+    path, said = found
+    try:
+        yield replace(spec, entrypoint=said)
+    except InvalidInput as error:
+        problems = (p._replace(path=path) if p.path == "entrypoint" else p for p in error.problems)
+        raise type(error)(*problems) from None
+
+
 def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> list[Problem]:
     """What `gather` refuses, with nothing stored and no repository asked.
 
@@ -61,9 +88,7 @@ def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> lis
         lambda: _conda(spec, folder),
     ]
     if spec.artifact is not None:
-        code = Path(spec.artifact)
-        entrypoint = entrypoint_of(spec) if entrypoint_known else ""
-        looks.insert(0, lambda: check_code(home, code, entrypoint))
+        looks.insert(0, lambda: _check_code(home, spec, entrypoint_known=entrypoint_known))
     problems: list[Problem] = []
     for look in looks:
         try:
@@ -71,6 +96,12 @@ def check_gathering(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> lis
         except InvalidInput as error:
             problems += error.problems
     return problems
+
+
+def _check_code(home: Home, spec: JobSpec, *, entrypoint_known: bool) -> None:
+    with with_entrypoint(spec) as chosen:
+        entrypoint = entrypoint_of(chosen) if entrypoint_known else ""
+        check_code(home, Path(str(chosen.artifact)), entrypoint)
 
 
 def _with_lists(spec: JobSpec, folder: Path) -> JobSpec:

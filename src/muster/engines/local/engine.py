@@ -13,6 +13,7 @@ from muster.engines.local.mounting import lifelines
 from muster.errors import Problem
 from muster.plan.environment import node_environment
 from muster.plan.model import MountPlan, RunPlan
+from muster.spec.oci_variables import ENTRYPOINT
 from muster.storage.home import Home
 
 #: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
@@ -192,7 +193,7 @@ def _overruled(plan: RunPlan) -> list[str]:
     fixed = {port.variable.removeprefix("env.") for port in plan.ports if port.fixed}
     for group in plan.groups:
         node = plan.nodes[group.first_rank]
-        ours = {*node_environment(plan, node, ""), *group.framework_env} - fixed
+        ours = {*node_environment(plan, node, ""), *group.framework_env} - fixed - {ENTRYPOINT}
         taken = sorted(ours & {k for k, v in group.env.items() if group.framework_env.get(k) != v})
         if taken:
             notes.append(f"group {group.name}: {', '.join(taken)} is set by Muster, not by the job")

@@ -180,7 +180,7 @@ def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]
         place_artifact(context.home, ref, work)
         command = command or entry_command(
             ref,
-            artifact.entrypoint,
+            group.entrypoint or artifact.entrypoint,
             context.python,
             work,
             from_elsewhere=group.working_dir is not None,

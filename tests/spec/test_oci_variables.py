@@ -1,0 +1,123 @@
+"""Variables that say what runs, as OCI's jobs read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.oci_variables import command_in, entrypoint_in, image_in, same_file
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.resolve import resolve
+from muster.spec.rules import check
+from muster.spec.wording import Refused
+
+COMMANDS: list[tuple[dict[str, str], tuple[str, ...]]] = [
+    ({}, ()),
+    ({"CONTAINER_CMD": '["ls", "-a b"]'}, ("ls", "-a b")),
+    ({"CONTAINER_CMD": '"ls", "-a b"'}, ("ls", "-a b")),
+    ({"CONTAINER_CMD": "ls,-l, -a"}, ("ls", "-l", "-a")),
+    ({"CONTAINER_CMD": "ls -l 'a b'"}, ("ls", "-l", "a b")),
+    ({"CONTAINER_ENTRYPOINT": '["sh", "-c"]', "CONTAINER_CMD": '"echo a, b"'},
+     ("sh", "-c", "echo a, b")),
+    ({"CONTAINER_ENTRYPOINT": "serve", "CONTAINER_CMD": "  "}, ("serve",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("env", "words"), COMMANDS)
+def test_what_a_container_would_run(env: dict[str, str], words: tuple[str, ...]) -> None:
+    assert command_in(env) == words
+
+
+@pytest.mark.parametrize("text", ['["a"', '"a', "[1, 2]", "['a']", "a 'b"])
+def test_what_is_no_command(text: str) -> None:
+    with pytest.raises(Refused):
+        command_in({"CONTAINER_CMD": text})
+
+
+def resolved(spec: JobSpec, **overrides: Any) -> JobSpec:
+    return resolve(spec, overrides_from_mapping(overrides)).spec
+
+
+def test_variables_are_a_run_s_image_and_command() -> None:
+    env = {"DOCKER_CUSTOM_IMAGE": "old:1", "CONTAINER_CMD": "serve"}
+    (group,) = resolved(JobSpec(env=env)).node_groups
+    assert (group.image, group.command, group.env) == ("old:1", ("serve",), env)
+    new = {"CONTAINER_CUSTOM_IMAGE": "new:1", "CONTAINER_CMD": "other"}
+    (group,) = resolved(JobSpec(env=env), env=new).node_groups
+    assert (group.image, group.command) == ("new:1", ("other",))
+
+
+def test_each_group_has_its_own() -> None:
+    groups = (
+        NodeGroup(name="a", env={"CONTAINER_CMD": "a"}),
+        NodeGroup(name="b", env={"CONTAINER_CUSTOM_IMAGE": "b:1"}),
+    )
+    spec = resolved(JobSpec(node_groups=groups, env={"CONTAINER_CMD": "c"}))
+    assert [group.command for group in spec.node_groups] == [("a",), ("c",)]
+    assert [group.image for group in spec.node_groups] == [None, "b:1"]
+
+
+def test_fields_beat_variables_and_say_so() -> None:
+    env = {
+        "CONTAINER_CUSTOM_IMAGE": "new:1",
+        "CONTAINER_CMD": "serve",
+        "JOB_RUN_ENTRYPOINT": "x.py",
+    }
+    found = resolve(
+        JobSpec(image="own:1", artifact="code", entrypoint="main.py", env=env),
+        overrides_from_mapping({}),
+    )
+    (group,) = found.spec.node_groups
+    assert (group.image, group.command) == ("own:1", None)
+    assert group.env["JOB_RUN_ENTRYPOINT"] == "main.py", "what its programs are told"
+    assert found.notes == (
+        "JOB_RUN_ENTRYPOINT: x.py is not used: entrypoint says main.py",
+        "group workers: CONTAINER_CUSTOM_IMAGE is not used: image says own:1",
+        "group workers: CONTAINER_CMD not used: the artifact says what runs",
+    )
+
+
+def test_what_is_used_needs_no_note() -> None:
+    env = {
+        "CONTAINER_CUSTOM_IMAGE": "new:1",
+        "CONTAINER_CMD": "serve",
+        "JOB_RUN_ENTRYPOINT": "x.py",
+    }
+    assert resolve(JobSpec(env=env), overrides_from_mapping({})).notes == ()
+    code = JobSpec(artifact="code", entrypoint="code/x.py", env={"JOB_RUN_ENTRYPOINT": "x.py"})
+    assert resolve(code, overrides_from_mapping({})).notes == ()
+
+
+def test_a_command_that_cannot_be_read_is_refused_where_it_stands() -> None:
+    groups = (NodeGroup(name="a", env={"CONTAINER_ENTRYPOINT": '["sh'}), NodeGroup(name="b"))
+    (found,) = check(JobSpec(node_groups=groups, env={"CONTAINER_CMD": "b"}))
+    text = "'[\"sh' is not a list of words in double quotes"
+    assert (found.path, found.message) == ("node_groups[0].env.CONTAINER_ENTRYPOINT", text)
+    assert check(JobSpec(env={"CONTAINER_CMD": "["}, command=("ls",))) == []
+
+
+def test_an_image_alone_says_nothing_of_what_runs() -> None:
+    (found,) = check(JobSpec(env={"CONTAINER_CUSTOM_IMAGE": "x:1"}))
+    assert found.message == "nothing to run"
+    assert "CONTAINER_CMD" in found.hint
+
+
+def test_which_variable_chooses_the_entry_point() -> None:
+    env = {"JOB_RUN_ENTRYPOINT": "a.py"}
+    assert entrypoint_in(JobSpec(env=env)) == ("env.JOB_RUN_ENTRYPOINT", "a.py")
+    assert entrypoint_in(JobSpec(env=env, entrypoint="b.py")) is None
+    groups = (NodeGroup(name="a", command=("x",), env=env), NodeGroup(name="b", env=env))
+    path = "node_groups[1].env.JOB_RUN_ENTRYPOINT"
+    assert entrypoint_in(JobSpec(node_groups=groups)) == (path, "a.py")
+    assert image_in({}) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("a.py", "a.py", True), ("x/a.py", "a.py", True), ("a.py", "x/a.py", True),
+     ("a.py", "b.py", False), ("xa.py", "a.py", False), ("./a.py", "a.py", True)],
+)  # fmt: skip
+def test_an_entry_point_with_its_folder(one: str, other: str, same: bool) -> None:
+    assert same_file(one, other) is same
