@@ -58,7 +58,9 @@ def test_nodes_that_can_work_together(tmp_path: Path) -> None:
     assert (report["ok"], report["nodes"], report["engine"]) == (True, 3, "local")
     lines = {line["what"]: line["texts"] for line in report["lines"]}
     assert list(lines) == ["framework", "address", "names", "ports", "clocks", "folders", "disk"]
-    assert len(lines["ports"]) == 2
+    assert len(lines["ports"]) == 3
+    assert lines["ports"][-1] == "a port that was chosen at random is reached on 3 nodes"
+    assert [text.endswith("of node-0 is reached") for text in lines["ports"][:-1]] == [True, True]
     assert any("data (/mnt/data) can be read, not written" in text for text in lines["folders"])
     assert not list((tmp_path / "data").iterdir())
     assert json.loads(muster("runs", "list", "--json").stdout) == [], "nothing is left of it"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import muster
-from muster.client.check import check
+from muster.client.check import check, common_network
 from muster.client.client import Client
 from muster.node.needs import NEEDS
 
@@ -82,3 +87,82 @@ def test_what_the_job_brings_along_need_not_be_there(client: Client) -> None:
     job, new = client.job(command="true", framework="dask", requirements=["dask"])
     report = check(client, client.draft(job, new_job=new))
     assert report.ok, report
+
+
+DROP = """
+import os, subprocess
+if os.environ.get("NODE_RANK") == "0" and "MUSTER_SURVEY" in os.environ:
+    rules = b"table inet t { chain c { type filter hook input priority 0; tcp dport 8786 drop; }; }"
+    subprocess.run(["nft", "-f", "-"], input=rules, check=True)
+"""
+
+
+@pytest.mark.slow  # as long as nodes wait for each other
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nft")
+def test_a_port_that_a_firewall_closes(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found with everything else that is wrong, and with the rule that is missing."""
+    (tmp_path / "sitecustomize.py").write_text(DROP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    job, new = client.job(
+        command="true",
+        framework="dask",
+        nodes=3,
+        network="isolated",
+        framework_options={"worker_ports": "8700-8710"},
+        mounts=[{"source": f"file://{tmp_path}/empty", "read_only": True}],
+    )
+    report = check(client, client.draft(job, new_job=new))
+    lines = {line.what: line for line in report.lines}
+    assert [what for what, line in lines.items() if not line.ok] == ["ports", "urls"]
+    *closed, rule = lines["ports"].texts
+    assert closed == [
+        f"node-{rank}: cannot reach port 8786 of node-0 (10.77.0.1; scheduler): timed out"
+        for rank in (1, 2)
+    ]
+    assert rule.startswith("a rule is missing: open TCP 8786 on node-0 to 10.77.0.0/30 (")
+    command = re.search("`(.*)`", rule)
+    assert command is not None
+    words = shlex.split(command[1])
+    printed = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, check=True
+    ).stdout
+    assert "ip saddr 10.77.0.0/30 tcp dport 8786 accept" in printed, "the hint can be followed"
+    assert lines["urls"].texts[0].startswith("/mnt/empty: file:///")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "network"),
+    [
+        (["10.0.0.1"], "10.0.0.1/32"),
+        (["10.0.0.1", "10.0.0.2"], "10.0.0.0/30"),
+        (["10.0.0.1", "10.0.1.9"], "10.0.0.0/23"),
+        (["fd00::1", "fd00::2"], "fd00::/126"),
+    ],
+)
+def test_rules_are_for_the_nodes_network(addresses: list[str], network: str) -> None:
+    assert common_network(addresses) == network
+
+
+def test_urls_are_tried_as_they_are_used(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").touch()
+    job, new = client.job(
+        command="true",
+        mounts=[
+            {"source": f"file://{tmp_path}/in", "read_only": True},
+            {"source": f"file://{tmp_path}/out"},
+        ],
+        env={"WORK_DIR": f"file://{tmp_path}/meet"},
+    )
+    report = check(client, client.draft(job, new_job=new))
+    (line,) = (line for line in report.lines if line.what == "urls")
+    assert line.texts == (
+        f"file://{tmp_path}/in can be read (/mnt/in)",
+        f"file://{tmp_path}/out can be read and written (/mnt/out)",
+        f"file://{tmp_path}/meet can be read and written (WORK_DIR)",
+    )
+    assert report.ok
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["a"]

@@ -23,6 +23,7 @@ class ObjectStore:
         self._late = late
         self._since: dict[bytes, datetime] = {}
         self._refused: dict[tuple[str, str], int] = {}
+        self._never: list[tuple[str, str]] = []
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -41,6 +42,10 @@ class ObjectStore:
         """Fail the next requests for objects whose names end so."""
         self._refused[method, ending] = times
 
+    def refuse_all(self, method: str, path: str) -> None:
+        """Refuse requests of that kind for paths that begin so."""
+        self._never.append((method, f"/{path}"))
+
     @property
     def refusing(self) -> list[tuple[str, str]]:
         """What of that is still to come."""
@@ -56,6 +61,10 @@ class ObjectStore:
                 self._refused[method, ending] -= 1
                 start("403 Forbidden", [("Content-Length", "0")])  # clients do not try that again
                 return []
+        asked, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if any(asked == method and path.startswith(start_) for method, start_ in self._never):
+            start("403 Forbidden", [("Content-Length", "0")])
+            return []
         if "list-type" not in environ.get("QUERY_STRING", ""):
             return self._app(environ, start)  # type: ignore[no-any-return]
         said: list[Any] = []

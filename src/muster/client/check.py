@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import signal
 import sys
@@ -12,10 +13,12 @@ from msgspec import Struct, to_builtins
 
 from muster.client.client import Client
 from muster.client.run import JobRun
+from muster.client.urls import Looks, urls_of
 from muster.drafting import Draft
 from muster.interrupt import Held
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
+from muster.storage.mounts import classify_source
 
 #: Clocks may differ by this (seconds): beyond it, files and certificates from another node seem
 #: to be of the future.
@@ -23,6 +26,8 @@ _SKEW = 1.0
 #: Of the Job whose runs look: it must be no version of a Job of somebody's own.
 NAME = "muster-check"
 _CHECKS = ("framework", "address", "names", "ports", "clocks", "folders", "disk")
+#: Of nodes that lack the same ports of the same nodes, so many are named one by one.
+_NAMED = 8
 
 
 class Line(Struct, frozen=True):
@@ -48,19 +53,22 @@ class Report(Struct, frozen=True):
 def check(client: Client, draft: Draft) -> Report:
     """Start the nodes of a drafted run with a program that looks around, and say what they saw.
 
-    Raises InvalidInput or EngineError.
+    The URLs that the job names are looked at meanwhile, from here. Raises InvalidInput or
+    EngineError.
     """
     job, new = client.service.draft_job(_survey(draft.spec))
     run: JobRun | None = None
-    try:
-        with Held(signal.SIGINT):  # no run is started that nobody ends
-            run = client.start(client.draft(job, new_job=new))
-        told = _told(run, len(run.nodes))
-    finally:
-        if run is not None:
-            ended = run.refresh().details
-            run.cancel("its nodes have been looked at").wait()
-    lines = _lines(told)
+    with Looks(urls_of(draft)) as looks:
+        try:
+            with Held(signal.SIGINT):  # no run is started that nobody ends
+                run = client.start(client.draft(job, new_job=new))
+            told = _told(run, len(run.nodes))
+        finally:
+            if run is not None:
+                ended = run.refresh().details
+                run.cancel("its nodes have been looked at").wait()
+        found = looks.found()
+    lines = (*_lines(told, draft.spec.framework), *_url_lines(found))
     silent = [node for node in run.nodes if node.rank not in told]
     if silent:
         names = ", ".join(node.fqdn for node in silent)
@@ -74,8 +82,10 @@ def check(client: Client, draft: Draft) -> Report:
 
 
 def _survey(spec: JobSpec) -> JobSpec:
-    """The same nodes, with another program."""
+    """The same nodes, with another program. Mounts by URL are looked at from here: nodes whose
+    files cannot be fetched would not even start."""
     data: dict[str, Any] = to_builtins(spec)
+    data["mounts"] = _mounts(data["mounts"])
     kept = ("node_groups", "network", "subdomain", "mounts")
     made = {name: data[name] for name in kept if data[name] is not None}
     made["node_groups"] = [_group(group) for group in data["node_groups"]]
@@ -101,7 +111,14 @@ def _has_image(spec: JobSpec) -> bool:
 
 def _group(group: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("name", "nodes", "replicas", "env", "resources", "shape", "mounts", "hostname")
-    return {name: group[name] for name in kept if group.get(name) is not None}
+    made = {name: group[name] for name in kept if group.get(name) is not None}
+    return {**made, **({"mounts": _mounts(made["mounts"])} if "mounts" in made else {})}
+
+
+def _mounts(mounts: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if mounts is None:
+        return None
+    return [mount for mount in mounts if classify_source(mount["source"]) != "url"]
 
 
 def _told(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
@@ -122,14 +139,25 @@ def _said(line: str) -> dict[str, Any] | None:
         said = json.loads(line)
     except ValueError:
         return None
-    return said if isinstance(said, dict) and {"rank", "found", "offset"} <= set(said) else None
+    return (
+        said
+        if isinstance(said, dict) and {"rank", "address", "found", "offset"} <= set(said)
+        else None
+    )
 
 
-def _lines(told: Mapping[int, Mapping[str, Any]]) -> tuple[Line, ...]:
-    return tuple(line for what in _CHECKS if (line := _line(what, told)) is not None)
+def _url_lines(found: list[tuple[bool, str]]) -> Iterator[Line]:
+    if found:
+        wrong = tuple(text for ok, text in found if not ok)
+        yield Line("urls", not wrong, wrong or tuple(text for _, text in found))
 
 
-def _line(what: str, told: Mapping[int, Mapping[str, Any]]) -> Line | None:
+def _lines(told: Mapping[int, Mapping[str, Any]], framework: str) -> tuple[Line, ...]:
+    found = (_line(what, told, framework) for what in _CHECKS)
+    return tuple(line for line in found if line is not None)
+
+
+def _line(what: str, told: Mapping[int, Mapping[str, Any]], framework: str) -> Line | None:
     if what == "clocks":
         return _clocks(told)
     found = [(rank, one) for rank, node in told.items() for one in node["found"]]
@@ -137,6 +165,8 @@ def _line(what: str, told: Mapping[int, Mapping[str, Any]]) -> Line | None:
     if not found:
         return None
     wrong = [f"node-{rank}: {one['text']}" for rank, one in found if not one["ok"]]
+    if what == "ports" and wrong:
+        wrong = [*wrong[:_NAMED], *_unnamed(wrong), *_rules(found, told, framework)]
     texts = wrong or list(dict.fromkeys(_short(what, found)))
     return Line(what, not wrong, tuple(texts))
 
@@ -146,12 +176,67 @@ def _short(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[st
     if what == "address":
         yield f"{len(found)} nodes, each with an address of its own"
     elif what == "ports":
-        yield from dict.fromkeys(one["text"] for _, one in found)
+        yield from _reached(found)
     else:
         first = found[0][0]
         for rank, one in found:
             if rank == first:
                 yield one["text"]
+
+
+def _unnamed(wrong: list[str]) -> Iterator[str]:
+    if len(wrong) > _NAMED:
+        yield f"and {len(wrong) - _NAMED} more of the kind"
+
+
+def _reached(found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """A sentence for each port, by its name."""
+    of: dict[str, dict[int, int]] = {}
+    for _, one in found:
+        of.setdefault(_kind(one["name"]), {})[one["of"]] = one["port"]
+    for name, ports in sorted(of.items(), key=lambda item: (len(item[1]), item[0])):
+        if len(ports) == 1:
+            ((rank, port),) = ports.items()
+            yield f"port {port} ({name}) of node-{rank} is reached"
+        elif name == "any":
+            yield f"a port that was chosen at random is reached on {len(ports)} nodes"
+        else:
+            yield f"{name} are reached on {len(ports)} nodes"
+
+
+def _kind(name: str) -> str:
+    """What a sampled port is of: `worker_ports` of `worker_ports_8700`."""
+    return name.rstrip("0123456789").rstrip("_")
+
+
+def _rules(
+    found: list[tuple[int, Mapping[str, Any]]],
+    told: Mapping[int, Mapping[str, Any]],
+    framework: str,
+) -> Iterator[str]:
+    """What a firewall has to let through that it does not."""
+    closed = [one for _, one in found if not one["ok"] and "port" in one]
+    if not closed:
+        return
+    chosen = any(one["name"] == "any" for one in closed)
+    numbers = sorted({one["port"] for one in closed})
+    ports = "every TCP port" if chosen else f"TCP {', '.join(map(str, numbers))}"
+    ranks = sorted({one["of"] for one in closed})
+    nodes = ", ".join(f"node-{rank}" for rank in ranks)
+    source = common_network([node["address"] for node in told.values()])
+    yield (
+        f"a rule is missing: open {ports} on {nodes} to {source} "
+        f"(`muster ports {framework} --as nftables --source {source}` prints it; there are "
+        "security-list, ufw and network-policy, too)"
+    )
+
+
+def common_network(addresses: list[str]) -> str:
+    """The smallest network (CIDR) that all of them are in."""
+    network = ipaddress.ip_network(addresses[0])
+    while not all(ipaddress.ip_address(address) in network for address in addresses):
+        network = network.supernet()
+    return str(network)
 
 
 def _clocks(told: Mapping[int, Mapping[str, Any]]) -> Line | None:

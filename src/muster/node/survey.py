@@ -1,6 +1,7 @@
 """Looks at a node, and from it at the others: `python -m muster.node.survey`. Prints one line of
-JSON: `rank`, `found` (what it tried), each {"what", "ok", "text"}, and `offset`: how far the clock
-of rank 0 is from ours, in seconds, or null if that is not known.
+JSON: `rank`, `address`, `found` (what it tried), each {"what", "ok", "text"}, of a port
+{"name", "port", "of", "address"} besides, and `offset`: how far the clock of rank 0 is from ours,
+in seconds, or null if that is not known.
 
 Every node listens where the framework would, and on a port by which they greet each other; each
 tries the others', answers meanwhile, and stays until all have tried its own.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 from muster.node.needs import NEEDS, missing
@@ -26,6 +28,7 @@ from muster.node.needs import NEEDS, missing
 _PATIENCE = 20.0  # seconds for the others to come up
 _TRY = 3.0  # seconds for one connection
 _MOST = 32  # of the others that one node tries
+_AT_ONCE = 64  # connections
 _LEAST_FREE = 1 << 30  # bytes
 _TIMES = 5  # that the time is asked for
 _QUICK = 0.2  # seconds there and back: what takes longer says nothing of a clock
@@ -50,11 +53,13 @@ class Survey:
         threading.Thread(target=self._answer, daemon=True).start()
         self._look_at_names()
         self._look_at_folders()
-        others = [rank for rank in self._members if rank != self._rank][:_MOST]
-        deadline = time.monotonic() + _PATIENCE
-        for rank in others:
-            self._try_ports_of(rank, deadline)
-        return {"rank": self._rank, "found": self._found, "offset": self._offset}
+        self._try_ports()
+        return {
+            "rank": self._rank,
+            "address": self._members[self._rank]["IpAddress"],
+            "found": self._found,
+            "offset": self._offset,
+        }
 
     # --- listening
 
@@ -132,32 +137,45 @@ class Survey:
             text = "%.1f GiB free for %s (%s)" % (free / (1 << 30), name, path)
             self._note("disk", free >= _LEAST_FREE, text)
 
-    def _try_ports_of(self, rank: int, deadline: float) -> None:
-        address = self._members[rank]["IpAddress"]
-        for name, ranks in self._ports.items():
-            if str(rank) not in ranks:
-                continue
-            number = int(ranks[str(rank)])
-            why = "nobody answers"
-            while True:
-                try:
-                    _ask(address, number)
-                except OSError as error:
-                    why = error.strerror or str(error)
-                else:
+    def _try_ports(self) -> None:
+        """All at once: where a firewall drops what is sent, each takes as long as we wait."""
+        others = [rank for rank in self._members if rank != self._rank][:_MOST]
+        places = [
+            (rank, self._members[rank]["IpAddress"], name, int(ranks[str(rank)]))
+            for rank in others
+            for name, ranks in self._ports.items()
+            if str(rank) in ranks
+        ]
+        deadline = time.monotonic() + _PATIENCE
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            tries = pool.map(lambda at: (at, _reach(at[1], at[3], deadline)), places)
+            for (rank, address, name, number), why in tries:
+                more = {"port": number, "name": name, "of": rank, "address": address}
+                if why is None:
+                    text = "port %d (%s) of node-%d is reached" % (number, name, rank)
                     if rank == 0 and self._offset is None:
                         self._offset = offset(_times(address, number))
-                    text = "port %d (%s) of node-%d is reached" % (number, name, rank)
-                    self._note("ports", True, text)
-                    break
-                if time.monotonic() >= deadline:
-                    text = "port %d (%s) of node-%d (%s) is not reached: %s"
-                    self._note("ports", False, text % (number, name, rank, address, why))
-                    break
-                time.sleep(0.1)
+                else:
+                    text = "cannot reach port %d of node-%d (%s; %s): %s"
+                    text %= (number, rank, address, name, why)
+                self._note("ports", why is None, text, **more)
 
-    def _note(self, what: str, ok: bool, text: str) -> None:
-        self._found.append({"what": what, "ok": ok, "text": text})
+    def _note(self, what: str, ok: bool, text: str, **more: Any) -> None:
+        self._found.append({"what": what, "ok": ok, "text": text, **more})
+
+
+def _reach(address: str, port: int, deadline: float) -> str | None:
+    """Try until somebody answers. Why nobody has when the time is over; None if one has."""
+    while True:
+        try:
+            _ask(address, port)
+        except OSError as error:
+            why = error.strerror or str(error)
+        else:
+            return None
+        if time.monotonic() >= deadline:
+            return why
+        time.sleep(0.1)
 
 
 def _ask(address: str, port: int) -> float:
