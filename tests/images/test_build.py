@@ -150,6 +150,7 @@ def build(bench: Bench, address: Index, *words: str, code: int = 0) -> Any:
     "cluster-design/build-locally",
     "cluster-design/publish-images",
     "cluster-design/push-image",
+    "cluster-design/recipe-ports",
 )
 def test_from_code_to_a_container_of_a_pulled_image(
     bench: Bench, packages: Index, store: str, code: Path
@@ -170,7 +171,8 @@ def test_from_code_to_a_container_of_a_pulled_image(
     assert config["Cmd"] == ["muster", "node"]
     assert not config.get("Entrypoint")
     assert {"CLUSTER_TYPE=DASK", "ENTRY_POINT=/code/train.py"} <= set(config["Env"])
-    assert sorted(config["ExposedPorts"]) == ["8786/tcp", "8787/tcp"]
+    exposed = {"3000-3100/tcp", "8700-8800/tcp", "8786/tcp", "8787/tcp"}
+    assert set(config["ExposedPorts"]) == exposed
     assert bench.run(name, "python3", "train.py") == "DASK 6 first\n"
     assert bench.run(name, "muster", "--version").startswith("muster")
     assert sorted(bench.run(name, "ls", "/code").split()) == ["extra.py", "train.py"]
