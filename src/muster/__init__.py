@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # typing takes longer to import than all of this takes to
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.client.api import cluster, get_job, get_run, jobs, run, runs
+    from muster.client.api import cluster, create_job, get_job, get_run, jobs, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster
     from muster.client.function import FunctionJob, FunctionRun, job
@@ -45,6 +45,7 @@ __all__ = [
     "RunFailed",
     "Setting",
     "cluster",
+    "create_job",
     "get_job",
     "get_run",
     "job",

@@ -107,6 +107,7 @@ class Redraft(Struct, frozen=True):
     origins: Mapping[str, str]
     plan: RunPlan
     changed: tuple[str, ...]
+    run_name: str | None
 
 
 def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
@@ -145,7 +146,7 @@ def redraft_run(home: Home, run: RunRecord, overrides: RunOverrides) -> Redraft:
         if path in run.origins or origin == "override"
     }
     plan = replace(plan, notes=(*resolved.notes, *plan.notes))
-    return Redraft(arranged.spec, origins, plan, changed)
+    return Redraft(arranged.spec, origins, plan, changed, overrides.run_name)
 
 
 def _fixed(

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from muster import versions
 from muster.control import bell, lease
-from muster.control.expire import expire, forget
+from muster.control.expire import expire, forget, remove_folder
 from muster.control.launcher import Launcher, check_open_files
 from muster.control.persist import node_record, plan_of
 from muster.control.recover import keep_environ, record_broken, recover
@@ -33,6 +32,8 @@ from muster.errors import (
     StoreBusy,
     StoreError,
 )
+from muster.identity import user_name
+from muster.job_cases import JobCases
 from muster.lifecycle.states import AT_REST, RunState
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
@@ -54,13 +55,12 @@ if TYPE_CHECKING:
     from muster.control.answering import Answering
     from muster.drafting import Draft, Redraft
     from muster.engines.local.doctor import Finding
-    from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import Written
 
 
-class Service:
+class Service(JobCases):
     """Muster on this machine, for one MUSTER_HOME."""
 
     def __init__(self, home: Home | None = None, launcher: Launcher | None = None) -> None:
@@ -105,32 +105,6 @@ class Service:
         )
         warnings.warn(text, LowSpace, stacklevel=4)
 
-    # --- jobs
-
-    def job(self, text: str) -> JobRecord:
-        """The Job called `text` (name, name@version, id or id prefix). Raises NotFound."""
-        return jobs.find(self.db, text)
-
-    def jobs(self) -> list[JobRecord]:
-        """All Jobs, newest first."""
-        return jobs.listing(self.db)
-
-    def forget_job(self, job_id: str) -> None:
-        """Delete a Job unless it has runs."""
-        jobs.delete_unused(self.db, job_id)
-
-    def draft_job(self, spec: JobSpec) -> tuple[JobRecord, bool]:
-        """See `versions.draft_job`."""
-        return versions.draft_job(self.home, self.db, self._claims, spec)
-
-    def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
-        """See `versions.edit_job`."""
-        job = self.job(text)
-        versions.edit_job(self.db, job, changes)
-        return self.job(job.id)
-
-    # --- runs
-
     def draft_run(
         self,
         job: JobRecord,
@@ -143,6 +117,7 @@ class Service:
         Raises InvalidInput with every problem found."""
         from muster.drafting import draft_run
 
+        jobs.check_active(job)
         try:
             return draft_run(self.home, job, overrides, new_job=new_job, notes=notes)
         except MusterError:
@@ -158,10 +133,6 @@ class Service:
 
         return review(self.home, written, changes, found)
 
-    def discard(self, job: JobRecord) -> None:
-        """See `versions.discard`."""
-        versions.discard(self.home, self.db, self._claims, job)
-
     def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> RunRecord:
         """Accept the run and have a supervisor take it up, unless it is to begin suspended.
 
@@ -173,7 +144,7 @@ class Service:
         environ = os.environ if environ is None else environ
         held = self._prepare(draft.plan, environ)
         try:
-            record = self._accept(draft)
+            record = self._accept_or_clear(draft)
             self._hand_over(record.id, held, environ)
         finally:
             for descriptor in held:
@@ -217,6 +188,14 @@ class Service:
                 self._launcher = Launcher.spawn()
             return self._launcher
 
+    def _accept_or_clear(self, draft: Draft) -> RunRecord:
+        """As `_accept`. Of a run that is refused no folder stays."""
+        try:
+            return self._accept(draft)
+        except MusterError:
+            remove_folder(self.home, draft.plan.run_id)
+            raise
+
     def _accept(self, draft: Draft) -> RunRecord:
         from muster.engines.local.engine import LocalEngine
 
@@ -247,6 +226,9 @@ class Service:
                 notes=list(draft.notes),
                 cancel_requested_at=None,
                 cancel_reason=None,
+                display_name=draft.overrides.run_name,
+                created_by=user_name(),
+                tags=dict(draft.spec.tags),
             )
             first = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
             return record, [node_record(node, status) for node, status in first]
@@ -403,7 +385,10 @@ class Service:
             "origins": dict(draft.origins),
             "plan": draft.plan.to_json(),
             "notes": list(draft.plan.notes),
+            "tags": dict(draft.spec.tags),
         }
+        if draft.run_name is not None:
+            changes["display_name"] = draft.run_name
         kept = zip(self.nodes(run.id), draft.plan.nodes, strict=True)
         nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in kept]
         runs.save(self.db, run.id, changes, nodes, (), time.time())

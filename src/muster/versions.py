@@ -1,4 +1,4 @@
-"""Jobs: from a spec to the Job of that content, and what may change of one."""
+"""Jobs: from a spec to the Job of that content, what may change of one, and its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from muster.identity import new_id
+from muster.identity import new_id, user_name
 from muster.storage.home import Home
 from muster.store import jobs
 from muster.store.database import Database
@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from muster.storage.claims import Claims
 
 
-def draft_job(home: Home, db: Database, claims: Claims, spec: JobSpec) -> tuple[JobRecord, bool]:
+def draft_job(
+    home: Home, db: Database, claims: Claims, spec: JobSpec, *, own: bool = False
+) -> tuple[JobRecord, bool]:
     """The Job of this content, and whether it is new. Only its artifact is stored yet, and claimed
     until somebody drops the claim or discards the Job.
 
-    Same content, same Job; other content under a known name is a new version of it.
+    Same content, same Job; other content under a known name is a new version of it. own: a Job that
+    is new in any case, and that is never taken for another.
     """
     job_id = new_id()
     try:
-        job, new = _draft(home, db, claims, spec, job_id)
+        job, new = _draft(home, db, claims, spec, job_id, own=own)
     except BaseException:
         claims.drop(job_id)
         raise
@@ -42,7 +45,7 @@ def draft_job(home: Home, db: Database, claims: Claims, spec: JobSpec) -> tuple[
 
 
 def _draft(
-    home: Home, db: Database, claims: Claims, spec: JobSpec, job_id: str
+    home: Home, db: Database, claims: Claims, spec: JobSpec, job_id: str, *, own: bool
 ) -> tuple[JobRecord, bool]:
     if spec.artifact is not None or _has_sources(spec):
         home.prepare()
@@ -50,7 +53,7 @@ def _draft(
     spec, artifact = _gather(home, spec)
     content = to_builtins(spec)
     name = spec.name or "job"
-    digest = _digest(name, content, artifact.sha256 if artifact else None)
+    digest = job_id if own else _digest(name, content, artifact.sha256 if artifact else None)
     known = jobs.by_content(db, digest)
     if known is not None:
         # its code may have come from another folder then
@@ -68,32 +71,69 @@ def _draft(
         tags=dict(spec.tags),
         created_at=now,
         updated_at=now,
+        display_name=spec.display_name,
+        created_by=user_name(),
     )
     return job, True
 
 
-def edit_job(db: Database, job: JobRecord, changes: Sequence[str]) -> None:
-    """Change what may change of a Job: resources, mounts, description, tags (OCI:
-    UpdateJobDetails). changes: `PATH=VALUE`. Runs keep what they started with."""
-    from muster.spec.edit import edit
-    from muster.spec.resolve import spec_from_json
-
-    spec = edit(spec_from_json(job.spec), changes)
-    jobs.update(
-        db,
-        job.id,
-        spec=to_builtins(spec),
-        # what it was made from is still what it was made from: the same file is this Job
-        content_hash=job.content_hash,
-        description=spec.description,
-        tags=dict(spec.tags),
-        now=time.time(),
+def draft_copy(home: Home, claims: Claims, job: JobRecord) -> JobRecord:
+    """A Job with the content of another and an id of its own, to be recorded or discarded like one
+    of `draft_job`."""
+    made = new_id()
+    if job.artifact_sha256 is not None:
+        home.prepare()
+        claims.add(made)
+    now = time.time()
+    by = user_name()
+    return replace(
+        job, id=made, version=0, content_hash=made, created_at=now, updated_at=now, created_by=by
     )
 
 
+def create_job(db: Database, claims: Claims, job: JobRecord) -> JobRecord:
+    """Record a drafted Job. Raises InvalidInput if it was deleted meanwhile."""
+    created = jobs.insert(db, job)
+    claims.drop(job.id)
+    return created
+
+
+def edit_job(db: Database, job: JobRecord, changes: Sequence[str]) -> None:
+    """Change what may change of a Job: resources, mounts, display name, description, tags (OCI:
+    UpdateJobDetails). changes: `PATH=VALUE`. Runs keep what they started with."""
+    from muster.spec.edit import differences, edit
+    from muster.spec.resolve import spec_from_json
+
+    jobs.check_active(job)
+    before = spec_from_json(job.spec)
+    spec = edit(before, changes)
+    edited = replace(
+        job,  # with its content_hash: the file that it was made from is still this Job
+        spec=to_builtins(spec),
+        display_name=spec.display_name,
+        description=spec.description,
+        tags=dict(spec.tags),
+        updated_at=time.time(),
+    )
+    jobs.update(db, job, edited, by=user_name(), changes=differences(before, spec))
+
+
+def delete_job(home: Home, db: Database, claims: Claims, job: JobRecord) -> None:
+    """Have no further run of a Job start, and forget its code unless another has the same (OCI:
+    DeleteJob). Its record, its event log and its runs stay. Nothing if it is deleted already.
+    Raises InvalidInput if it has runs that have not ended."""
+    if job.artifact_sha256 is not None:
+        home.prepare()
+        claims.add(job.id)
+    try:
+        jobs.delete(db, job.id, by=user_name(), now=time.time())
+    finally:
+        discard(home, db, claims, job)
+
+
 def discard(home: Home, db: Database, claims: Claims, job: JobRecord) -> None:
-    """Forget the code of a drafted Job that came to nothing, unless another process has stored code
-    and not recorded it yet: it may be the same."""
+    """Forget the code of a Job that came to nothing, or is deleted, unless another Job has it, or
+    another process has stored code and not recorded it yet: it may be the same."""
     with claims.alone(job.id) as alone:
         if alone and job.artifact_sha256 is not None and not jobs.use(db, job.artifact_sha256):
             from muster.storage.artifacts import stored_path

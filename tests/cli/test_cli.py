@@ -63,14 +63,16 @@ def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     show = 'cat "$CLUSTER_NODES_METADATA_FILE" | tr -d "\\n"; hostname; echo "$NODE_GROUP_NAME $X"'
     group = {"name": "NODE_GROUP_1", "command": ["sh", "-c", show], "hostname": "${group}-${rank}"}
     second = {"name": "NODE_GROUP_0", "command": "true"}
-    spec.write_text(yaml.safe_dump({"node_groups": [group, second]}))
+    # the file is complete when the last group starts
+    groups = {"node_groups": [second, group], "startup": "in_order"}
+    spec.write_text(yaml.safe_dump(groups))
     out = ok("run", str(spec), "--nodes", "NODE_GROUP_0=2", "--env", "NODE_GROUP_1:X=own")
-    nodes, name = (line.removeprefix("NODE_GROUP_1/0 | ") for line in out.splitlines())
+    nodes, name = (line.removeprefix("NODE_GROUP_1/2 | ") for line in out.splitlines())
     assert name == "NODE_GROUP_1 own"
     nodes, hostname = nodes.rsplit("]", 1)
-    assert hostname in ("node-group-1-0", os.uname().nodename)  # the machine's without namespaces
+    assert hostname in ("node-group-1-2", os.uname().nodename)  # the machine's without namespaces
     found = json.loads(f"{nodes}]")
-    assert [node["NodeGroupName"] for node in found] == ["NODE_GROUP_1", *2 * ["NODE_GROUP_0"]]
+    assert [node["NodeGroupName"] for node in found] == [*2 * ["NODE_GROUP_0"], "NODE_GROUP_1"]
     assert "NODE_GROUP_1 own" in ok("logs", "last", "--group", "NODE_GROUP_1")
 
 

@@ -76,9 +76,10 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "subdomain": st.just("lab"),
     "namespace": st.just("team"),
     "clean_env": st.booleans(),
+    "tags": ENV,
 }
 #: Said by a run in words of its own.
-OTHERWISE = ("max_restarts", "node_groups")
+OTHERWISE = ("max_restarts", "run_name", "node_groups")
 
 
 def test_every_field_is_tried() -> None:
@@ -87,7 +88,7 @@ def test_every_field_is_tried() -> None:
 
 
 def test_a_run_may_change_everything_but_what_the_job_is() -> None:
-    only_here = {"max_restarts", "node_groups"}
+    only_here = {"max_restarts", "run_name", "node_groups"}
     assert set(names(JobSpec)) - set(names(RunOverrides)) == set(OF_THE_JOB)
     assert set(names(RunOverrides)) - set(names(JobSpec)) == only_here - {"node_groups"}
     assert set(names(NodeGroup)) - set(names(GroupOverrides)) == {"name"}
@@ -113,7 +114,7 @@ def some(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[st
 def written_with(level: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     """A job, or a group, that says itself what a run says of it."""
     both = {**level, **said}
-    for name in ("env", "node_env", "framework_options"):
+    for name in ("env", "node_env", "framework_options", "tags"):
         if name in level and name in said:
             both[name] = {**level[name], **said[name]}
     if {"resources", "shape"} & set(said):

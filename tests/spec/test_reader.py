@@ -335,7 +335,7 @@ BAD = {
         "name: a b\ncommand: x\n",
         [
             "job.yaml:1: name: 'a b' is not a name for a job (use up to 255 letters, digits, "
-            ". _ and -, starting with a letter or digit)"
+            ". _ and -, starting with a letter or digit; display_name takes any text)"
         ],
     ),
     "minimum of the shorthand": (

@@ -23,8 +23,12 @@ IDS = st.text("ab", min_size=4, max_size=4)  # 16 of them: prefixes are often am
 STATES = ["ACCEPTED", "FAILED"]
 
 
-def job_record(job_id: str, name: str, content: str) -> JobRecord:
-    return JobRecord(job_id, name, 0, content, {}, None, None, "", {}, 1.0, 1.0)
+DISPLAY_NAMES = st.sampled_from([None, "my job", "a", "ab"])
+
+
+def job_record(job_id: str, name: str, content: str, display_name: str | None = None) -> JobRecord:
+    rest = [{}, None, None, "", {}, 1.0, 1.0, display_name]
+    return JobRecord(job_id, name, 0, content, *rest)  # type: ignore[arg-type]
 
 
 def run_record(run_id: str, job: JobRecord, number: int, name: str, at: float) -> RunRecord:
@@ -69,6 +73,11 @@ def expected(text: str, exact: list[str], ids: list[str]) -> str:
     return begin[0] if len(begin) == 1 else "InvalidInput" if begin else "NotFound"
 
 
+def newest(job: JobRecord) -> tuple[bool, int]:
+    """What is meant by a name comes first."""
+    return job.state == "DELETED", -job.version
+
+
 class Store(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
@@ -81,11 +90,16 @@ class Store(RuleBasedStateMachine):
         self.db.close()
         self.folder.cleanup()
 
-    @rule(job_id=IDS, name=NAMES, content=st.sampled_from("xyz"))
-    def add_job(self, job_id: str, name: str, content: str) -> None:
-        kept = jobs.insert(self.db, job_record(job_id, name, content))
+    @rule(job_id=IDS, name=NAMES, content=st.sampled_from("xyz"), display_name=DISPLAY_NAMES)
+    def add_job(self, job_id: str, name: str, content: str, display_name: str | None) -> None:
         known = [job for job in self.jobs if job.id == job_id]
-        known = known or [job for job in self.jobs if job.content_hash == content]
+        record = job_record(job_id, name, content, display_name)
+        if known and known[0].state == "DELETED":
+            with pytest.raises(InvalidInput, match="is deleted"):
+                jobs.insert(self.db, record)
+            return
+        kept = jobs.insert(self.db, record)
+        known = known or [job for job in self.active if job.content_hash == content]
         if known:
             assert kept in known
         else:
@@ -93,15 +107,35 @@ class Store(RuleBasedStateMachine):
             assert (kept.id, kept.version) == (job_id, newest + 1)
             self.jobs.append(kept)
 
-    @rule(data=st.data(), content=st.sampled_from("xyz"))
-    def edit_job(self, data: st.DataObject, content: str) -> None:
+    @property
+    def active(self) -> list[JobRecord]:
+        return [job for job in self.jobs if job.state == "ACTIVE"]
+
+    @rule(data=st.data(), display_name=DISPLAY_NAMES)
+    def edit_job(self, data: st.DataObject, display_name: str | None) -> None:
         if not self.jobs:
             return
         job = data.draw(st.sampled_from(self.jobs))
-        jobs.update(
-            self.db, job.id, spec={}, content_hash=content, description="", tags={}, now=2.0
-        )
-        self.jobs[self.jobs.index(job)] = replace(job, content_hash=content, updated_at=2.0)
+        edited = replace(job, display_name=display_name, updated_at=job.updated_at + 1)
+        if job.state == "DELETED":
+            with pytest.raises(InvalidInput, match="is deleted"):
+                jobs.update(self.db, job, edited, by="ann", changes={})
+            return
+        jobs.update(self.db, job, edited, by="ann", changes={})
+        self.jobs[self.jobs.index(job)] = edited
+
+    @rule(data=st.data())
+    def delete_job(self, data: st.DataObject) -> None:
+        if not self.jobs:
+            return
+        job = data.draw(st.sampled_from(self.jobs))
+        alive = [run for run in self.runs if (run.job_id, run.state) == (job.id, "ACCEPTED")]
+        if alive and job.state == "ACTIVE":
+            with pytest.raises(InvalidInput, match=f"{alive[0].name} is ACCEPTED"):
+                jobs.delete(self.db, job.id, by="ann", now=3.0)
+            return
+        assert jobs.delete(self.db, job.id, by="ann", now=3.0) is (job.state == "ACTIVE")
+        self.jobs[self.jobs.index(job)] = replace(job, state="DELETED")
 
     @rule(data=st.data(), run_id=IDS)
     def add_run(self, data: st.DataObject, run_id: str) -> None:
@@ -113,6 +147,10 @@ class Store(RuleBasedStateMachine):
         def build(kept: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
             return run_record(run_id, kept, number, name, at), []
 
+        if job.state == "DELETED":
+            with pytest.raises(InvalidInput, match="is deleted"):
+                runs.insert(self.db, job, build)
+            return
         run = runs.insert(self.db, job, build)
         assert run.job_id == job.id
         before = [known.number for known in self.runs if known.job_name == job.name]
@@ -120,12 +158,24 @@ class Store(RuleBasedStateMachine):
         assert run.name == f"{job.name}-{run.number}"
         self.runs.append(run)
 
-    @rule(text=st.one_of(st.text("ab", max_size=4), NAMES))
+    @rule(text=st.one_of(st.text("ab", max_size=4), NAMES, DISPLAY_NAMES.map(str)))
     def find_job(self, text: str) -> None:
-        named = sorted((j for j in self.jobs if j.name == text), key=lambda j: -j.version)
+        named = sorted((j for j in self.jobs if j.name == text), key=newest)
         exact = [j.id for j in self.jobs if j.id == text] + [j.id for j in named]
+        if not exact:
+            called = sorted((j for j in self.jobs if j.display_name == text), key=newest)
+            meant = [j for j in called if j.state == "ACTIVE"] or called
+            if len({j.name for j in meant}) > 1:
+                assert outcome(jobs.find, self.db, text) == "InvalidInput"
+                return
+            exact = [j.id for j in meant]
         ids = [job.id for job in self.jobs]
         assert outcome(jobs.find, self.db, text) == expected(text, exact, ids)
+
+    @invariant()
+    def lists_of_jobs_hold_all(self) -> None:
+        assert jobs.listing(self.db, deleted=True) == self.jobs[::-1]
+        assert jobs.listing(self.db) == self.active[::-1]
 
     @rule(name=NAMES, version=st.integers(0, 3))
     def find_version(self, name: str, version: int) -> None:
@@ -204,3 +254,43 @@ def test_id_goes_before_a_name_that_looks_like_it(db: Database) -> None:
     """Scripts keep ids; a Job that somebody calls like one must not come in between."""
     jobs.insert(db, job_record("zzzz", "abc3", "its own"))
     assert jobs.find(db, "abc3").id == "abc3"
+
+
+def test_several_with_one_display_name_are_named(db: Database) -> None:
+    for number in range(2):
+        jobs.insert(db, job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
+    jobs.insert(db, job_record("y", "other", "y", "Other"))
+    message = "several jobs are called 'The net': net-1@1, net-0@1 (say which of them)"
+    with pytest.raises(InvalidInput) as caught:
+        jobs.find(db, "The net")
+    assert str(caught.value) == message
+    assert jobs.find(db, "Other").id == "y"
+    with pytest.raises(NotFound, match="did you mean Other"):
+        jobs.find(db, "Othr")
+
+
+def test_a_name_goes_before_a_display_name(db: Database) -> None:
+    jobs.insert(db, job_record("z", "net", "z", "train"))
+    assert jobs.find(db, "train").id == "abc7"
+
+
+def test_runs_by_their_display_name(db: Database) -> None:
+    job = jobs.find(db, "train")
+
+    def accept(run_id: str, display_name: str) -> RunRecord:
+        def build(kept: JobRecord, n: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
+            made = run_record(run_id, kept, n, name, 1.0)
+            return replace(made, display_name=display_name), []
+
+        return runs.insert(db, job, build)
+
+    accept("r1", "worker")
+    accept("r2", "train-3")
+    accept("r3", "scheduler")
+    assert runs.find(db, "worker").id == "r1"
+    assert runs.find(db, "train-3").id == "r3"
+    accept("r4", "worker")
+    with pytest.raises(InvalidInput) as caught:
+        runs.find(db, "worker")
+    expected = "several runs are called 'worker': train-4, train-1 (say which of them)"
+    assert str(caught.value) == expected

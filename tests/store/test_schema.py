@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.store import runs
+from muster.store import job_events, jobs, runs
 from muster.store.database import Database
 from muster.store.schema import MIGRATIONS, statements
 
@@ -73,7 +73,7 @@ def test_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
 def test_released_steps_make_the_tables(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db")
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names == {"jobs", "runs", "plans", "nodes", "events"}
+    assert names == {"jobs", "job_events", "runs", "plans", "nodes", "events"}
     assert db.read("PRAGMA user_version")[0][0] == len(MIGRATIONS)
     db.close()
 
@@ -102,4 +102,32 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
     assert (node.exit_code, node.signal, node.incarnation, node.intent) == (7, 0, 0, "")
     runs.delete(db, "r")
     assert db.read("SELECT * FROM plans") == db.read("SELECT * FROM nodes") == []
+    db.close()
+
+
+def test_jobs_and_runs_of_the_third_version_are_kept(tmp_path: Path) -> None:
+    """Runs have the labels that their Jobs gave them, and Jobs an event log that begins with what
+    is known."""
+    path = tmp_path / "m.db"
+    old = Database.open(path, migrations=MIGRATIONS[:3])
+    with old.transaction() as connection:
+        connection.execute(
+            "INSERT INTO jobs VALUES ('j', 'job', 1, 'h', '{}', NULL, NULL, '', '{}', 5, 6)"
+        )
+        columns = "id, name, number, job_id, job_name, state, details, engine, attempt, created_at"
+        rest = "node_count, spec, origins, overrides, lifecycle, notes"
+        for number, spec in enumerate(('{"tags": {"a": "b"}}', "{}", "broken")):
+            connection.execute(
+                f"INSERT INTO runs ({columns}, {rest}) VALUES (?, ?, ?, 'j', 'job', 'FAILED', '', "
+                "'local', 0, 7, 1, ?, '{}', '{}', '{}', '[]')",
+                (f"r{number}", f"job-{number}", number, spec),
+            )
+    old.close()
+    db = Database.open(path)
+    job = jobs.find(db, "job")
+    assert (job.display_name, job.created_by, job.state) == (None, "", "ACTIVE")
+    (event,) = job_events.since(db, "j")
+    assert (event.seq, event.time, event.kind, event.by, event.data) == (1, 5, "created", "", {})
+    assert [run.tags for run in runs.listing(db)] == [{}, {}, {"a": "b"}]
+    assert {(run.display_name, run.created_by) for run in runs.listing(db)} == {(None, "")}
     db.close()

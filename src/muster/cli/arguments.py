@@ -42,12 +42,12 @@ class _Job(click.types.StringParamType):
 
 
 def run_argument(**options: Any) -> Decorator:
-    """RUN: a name, an id or the beginning of one, or `last`."""
+    """RUN: a name, a display name, an id or the beginning of one, or `last`."""
     return click.argument("run_name", metavar="RUN", type=_Run(), **options)
 
 
 def job_argument(**options: Any) -> Decorator:
-    """JOB: a name, `name@version`, an id or the beginning of one."""
+    """JOB: a name, `name@version`, a display name, an id or the beginning of one."""
     return click.argument("job_name", metavar="JOB", type=_Job(), **options)
 
 

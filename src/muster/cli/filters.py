@@ -38,6 +38,12 @@ def state_filter(names: Sequence[str]) -> list[RunState] | None:
         raise InvalidInput(Problem("--state", f"no state {text}", f"there are: {known}")) from None
 
 
+def tag_filter(texts: Sequence[str]) -> dict[str, str | None]:
+    """Tags by `K=V`; None, which is any value, for `K`."""
+    pairs = (text.partition("=") for text in texts)
+    return {key: value if equals else None for key, equals, value in pairs}
+
+
 def job_filter(client: Client, text: str | None) -> str | None:
     """The job meant: a name means all its versions. Raises NotFound."""
     if text is None:

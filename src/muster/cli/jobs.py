@@ -2,47 +2,133 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from muster.cli.arguments import job_argument, json_option
+from muster.cli.arguments import change_options, job_argument, json_option
+from muster.cli.describing import WithProgram, described, describing
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from muster.client.client import Client
+    from muster.drafting import Draft
+    from muster.store.records import JobRecord
 
 
 @click.group()
 def jobs() -> None:
-    """List, show and edit jobs."""
+    """Create, list, show, edit and delete jobs."""
+
+
+@jobs.command(cls=WithProgram)
+@click.argument("target", required=False)
+@describing
+@click.option("--description", metavar="TEXT", help="For people.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", help="Label of the job and its runs.")
+@click.option("--nodes", multiple=True, metavar="N", help="Number of nodes.")
+@change_options
+@click.option("--new", is_flag=True, help="With an id of its own, although its content is known.")
+@json_option()
+@click.pass_context
+def create(ctx: click.Context, /, **options: Any) -> None:
+    """Make a job of TARGET without a run of it.
+
+    TARGET is what `muster run` takes, and so are the options; what describes the job stands in the
+    spec file where there is one. A job is refused for what a run of it would be refused for. The
+    same content is the same job, unless --new makes another, which no other launch shares.
+
+    \b
+    muster jobs create train.py --nodes 4 --framework pytorch -- --epochs 3
+    muster jobs create job.yaml --new
+    muster run train --run-name "with more data" --env LEVEL=2
+    """
+    from muster.client.client import Client
+    from muster.client.job import Job
+    from muster.client.target import single_targets
+
+    client = Client()
+    targets = single_targets(options["target"], options["entrypoint"])
+    drafts = [_draft(client, target, ctx.meta["after"], options) for target in targets]
+    made = []
+    for draft in drafts:
+        record = client.create(draft)
+        made.append(Job(client, record))
+        if not options["as_json"]:
+            echo(record.id)
+            there = "is created" if draft.new_job else "is there already"
+            echo(f"{record.handle} {there}; `muster run {record.handle}` starts it", err=True)
+    if options["as_json"]:
+        print_json(made[0].to_dict() if len(made) == 1 else [job.to_dict() for job in made])
+
+
+def _draft(
+    client: Client, target: str | None, after: list[str] | None, options: dict[str, Any]
+) -> Draft:
+    from muster.client.target import takes_command
+    from muster.spec.overrides import changes_from_flags
+
+    inside = bool(after) and takes_command(target, options["entrypoint"])
+    changes = changes_from_flags(
+        nodes=options["nodes"],
+        env=options["env"],
+        max_runtime=options["max_runtime"],
+        max_restarts=options["max_restarts"],
+        mounts=options["mounts"],
+        sets=options["sets"],
+        tags=options["tags"],
+        args=None if inside or target is None else after,
+        environ=os.environ,
+    )
+    return client.draft_job_for(
+        target,
+        command=after if inside else None,
+        new=options["new"],
+        changes=changes,
+        description=options["description"],
+        **described(options),
+    )
 
 
 @jobs.command("list")
+@click.option("--all", "deleted", is_flag=True, help="Those that are deleted, too.")
+@click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this label.")
 @json_option()
-def list_jobs(as_json: bool) -> None:
+def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
     """Jobs, newest first; a changed file is a new version of its job."""
+    from muster.cli.filters import tag_filter
     from muster.client.check import NAME
     from muster.client.client import Client
     from muster.client.job import Job
 
     client = Client()
+    found = client.service.jobs(deleted=deleted, tags=tag_filter(tags))
     # of a check that found something wrong its run stays, and so does its job
-    found = [job for job in client.service.jobs() if job.name != NAME]
+    found = [job for job in found if job.name != NAME]
     if as_json:
         print_json([Job(client, record).to_dict() for record in found])
         return
     if not found:
-        echo("no jobs", err=True)
-    print_table(
-        ("JOB", "ID", "CREATED", "CODE", "DESCRIPTION"),
-        [
-            (
-                f"{job.name}@{job.version}",
-                job.id,
-                ago(job.created_at),
-                job.artifact_name or "-",
-                job.description.partition("\n")[0],
-            )
-            for job in found
-        ],
-    )
+        echo("no such jobs" if tags else "no jobs", err=True)
+    columns: dict[str, Callable[[JobRecord], str]] = {
+        "JOB": lambda job: job.handle,
+        "ID": lambda job: job.id,
+        "NAME": lambda job: job.display_name or "-",
+        "STATE": lambda job: job.state,
+        "CREATED": lambda job: ago(job.created_at),
+        "BY": lambda job: job.created_by or "-",
+        "CODE": lambda job: job.artifact_name or "-",
+        "DESCRIPTION": lambda job: job.description.partition("\n")[0],
+    }
+    if not any(job.display_name for job in found):
+        del columns["NAME"]
+    if not deleted:
+        del columns["STATE"]
+    print_table([*columns], [[cell(job) for cell in columns.values()] for job in found])
 
 
 @jobs.command()
@@ -63,7 +149,8 @@ def show(job_name: str, as_json: bool) -> None:
         return
     from muster.spec.formats.yaml_write import dump
 
-    echo(f"# {job.name}@{job.version}, id {job.id}")
+    for line in _about(job.to_dict()):
+        echo(f"# {line}")
     echo(dump(job.written), end="")
 
 
@@ -72,7 +159,7 @@ def show(job_name: str, as_json: bool) -> None:
 @click.option("--set", "sets", multiple=True, required=True, metavar="PATH=VALUE")
 @json_option()
 def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
-    """Change a job's resources, shape, mounts, description or tags.
+    """Change a job's resources, shape, mounts, display name, description or tags.
 
     Runs keep what they started with. Anything else makes another job: change the file and run it.
     """
@@ -85,3 +172,87 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
         print_json(job.to_dict())
     else:
         echo(f"{job.name}@{job.version} changed; runs from now on use it")
+
+
+@jobs.command()
+@job_argument(nargs=-1, required=True)
+@click.option("--runs", is_flag=True, help="With its runs and their output.")
+@click.option("--all-versions", is_flag=True, help="Every version of the job's name.")
+def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
+    """Delete jobs: no run of them can start any more.
+
+    A job with runs that have not ended stays. Runs that have ended can still be read, and so can
+    the job (`muster jobs list --all`), but not its code.
+    """
+    from muster.client.client import Client
+    from muster.client.job import Job
+
+    client = Client()
+    found = [client.service.job(name) for name in job_name]
+    if all_versions:
+        names = {job.name for job in found}
+        found += [job for job in client.service.jobs() if job.name in names]
+    found = [*{job.id: job for job in found}.values()]
+    client.service.check_deletable(found)
+    for record in found:
+        count = len(client.summaries(job=record.id)) if runs else 0
+        job = Job(client, record).delete(runs=runs)
+        with_runs = f", with {count} run{'s' * (count != 1)}" if count else ""
+        already = " already" if record.state == job.state and not count else ""
+        echo(f"{record.handle} is{already} deleted{with_runs}{_next(client, record)}")
+
+
+def _next(client: Client, job: JobRecord) -> str:
+    """What the name means from now on."""
+    now = client.service.job(job.name)
+    return f"; {job.name} is {now.handle} now" if now.state == "ACTIVE" else ""
+
+
+@jobs.command()
+@job_argument()
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Only entries after number N.")
+@json_option()
+def events(job_name: str, after: int, as_json: bool) -> None:
+    """Who created, edited and deleted a job, when, and what was changed."""
+    from muster.client.client import Client
+    from muster.client.job import Job
+    from muster.client.times import time_text
+
+    client = Client()
+    found = Job(client, client.service.job(job_name)).events(after=after)
+    if as_json:
+        print_json(
+            [
+                {"seq": e.seq, "time": time_text(e.time), "kind": e.kind, "by": e.by, **e.data}
+                for e in found
+            ]
+        )
+        return
+    rows = [
+        (f"{e.seq:>3}", time_text(e.time) or "", e.kind, e.by or "-", _changes(e.data))
+        for e in found
+    ]
+    print_table(("SEQ", "TIME", "WHAT", "BY", "DATA"), rows)
+
+
+def _changes(data: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{path}: {_value(change['from'])} -> {_value(change['to'])}"
+        for path, change in data.get("changes", {}).items()
+    )
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _about(job: Mapping[str, Any]) -> Iterator[str]:
+    """A Job's record in a few lines."""
+    yield f"{job['name']}@{job['version']}, id {job['id']}"
+    if job["display_name"]:
+        yield job["display_name"]
+    by = f" by {job['created_by']}" if job["created_by"] else ""
+    yield f"{job['state']}, created {job['created_at']}{by}"
+    if job["artifact"]:
+        size = job["artifact_size"]
+        yield f"code: {job['artifact']}{'' if size is None else f' ({size:,} bytes)'}"

@@ -27,7 +27,7 @@ _COMMANDS = {
     "run": ("muster.cli.run", "Start a run and follow its output."),
     "runs": ("muster.cli.runs", "List, show, suspend, resume, cancel and delete runs."),
     "logs": ("muster.cli.logs", "Show a run's output."),
-    "jobs": ("muster.cli.jobs", "List, show and edit jobs."),
+    "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
     "explain": ("muster.cli.explain", "Say what would run, without running it."),
     "events": ("muster.cli.events", "Show what happened to a run."),
     "simulate": ("muster.cli.simulate", "Say what a long run will cost, failures included."),

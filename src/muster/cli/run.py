@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import change_options
+from muster.cli.describing import WithProgram, described, describing
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
 from muster.errors import (
@@ -29,48 +30,17 @@ if TYPE_CHECKING:
     from muster.drafting import Draft
 
 
-class _Args(click.Command):
-    """Everything after `--` belongs to the program; options may stand on either side of TARGET."""
-
-    allow_extra_args = True  # those that are too many are refused here, with what to write
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["after"] = None
-        if "--" in args:
-            cut = args.index("--")
-            args, ctx.meta["after"] = args[:cut], args[cut + 1 :]
-        try:
-            super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            from muster.cli.mistakes import no_such_option
-
-            raise no_such_option(error) from None
-        if ctx.args and not ctx.resilient_parsing:
-            from muster.cli.mistakes import too_many_words
-
-            raise too_many_words(ctx)
-        return ctx.args
-
-
-@click.command(cls=_Args)
+@click.command(cls=WithProgram)
 @click.argument("target", required=False)
 @click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
-@click.option("--framework", help="generic (default), pytorch, dask, ray, ... (`muster ports`).")
-@click.option("--name", help="The job's name (default: from TARGET).")
-@click.option("--entrypoint", help="File to run inside a folder, archive or repository.")
-@click.option(
-    "--requirements",
-    "-r",
-    multiple=True,
-    metavar="FILE|PACKAGE",
-    help="Have it installed for the nodes' Python, once, and kept.",
-)
-@click.option("--conda", metavar="FILE", help="A conda environment file for the nodes.")
-@click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node.")
+@describing
 @change_options
 @click.option(
     "--suspend", is_flag=True, help="Accept it suspended; `muster runs resume` starts it."
 )
+@click.option("--run-name", metavar="TEXT", help="What people call this run.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", help="Label of the run.")
+@click.option("--new", is_flag=True, help="Make a job of its own, with another id.")
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")
 @click.pass_context
@@ -170,12 +140,11 @@ def _start(client: Client, drafts: list[Draft]) -> list[tuple[JobRun, Draft]]:
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
     from muster.client.target import takes_command
-    from muster.spec.options import options_from_flags
     from muster.spec.overrides import changes_from_flags
 
     target = options["target"]
     inside = bool(after) and takes_command(target, options["entrypoint"])
-    given = options_from_flags(options["framework_options"])
+    fields = described(options)
     changes = changes_from_flags(
         nodes=options["nodes"],
         env=options["env"],
@@ -184,24 +153,20 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
         suspend=options["suspend"],
         mounts=options["mounts"],
         sets=options["sets"],
+        run_name=options["run_name"],
+        tags=options["tags"],
         args=None if inside or target is None else after,
         processes_per_node=options["processes_per_node"],
         network=options["network"],
-        framework_options=given,
+        framework_options=fields["framework_options"],
         environ=os.environ,
     )
     return client.draft_for(
         target,
         changes,
         command=after if inside else None,
-        name=options["name"],
-        framework=options["framework"],
-        framework_options=given or None,
-        entrypoint=options["entrypoint"],
-        requirements=list(options["requirements"]) or None,
-        conda=options["conda"],
-        processes_per_node=options["processes_per_node"],
-        network=options["network"],
+        new=options["new"],
+        **fields,
     )
 
 

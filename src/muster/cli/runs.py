@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,7 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state.")
 @click.option("--job", metavar="JOB", help="Only runs of this job.")
+@click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only runs with this label.")
 @click.option("--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d.")
 @click.option(
     "--limit",
@@ -38,10 +40,15 @@ def runs() -> None:
 )
 @json_option()
 def list_runs(
-    states: tuple[str, ...], job: str | None, since: str | None, limit: int, as_json: bool
+    states: tuple[str, ...],
+    job: str | None,
+    tags: tuple[str, ...],
+    since: str | None,
+    limit: int,
+    as_json: bool,
 ) -> None:
     """Runs, newest first."""
-    from muster.cli.filters import job_filter, since_filter, state_filter
+    from muster.cli.filters import job_filter, since_filter, state_filter, tag_filter
     from muster.client.client import Client
 
     client = Client()
@@ -49,40 +56,50 @@ def list_runs(
         states=state_filter(states),
         job=job_filter(client, job),
         since=since_filter(since),
+        tags=tag_filter(tags),
         limit=limit or None,
     )
     if as_json:
         print_json([_summary_dict(summary) for summary in found])
         return
     if not found:
-        echo("no runs" if not (states or job or since) else "no such runs", err=True)
+        echo("no runs" if not (states or job or tags or since) else "no such runs", err=True)
         return
-    header = ("RUN", "ID", "STATE", "NODES", "STARTED", "TIME", "DETAILS")
-    print_table(header, [_row(summary) for summary in found])
+    columns = dict(_COLUMNS)
+    if not any(summary.display_name for summary in found):
+        del columns["NAME"]
+    if len({summary.created_by for summary in found}) == 1:
+        del columns["BY"]
+    print_table([*columns], [[cell(run) for cell in columns.values()] for run in found])
     if limit and len(found) == limit:
         echo(f"the newest {limit}; --limit 0 shows all", err=True)
     client.service.warn_of_space()
-
-
-def _row(run: RunSummary) -> tuple[str, ...]:
-    from muster.lifecycle.describe import in_a_line
-
-    took = "-" if run.started_at is None else _took(run.started_at, run.finished_at)
-    return (
-        run.name,
-        run.id,
-        state(str(run.state)),
-        str(run.node_count),
-        ago(run.created_at),
-        took,
-        in_a_line(run.details),
-    )
 
 
 def _took(started: float, finished: float | None) -> str:
     import time
 
     return span((finished or time.time()) - started)
+
+
+def _details(run: RunSummary) -> str:
+    from muster.lifecycle.describe import in_a_line
+
+    return in_a_line(run.details)
+
+
+#: Those of a list: what stands above them, and what is in them.
+_COLUMNS: dict[str, Callable[[RunSummary], str]] = {
+    "RUN": lambda run: run.name,
+    "ID": lambda run: run.id,
+    "NAME": lambda run: run.display_name or "-",
+    "STATE": lambda run: state(str(run.state)),
+    "NODES": lambda run: str(run.node_count),
+    "STARTED": lambda run: ago(run.created_at),
+    "BY": lambda run: run.created_by or "-",
+    "TIME": lambda run: "-" if run.started_at is None else _took(run.started_at, run.finished_at),
+    "DETAILS": _details,
+}
 
 
 def _summary_dict(run: RunSummary) -> dict[str, object]:
@@ -114,7 +131,8 @@ def show(run_name: str, as_json: bool) -> None:
 def _show(run: JobRun) -> None:
     took = f" after {span(run.seconds)}" if run.seconds is not None else ""
     attempt = f", attempt {run.attempt}" if run.attempt else ""
-    echo(f"{run.name}  {state(run.state)}{took}{attempt}")
+    called = f" ({run.display_name})" if run.display_name else ""
+    echo(f"{run.name}{called}  {state(run.state)}{took}{attempt}")
     for reason in run.why():
         for line in reason.splitlines():
             echo(f"  {line}")
@@ -152,9 +170,16 @@ def _show(run: JobRun) -> None:
     )
     if changed := [s.path for s in settings if s.origin == "override"]:
         echo(f"\nchanged for this run: {', '.join(changed)}")
-    echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}\nlogs in {run.log_folder()}")
+    echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}{_by(run)}")
+    echo(f"logs in {run.log_folder()}")
     for path in run.outputs:
         echo(f"left behind: {path}")
+
+
+def _by(run: JobRun) -> str:
+    by = f", started by {run.created_by}" if run.created_by else ""
+    tags = "".join(f"\ntag {key}={value}" for key, value in run.tags.items())
+    return by + tags
 
 
 def _found(names: tuple[str, ...]) -> list[JobRun]:

@@ -52,9 +52,11 @@ class Client:
         changes: Changes,
         *,
         command: str | Sequence[str] | None = None,
+        new: bool = False,
         **fields: Any,
     ) -> Draft:
-        """`job` and `draft` in one. Raises InvalidInput with the problems of every stage."""
+        """`job` and `draft` in one. new: of a Job of its own, whatever there is already. Raises
+        InvalidInput with the problems of every stage."""
         from muster.client.target import notes_for, of_the_job, written_for
         from muster.spec.items import with_items
         from muster.spec.reader import Written
@@ -78,11 +80,47 @@ class Client:
             raise InvalidInput(*self.service.review(written, changes))
         notes = notes_for(target, fields.get("entrypoint"))
         try:
-            job, new = (known, False) if known else self.service.draft_job(written.spec)
-            return self.draft(job, changes.overrides, new_job=new, notes=notes)
+            if known is None:
+                job, is_new = self.service.draft_job(written.spec, own=new)
+            else:
+                job, is_new = (self.service.draft_copy(known), True) if new else (known, False)
+            return self.draft(job, changes.overrides, new_job=is_new, notes=notes)
         except InvalidInput as error:
             problems = self.service.review(written, changes, error.problems)
             raise type(error)(*problems) from None
+
+    def draft_job_for(
+        self,
+        target: str | Path | None,
+        *,
+        command: str | Sequence[str] | None = None,
+        new: bool = False,
+        changes: Changes | None = None,
+        **fields: Any,
+    ) -> Draft:
+        """What `create` records of a spec file, some code, a git repository or a command. fields:
+        what describes it. changes: more of that, in the flags of a run. Raises InvalidInput with
+        everything that a run of it would be refused for."""
+        from muster.client.target import describes_already, describes_itself
+        from muster.spec.job_fields import job_fields
+        from muster.spec.overrides import Changes
+
+        changes = changes or Changes()
+        given, problems = job_fields(changes)
+        known = self._named(target)
+        if known is not None or describes_itself(target):
+            what = str(target) if known is None else f"job {known.handle}"
+            if described := describes_already(what, {**given, **fields}):
+                raise InvalidInput(*changes.problems, *problems, *described)
+        wrong = Changes(
+            problems=(*changes.problems, *problems), broken=changes.broken, said=changes.said
+        )
+        fields = {name: value for name, value in fields.items() if value is not None}
+        return self.draft_for(target, wrong, command=command, new=new, **given, **fields)
+
+    def create(self, draft: Draft) -> JobRecord:
+        """Record the Job of a draft, and start nothing."""
+        return self.service.create_job(draft.job)
 
     def _named(self, target: str | Path | None) -> JobRecord | None:
         """The Job of that name, where there is no file of that name."""
@@ -115,7 +153,7 @@ class Client:
         return JobRun(self.service, self.service.run(text))
 
     def runs(self, **filters: Any) -> list[JobRun]:
-        """Runs, newest first. filters: states, job, since (epoch seconds), limit."""
+        """Runs, newest first. filters: states, job, since (epoch seconds), tags, limit."""
         return [self.run(summary.id) for summary in self.service.runs(**filters)]
 
     def summaries(self, **filters: Any) -> list[RunSummary]:

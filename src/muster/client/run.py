@@ -58,6 +58,22 @@ class JobRun:
         return self._record.name
 
     @property
+    def display_name(self) -> str | None:
+        """What people call this run (`run_name`); other runs may be called so, too."""
+        return self._record.display_name
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The labels of its Job, and its own."""
+        shown: dict[str, str] = hidden(dict(self._record.tags))
+        return shown
+
+    @property
+    def created_by(self) -> str:
+        """The user who started it; "" where that is not known."""
+        return self._record.created_by
+
+    @property
     def number(self) -> int:
         """Counts the runs of that job name, from 1."""
         return self._record.number
@@ -414,12 +430,15 @@ class JobRun:
         return {
             "id": record.id,
             "name": record.name,
+            "display_name": record.display_name,
             "job_id": record.job_id,
             "job_name": record.job_name,
             "state": str(record.state),
             "details": self.details,
             "engine": record.engine,
             "attempt": record.attempt,
+            "tags": self.tags,
+            "created_by": record.created_by,
             "created_at": time_text(record.created_at),
             "started_at": time_text(record.started_at),
             "finished_at": time_text(record.finished_at),

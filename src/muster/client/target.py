@@ -14,6 +14,7 @@ from typing import Any
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
+from muster.spec.override_models import RunOverrides
 from muster.spec.reader import Written, is_manifest, read_written, written_from
 from muster.storage.entrypoint import ARCHIVES
 
@@ -62,12 +63,10 @@ def written_for(
         return written_from({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
-        given = {name: value for name, value in given.items() if name not in _OF_RUN}
-        if given:
-            flags = ", ".join(map(_flag, given))
-            raise InvalidInput(
-                Problem(flags, f"{path} describes the job already", "change it there")
-            )
+        if problems := describes_already(
+            str(path), {name: given[name] for name in given if name not in _OF_RUN}
+        ):
+            raise InvalidInput(*problems)
         return read_written(path, chosen)
     if not os.path.exists(path):
         raise NotFound(Problem("artifact", f"there is no {path.absolute()}", _meant(path)))
@@ -83,9 +82,39 @@ def of_the_job(job: str, fields: Mapping[str, Any]) -> list[Problem]:
     return [Problem(_flag(name), text, hint) for name in said]
 
 
+def describes_itself(target: str | Path | None) -> bool:
+    """Whether it is a file or folder that says all there is to say of a Job."""
+    if target is None or is_address(target):
+        return False
+    path, _ = split_target(target)
+    return _is_spec(path) or _has_jobsets(path)
+
+
+def describes_already(what: str, fields: Mapping[str, Any]) -> list[Problem]:
+    """The fields that cannot be given for what describes a Job by itself."""
+    flags = ", ".join(_flag(name) for name, value in fields.items() if value is not None)
+    problem = Problem(flags, f"{what} describes the job already", "change it there")
+    return [problem] if flags else []
+
+
+#: Fields of a Job whose flags are called otherwise.
+_FLAGS = {
+    "framework_options": "--option",
+    "mounts": "--mount",
+    "tags": "--tag",
+    "failure": "--max-restarts",
+    "args": "what follows --",
+}
+#: Those that have no flag of their own.
+_FLAGS_OF_RUNS = {*_FLAGS, *_OF_RUN, "nodes", "env", "max_runtime", "command"}
+_SET = frozenset(RunOverrides.__struct_fields__) - _FLAGS_OF_RUNS
+
+
 def _flag(field: str) -> str:
     """What a field of the Job is called on the command line."""
-    return "--option" if field == "framework_options" else "--" + field.replace("_", "-")
+    if field in _SET:
+        return f"--set {field}"
+    return _FLAGS.get(field) or "--" + field.replace("_", "-")
 
 
 def _meant(missing: Path) -> str:

@@ -24,10 +24,15 @@ def expire(db: Database, home: Home) -> None:
 def forget(db: Database, home: Home, run_id: str) -> None:
     """Delete a run that has ended: the record last, so that nothing is left behind by one who is
     killed in between."""
+    remove_folder(home, run_id)
+    runs.delete(db, run_id)
+
+
+def remove_folder(home: Home, run_id: str) -> None:
+    """Delete a run's files."""
     folder = home.run_dir(run_id).path
     logs = folder / "logs"
     # `logging.directory` has a folder for each run; a link to any other was made by a program
     if logs.is_symlink() and (target := Path(os.path.realpath(logs))).name == run_id:
         shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-    runs.delete(db, run_id)

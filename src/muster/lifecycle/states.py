@@ -33,6 +33,13 @@ TERMINAL = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELED, Ru
 AT_REST = TERMINAL | {RunState.SUSPENDED}
 
 
+class JobState(StrEnum):
+    """State of a Job (OCI: Job.lifecycleState)."""
+
+    ACTIVE = "ACTIVE"
+    DELETED = "DELETED"  # its record and its runs can be read, and no run of it can start
+
+
 class NodeState(StrEnum):
     """State of one node of a run, within its attempt."""
 

@@ -6,7 +6,7 @@ OCI: UpdateJobDetails allows infrastructure, storage mounts, display name, descr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
 
-EDITABLE = ("resources", "shape", "mounts", "description", "tags")
+EDITABLE = ("resources", "shape", "mounts", "display_name", "description", "tags")
 
 
 def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
@@ -97,3 +97,29 @@ def _drop_rival(where: dict[str, Any], name: str) -> None:
     rival = {"shape": "resources", "resources": "shape"}.get(name)
     if rival in where:
         where[rival] = None
+
+
+def differences(before: JobSpec, after: JobSpec) -> dict[str, dict[str, Any]]:
+    """What an edit has changed: path -> {"from": value, "to": value}; None where there is none."""
+    old, new = dict(_settings(before)), dict(_settings(after))
+    return {
+        path: {"from": old.get(path), "to": new.get(path)}
+        for path in dict.fromkeys((*old, *new))
+        if old.get(path) != new.get(path)
+    }
+
+
+def _settings(spec: JobSpec) -> Iterator[tuple[str, Any]]:
+    """What may change, with what is in it apart."""
+    data = msgspec.to_builtins(spec)
+    levels = [("", data)]
+    levels += [(f"node_groups[{group['name']}].", group) for group in data["node_groups"]]
+    for place, level in levels:
+        for name in EDITABLE:
+            value = level.get(name)
+            if isinstance(value, dict):
+                yield from (
+                    (f"{place}{name}.{key}", inner) for key, inner in value.items() if inner
+                )
+            elif value:
+                yield f"{place}{name}", value

@@ -24,6 +24,7 @@ from muster.spec.sources import Git, Notebook
 from muster.spec.values import (
     MAX_RUNTIME,
     Count,
+    DisplayName,
     Duration,
     Env,
     GroupName,
@@ -199,7 +200,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
 class JobSpec(Struct, frozen=True, kw_only=True):
     """A job.
 
-    name: Default: from the file's name.
+    name: What commands call it; its runs are NAME-1, NAME-2, ... Default: from the file's name.
+    display_name: What people call it: any text of one line, which other jobs may have, too.
     description: For people.
     artifact: The code: a Python file, notebook, shell script, folder, zip, tar(.gz/.bz2/.xz), JAR
         or class file.
@@ -249,6 +251,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """
 
     name: JobName | None = None
+    display_name: DisplayName | None = None
     description: str = ""
     artifact: Text | None = None
     git: Git | None = None

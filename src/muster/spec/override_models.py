@@ -16,6 +16,7 @@ from muster.spec.models import Logging, Mount, Network, Resources, Startup, Star
 from muster.spec.policies import Checkpoint, DependsOn, FailurePolicy, SuccessPolicy
 from muster.spec.values import (
     Count,
+    DisplayName,
     Duration,
     Env,
     Label,
@@ -23,6 +24,7 @@ from muster.spec.values import (
     Options,
     Processes,
     Runtime,
+    Tags,
     Text,
     Words,
 )
@@ -30,7 +32,7 @@ from muster.spec.values import (
 #: What a Job is: its name and description, its code and what that needs. Another one of these is
 #: another Job. So are other groups.
 OF_THE_JOB = (
-    *("name", "description", "tags"),
+    *("name", "display_name", "description"),
     *("artifact", "git", "entrypoint", "notebook", "requirements", "conda", "framework"),
 )
 
@@ -68,8 +70,8 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
 
 
 class RunOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of its Job. env and framework_options are merged key by key;
-    everything else replaces.
+    """What a run may change of its Job. env, tags and framework_options are merged key by
+    key; everything else replaces.
 
     What is said here for the whole run beats what the Job says, job-wide or for a group; what is
     said here for a group beats that.
@@ -83,6 +85,8 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     min_success: Replicas of the only group that must succeed.
     max_restarts: In place of failure.max_restarts.
     suspend: Whether the run is accepted suspended.
+    run_name: What people call this run: any text of one line, which other runs may have, too.
+    tags: Labels of the run, on top of the job's.
     node_groups: What changes for a group, by its name.
     """
 
@@ -116,4 +120,6 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     subdomain: Label | None = None
     namespace: Label | None = None
     clean_env: bool | None = None
+    run_name: DisplayName | None = None
+    tags: Tags = field(default_factory=dict)
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)

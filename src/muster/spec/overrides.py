@@ -80,14 +80,16 @@ def changes_from_flags(
     framework_options: Mapping[str, Any] | None = None,
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
+    run_name: str | None = None,
+    tags: Sequence[str] = (),
     args: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Changes:
     """From a command line.
 
     nodes: `4` or `workers=2`. env: `K=V`, `workers:K=V`, or `K` alone, taken from `environ`.
-    mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. sets: `PATH=VALUE`, the value in YAML. The flags with
-    a name of their own win over `sets`.
+    mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, the value in YAML.
+    The flags with a name of their own win over `sets`.
     """
     flags = _Flags()
     for text in sets:
@@ -98,17 +100,23 @@ def changes_from_flags(
         flags.env(text, environ or {})
     if mounts:
         flags.mounts(mounts)
-    if max_runtime is not None:
-        flags.put(f"--max-runtime {max_runtime}", ["max_runtime"], max_runtime)
-    if max_restarts is not None:
-        flags.put(f"--max-restarts {max_restarts}", ["max_restarts"], max_restarts)
-    if processes_per_node is not None:
-        flag = f"--processes-per-node {processes_per_node}"
-        flags.put(flag, ["processes_per_node"], processes_per_node)
-    if network is not None:
-        flags.put(f"--network {network}", ["network"], network)
+    for name, flag, value in (
+        ("max_runtime", f"--max-runtime {max_runtime}", max_runtime),
+        ("max_restarts", f"--max-restarts {max_restarts}", max_restarts),
+        (
+            "processes_per_node",
+            f"--processes-per-node {processes_per_node}",
+            processes_per_node,
+        ),
+        ("network", f"--network {network}", network),
+        ("run_name", "--run-name", run_name),
+    ):
+        if value is not None:
+            flags.put(flag, [name], value)
     for name, value in (framework_options or {}).items():
         flags.put(f"--option {name}", ["framework_options", name], value)
+    for text in tags:
+        flags.tag(text)
     if suspend:
         flags.put("--suspend", ["suspend"], True)
     if args is not None:
@@ -183,6 +191,13 @@ class _Flags:
         for number, text in enumerate(texts):
             self.said[f"mounts[{number}]"] = f"--mount {text}".strip()
 
+    def tag(self, text: str) -> None:
+        key, equals, value = text.partition("=")
+        if equals and key:
+            self.put(f"--tag {key}", ["tags", key], value)
+        else:
+            self.problems.append(Problem("--tag", f"{short(text)} is no tag", "write K=V"))
+
     def set(self, text: str) -> None:
         from muster.spec.yaml import load
 
@@ -200,8 +215,8 @@ class _Flags:
             self.problems.append(Problem("--set", f"{path} names no setting", hint))
             return
         inner = steps[2:] if steps[0] == "node_groups" else steps
-        if not {"env", "node_env"}.isdisjoint(inner[:-1]):
-            self.put(f"--set {path}", steps, value)  # a variable is text, as with --env
+        if inner[0] == "run_name" or {"env", "node_env", "tags"} & {*inner[:-1]}:
+            self.put(f"--set {path}", steps, value)  # text, as with --env and --tag
             return
         try:
             # without the group, which may be called env

@@ -105,6 +105,7 @@ def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem
         ready_timeout=None,
         hang_timeout=None,
         failure=_failure(job, overrides),
+        tags={**job.tags, **overrides.tags},
         framework_options={**job.framework_options, **overrides.framework_options},
         **_of_run(job, overrides),
     )

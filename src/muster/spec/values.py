@@ -19,6 +19,8 @@ from muster.spec.wording import Refused, short
 CLUSTER_TAG = "muster-cluster"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
+#: OCI: displayName, characters.
+MAX_DISPLAY_NAME = 255
 #: OCI: custom environment variables, characters of all keys and values together.
 MAX_ENV_CHARACTERS = 20_000
 #: Nodes of one run: more is a typing mistake, better told than tried.
@@ -105,8 +107,28 @@ def _group_name(name: Any) -> Any:
 def _job_name(name: Any) -> Any:
     if isinstance(name, str) and not (_JOB_NAME.fullmatch(name) and len(name) <= 255):
         hint = "use up to 255 letters, digits, . _ and -, starting with a letter or digit"
+        if display_name_fault(name) is None:
+            hint += "; display_name takes any text"
         raise Refused(f"{short(name)} is not a name for a job", hint)
     return name
+
+
+def display_name_fault(text: str) -> str | None:
+    """What is wrong with a name for people (OCI: displayName); None if nothing is."""
+    if not text.strip():
+        return "is empty"
+    if len(text) > MAX_DISPLAY_NAME:
+        return f"has {len(text)} characters, and {MAX_DISPLAY_NAME} are allowed"
+    if not text.isprintable():
+        return "has characters in it that cannot be shown, or several lines"
+    return None
+
+
+def _display_name(value: Any) -> Any:
+    value = _scalar(value)
+    if isinstance(value, str) and (fault := display_name_fault(value)) is not None:
+        raise Refused(f"{short(value)} {fault}", "use one line of text")
+    return value
 
 
 _TEXT_OR_NUMBER = {"type": ["string", "number"]}
@@ -155,6 +177,10 @@ Options = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 Text = Annotated[str, Meta(min_length=1)]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]
+DisplayName = Annotated[
+    str,
+    Meta(extra={"parse": _display_name}, extra_json_schema={"type": ["string", "number"]}),
+]
 Label = Annotated[str, Meta(extra={"parse": _label})]
 Count = Annotated[int, Meta(ge=1)]
 #: A time after which something is over.

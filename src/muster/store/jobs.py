@@ -4,46 +4,55 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from muster.errors import NotFound
-from muster.store import lookup
+from muster.errors import InvalidInput, NotFound, Problem
+from muster.lifecycle.states import JobState
+from muster.store import job_events, lookup
 from muster.store.database import Database, Row
 from muster.store.records import CorruptRecord, JobRecord, decoded, read_record, readable_time
+from muster.store.schema import LIVE
 
 # an edited Job may come to have the content of another: the newest stands for it
-_BY_CONTENT = "SELECT * FROM jobs WHERE content_hash = ? ORDER BY version DESC LIMIT 1"
+_BY_CONTENT = (
+    "SELECT * FROM jobs WHERE content_hash = ? AND state = 'ACTIVE' ORDER BY version DESC LIMIT 1"
+)
 _BY_ID = "SELECT * FROM jobs WHERE id = ?"
+_ALIVE = f"SELECT name, state FROM runs WHERE job_id = ? AND {LIVE} ORDER BY rowid"
+_COLUMNS = JobRecord.__struct_fields__
+_JSON = ("spec", "tags")
+_EDITABLE = ("spec", "display_name", "description", "tags", "updated_at")
 
 
 def insert_into(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
     """Within a transaction: add a Job under the next version of its name. Returns what is there:
-    somebody may have added the same content, or edited this very Job, a moment ago."""
+    somebody may have added the same content, or edited this very Job, a moment ago. Raises
+    InvalidInput if somebody has deleted it."""
     row = connection.execute(_BY_ID, (job.id,)).fetchone()
     row = row or connection.execute(_BY_CONTENT, (job.content_hash,)).fetchone()
     if row:
-        return _job(row)
+        found = _job(row)
+        check_active(found)
+        return found
     (version,) = connection.execute(
         "SELECT coalesce(max(version), 0) + 1 FROM jobs WHERE name = ?", (job.name,)
     ).fetchone()
+    values = {name: getattr(job, name) for name in _COLUMNS} | {"version": version}
     connection.execute(
-        "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            job.id,
-            job.name,
-            version,
-            job.content_hash,
-            json.dumps(job.spec),
-            job.artifact_sha256,
-            job.artifact_name,
-            job.description,
-            json.dumps(job.tags),
-            job.created_at,
-            job.updated_at,
-        ),
+        f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})",
+        [_column(name, value) for name, value in values.items()],
     )
+    now = job.created_at
+    job_events.append(connection, job.id, "created", by=job.created_by, data={}, now=now)
     return _job(connection.execute(_BY_ID, (job.id,)).fetchone())
+
+
+def check_active(job: JobRecord) -> None:
+    """Raises InvalidInput if the Job is deleted."""
+    if job.state == JobState.DELETED:
+        hint = "run its file again, which makes a new one"
+        raise InvalidInput(Problem("", f"job {job.handle} is deleted", hint))
 
 
 def insert(db: Database, job: JobRecord) -> JobRecord:
@@ -59,15 +68,18 @@ def by_content(db: Database, content_hash: str) -> JobRecord | None:
 
 
 def find(db: Database, text: str) -> JobRecord:
-    """By id, name (its newest version), `name@version`, or beginning of an id.
+    """By id, name (its newest version that is not deleted, if there is one), `name@version`,
+    display name, or beginning of an id.
 
-    Raises NotFound, or InvalidInput if several ids begin so.
+    Raises NotFound, or InvalidInput if several Jobs are meant.
     """
     rows: list[Row] = []
     if lookup.typed(text):
-        rows = db.read(_BY_ID, (text,)) or _by_name(db, text) or lookup.by_prefix(db, "jobs", text)
+        rows = db.read(_BY_ID, (text,)) or _by_name(db, text) or _by_display_name(db, text)
+        rows = rows or lookup.by_prefix(db, "jobs", text)
     if not rows:
-        names = [row["name"] for row in db.read("SELECT DISTINCT name FROM jobs")]
+        known = "SELECT DISTINCT name FROM jobs UNION SELECT DISTINCT display_name FROM jobs"
+        names = [row["name"] for row in db.read(known) if row["name"]]
         raise lookup.missing("job", text, names, "muster jobs list")
     if len(rows) > 1:
         raise lookup.ambiguous("jobs", text, rows)
@@ -80,7 +92,7 @@ def _by_name(db: Database, text: str) -> list[Row]:
     name, at, version = text.partition("@")
     rows = db.read("SELECT * FROM jobs WHERE name = ? ORDER BY version DESC", (name,))
     if not at or not rows:
-        return rows[:1]
+        return _active_first(rows)[:1]
     wanted = [row for row in rows if str(row["version"]) == version]
     if not wanted:
         newest = rows[0]["version"]
@@ -89,10 +101,31 @@ def _by_name(db: Database, text: str) -> list[Row]:
     return wanted
 
 
-def listing(db: Database) -> list[JobRecord]:
-    """All, newest first."""
-    rows = db.read("SELECT * FROM jobs ORDER BY rowid DESC")
-    return [_job_or_what_is_left(row) for row in rows]
+def _by_display_name(db: Database, text: str) -> list[Row]:
+    """The newest version of the Job that is called so. Raises InvalidInput if several are."""
+    sql = "SELECT * FROM jobs WHERE display_name = ? ORDER BY rowid DESC"
+    rows = _active_first(db.read(sql, (text,)))
+    active = [row for row in rows if row["state"] == JobState.ACTIVE] or rows
+    if len({row["name"] for row in active}) > 1:
+        raise lookup.same_name("jobs", text, [f"{row['name']}@{row['version']}" for row in active])
+    return rows[:1]
+
+
+def _active_first(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["state"] != JobState.ACTIVE)
+
+
+def listing(
+    db: Database, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+) -> list[JobRecord]:
+    """Newest first. deleted: those, too. tags: only those that have them; None: with any value."""
+    where, values = lookup.having_tags(tags or {})
+    if not deleted:
+        where = ["state = 'ACTIVE'", *where]
+    sql = "SELECT * FROM jobs"
+    if where:
+        sql += f" WHERE {' AND '.join(where)}"
+    return [_job_or_what_is_left(row) for row in db.read(f"{sql} ORDER BY rowid DESC", values)]
 
 
 def _job_or_what_is_left(row: Row) -> JobRecord:
@@ -112,28 +145,58 @@ def _job_or_what_is_left(row: Row) -> JobRecord:
             tags={},
             created_at=readable_time(row["created_at"]) or 0.0,
             updated_at=0.0,
+            state=str(row["state"]),
         )
 
 
 def update(
-    db: Database,
-    job_id: str,
-    *,
-    spec: Mapping[str, Any],
-    content_hash: str,
-    description: str,
-    tags: Mapping[str, str],
-    now: float,
+    db: Database, before: JobRecord, job: JobRecord, *, by: str, changes: Mapping[str, Any]
 ) -> None:
-    """Change what may change of a Job. Raises NotFound."""
+    """Keep what was changed of a Job, and who changed what. Raises InvalidInput if somebody else
+    has changed or deleted it meanwhile, NotFound if it never was."""
+    values = {name: getattr(job, name) for name in _EDITABLE}
     with db.transaction(durable=True) as connection:
-        cursor = connection.execute(
-            "UPDATE jobs SET spec = ?, content_hash = ?, description = ?, tags = ?, updated_at = ?"
-            " WHERE id = ?",
-            (json.dumps(spec), content_hash, description, json.dumps(tags), now, job_id),
+        now = _job(_row(connection, job.id))
+        check_active(now)
+        if now.updated_at != before.updated_at:
+            text = f"job {job.handle} was edited by somebody else a moment ago"
+            raise InvalidInput(Problem("", text, "look at it, and edit it again"))
+        connection.execute(
+            f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ?",
+            [*(_column(name, value) for name, value in values.items()), job.id],
         )
-        if not cursor.rowcount:
-            raise NotFound(f"no job with the id {job_id!r}")
+        data = {"changes": changes}
+        job_events.append(connection, job.id, "edited", by=by, data=data, now=job.updated_at)
+
+
+def delete(db: Database, job_id: str, *, by: str, now: float) -> bool:
+    """Have no further run of a Job start. False if it is deleted already. Raises InvalidInput if
+    it has runs that have not ended, NotFound."""
+
+    def step(connection: sqlite3.Connection) -> bool:
+        if _row(connection, job_id)["state"] == JobState.DELETED:
+            return False
+        _refuse(connection.execute(_ALIVE, (job_id,)).fetchall())
+        connection.execute("UPDATE jobs SET state = 'DELETED' WHERE id = ?", (job_id,))
+        job_events.append(connection, job_id, "deleted", by=by, data={}, now=now)
+        return True
+
+    return db.write(step, durable=True)
+
+
+def check_ended(db: Database, job_ids: Sequence[str]) -> None:
+    """Raises InvalidInput with every run of these Jobs that has not ended."""
+    _refuse([row for job_id in job_ids for row in db.read(_ALIVE, (job_id,))])
+
+
+def _refuse(alive: Sequence[Row]) -> None:
+    if alive:
+        raise InvalidInput(
+            *(
+                Problem("", f"{name} is {state}", f"`muster runs cancel {name}` ends it")
+                for name, state in alive
+            )
+        )
 
 
 def delete_unused(db: Database, job_id: str) -> None:
@@ -146,16 +209,29 @@ def delete_unused(db: Database, job_id: str) -> None:
     db.write(step, durable=True)
 
 
+def _row(connection: sqlite3.Connection, job_id: str) -> Row:
+    """Raises NotFound."""
+    row: Row | None = connection.execute(_BY_ID, (job_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no job with the id {job_id!r}")
+    return row
+
+
+def _column(name: str, value: Any) -> Any:
+    return json.dumps(value) if name in _JSON else value
+
+
 def use(db: Database, sha256: str) -> bool:
-    """Whether any Job has this code."""
-    return bool(db.read("SELECT 1 FROM jobs WHERE artifact_sha256 = ? LIMIT 1", (sha256,)))
+    """Whether any Job that is not deleted has this code."""
+    sql = "SELECT 1 FROM jobs WHERE artifact_sha256 = ? AND state = 'ACTIVE' LIMIT 1"
+    return bool(db.read(sql, (sha256,)))
 
 
 def _job(row: Row) -> JobRecord:
     data = dict(row)
     what = f"the record of job {row['name']}@{row['version']} (id {row['id']})"
     way_out = "a run from its file under another --name makes another job"
-    for name in ("spec", "tags"):
+    for name in _JSON:
         try:
             data[name] = decoded(data[name])
         except ValueError as error:

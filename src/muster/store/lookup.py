@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from muster.errors import InvalidInput, NotFound
+from muster.errors import InvalidInput, NotFound, Problem
 from muster.store.database import Database, Row
 
 #: Ambiguous matches named in a message.
@@ -45,3 +46,25 @@ def ambiguous(kinds: str, text: str, rows: Sequence[Row]) -> InvalidInput:
     named = ", ".join(f"{row['id']} ({row['name']})" for row in rows[:_SHOWN])
     more = ", ..." if len(rows) > _SHOWN else ""
     return InvalidInput(f"several {kinds} have an id that begins with {text!r}: {named}{more}")
+
+
+def same_name(kinds: str, text: str, handles: Sequence[str]) -> InvalidInput:
+    """Several have this display name."""
+    named = ", ".join(handles[:_SHOWN])
+    more = ", ..." if len(handles) > _SHOWN else ""
+    return InvalidInput(
+        Problem("", f"several {kinds} are called {text!r}: {named}{more}", "say which of them")
+    )
+
+
+def having_tags(tags: Mapping[str, str | None]) -> tuple[list[str], list[Any]]:
+    """Conditions on the column `tags`, and their values. None: with any value."""
+    # a damaged row must not be in the way of the others
+    found = "SELECT 1 FROM json_each(tags) WHERE key = ?"
+    where: list[str] = []
+    values: list[Any] = []
+    for key, value in tags.items():
+        wanted = found if value is None else f"{found} AND value = ?"
+        where.append(f"CASE WHEN json_valid(tags) THEN EXISTS ({wanted}) ELSE 0 END")
+        values += [key] if value is None else [key, value]
+    return where, values

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 from msgspec import Meta, Struct, ValidationError, convert
 
 from muster.errors import StoreError
+from muster.lifecycle.states import JobState
 
 T = TypeVar("T", bound=Struct)
 
@@ -49,7 +50,8 @@ def read_record(kind: type[T], values: Mapping[str, Any], what: str, way_out: st
 
 
 class JobRecord(Struct, frozen=True):
-    """A Job. content_hash: of what it was made from; the same content is the same Job."""
+    """A Job. content_hash: of what it was made from, and the same content is the same Job; its id,
+    which no content has, if it is to share its runs with nobody."""
 
     id: str
     name: str
@@ -62,6 +64,14 @@ class JobRecord(Struct, frozen=True):
     tags: Mapping[str, str]
     created_at: Moment
     updated_at: Moment
+    display_name: str | None = None
+    created_by: str = ""
+    state: str = JobState.ACTIVE
+
+    @property
+    def handle(self) -> str:
+        """What names just this version."""
+        return f"{self.name}@{self.version}"
 
 
 class Scale(TypedDict):
@@ -101,6 +111,9 @@ class RunRecord(Struct, frozen=True):
     suspend_reason: str | None = None
     expires_at: Moment | None = None
     scale_requested: Mapping[str, Scale] = {}
+    display_name: str | None = None
+    created_by: str = ""
+    tags: Mapping[str, str] = {}
 
 
 class Asked(NamedTuple):
@@ -126,6 +139,9 @@ class RunSummary(Struct, frozen=True):
     finished_at: Moment | None
     exit_code: int | None
     node_count: int
+    display_name: str | None = None
+    created_by: str = ""
+    tags: Mapping[str, str] = {}
 
 
 class NodeRecord(Struct, frozen=True):
@@ -145,6 +161,18 @@ class NodeRecord(Struct, frozen=True):
     signal: int = 0
     incarnation: int = 0
     intent: str = ""
+
+
+class JobEventRecord(Struct, frozen=True):
+    """An entry of a Job's event log; seq counts from 1 within the Job. kind: created, edited or
+    deleted. by: who did it, "" where nobody knows any more."""
+
+    job_id: str
+    seq: int
+    time: Moment
+    kind: str
+    by: str
+    data: Mapping[str, Any]
 
 
 class EventRecord(Struct, frozen=True):

@@ -25,13 +25,21 @@ from muster.store.records import (
     read_record,
     readable_time,
 )
+from muster.store.schema import LIVE
 
-_JSON = ("spec", "origins", "overrides", "plan", "lifecycle", "notes", "scale_requested")
+_JSON = (
+    "spec",
+    "origins",
+    "overrides",
+    "plan",
+    "lifecycle",
+    "notes",
+    "scale_requested",
+    "tags",
+)
 _SUMMARY = ", ".join(RunSummary.__struct_fields__)
 _COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
 _WHOLE = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
-# word for word the condition of the index `runs_alive`: SQLite does not use it for any other
-_LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
 _NODE_COLUMNS = ("rank", "grp", "replica", "idx", *NodeRecord.__struct_fields__[4:])
 _WRITE_NODE = (
     f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
@@ -99,9 +107,10 @@ def nodes(db: Database, run_id: str) -> list[NodeRecord]:
 
 
 def find(db: Database, text: str) -> RunRecord:
-    """By name, id, beginning of an id, OCID that ends in the id, or `last`, the newest.
+    """By name, id, display name, beginning of an id, OCID that ends in the id, or `last`, the
+    newest.
 
-    Raises NotFound, InvalidInput if several ids begin so, CorruptRecord.
+    Raises NotFound, InvalidInput if several runs are meant, CorruptRecord.
     """
     return get(db, find_id(db, text))
 
@@ -117,14 +126,23 @@ def find_id(db: Database, text: str) -> str:
     if lookup.typed(text):
         beginning = text.rpartition(".")[2] if text.startswith("ocid1.") else text
         rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
-        rows = rows or lookup.by_prefix(db, "runs", beginning)
+        rows = rows or _by_display_name(db, text) or lookup.by_prefix(db, "runs", beginning)
     if not rows:
-        recent = "SELECT name FROM runs ORDER BY rowid DESC LIMIT 200"
-        names = [row["name"] for row in db.read(recent)]
+        recent = "SELECT name, display_name FROM runs ORDER BY rowid DESC LIMIT 200"
+        names = [name for row in db.read(recent) for name in row if name]
         raise lookup.missing("run", text, names, "muster runs list")
     if len(rows) > 1:
         raise lookup.ambiguous("runs", text, rows)
     return str(rows[0]["id"])
+
+
+def _by_display_name(db: Database, text: str) -> list[Row]:
+    """Raises InvalidInput if several runs are called so."""
+    sql = "SELECT id, name FROM runs WHERE display_name = ? ORDER BY rowid DESC"
+    rows = db.read(sql, (text,))
+    if len(rows) > 1:
+        raise lookup.same_name("runs", text, [row["name"] for row in rows])
+    return rows
 
 
 def summary(db: Database, run_id: str) -> RunSummary:
@@ -141,11 +159,12 @@ def listing(
     states: Collection[RunState] | None = None,
     job: str | None = None,
     since: float | None = None,
+    tags: Mapping[str, str | None] | None = None,
     limit: int | None = None,
 ) -> list[RunSummary]:
-    """Newest first. job: a name (all its versions) or an id; since: epoch seconds."""
-    where: list[str] = []
-    values: list[Any] = []
+    """Newest first. job: a name (all its versions) or an id; since: epoch seconds; tags: those that
+    it must have, None for any value."""
+    where, values = lookup.having_tags(tags or {})
     if states is not None:
         if not states:
             return []
@@ -170,7 +189,7 @@ def listing(
 
 def live(db: Database) -> list[RunSummary]:
     """Those that have not ended, in no order."""
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE {_LIVE}"
+    sql = f"SELECT {_SUMMARY} FROM runs WHERE {LIVE}"
     return [_summary(row) for row in db.read(sql)]
 
 
@@ -216,7 +235,7 @@ def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: 
     def step(connection: sqlite3.Connection) -> bool:
         cursor = connection.execute(
             f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
-            f"AND {kind}_requested_at IS NULL AND {_LIVE}",
+            f"AND {kind}_requested_at IS NULL AND {LIVE}",
             (now, why, run_id),
         )
         if cursor.rowcount:
@@ -231,7 +250,7 @@ def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str
     forgotten. False if the run has ended, or that was what was asked last."""
     now = time.time()
     with db.transaction(durable=True) as connection:
-        sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {_LIVE}"
+        sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {LIVE}"
         row = connection.execute(sql, (run_id,)).fetchone()
         if row is None:
             return False
@@ -270,7 +289,7 @@ def end_corrupt(db: Database, run_id: str, why: str) -> None:
     now = time.time()
 
     def step(connection: sqlite3.Connection) -> None:
-        asked = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {_LIVE}"
+        asked = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
         for (canceled,) in connection.execute(asked, (run_id,)).fetchall():
             state = RunState.FAILED if canceled is None else RunState.CANCELED
             connection.execute(
@@ -353,7 +372,8 @@ def _run(db: Database, row: Row) -> RunRecord:
 def _summary(row: Row) -> RunSummary:
     """Also of a corrupt row: it must not be in the way of the others."""
     try:
-        return read_record(RunSummary, dict(row), "its record", "")
+        values = {**dict(row), "tags": _decoded_tags(row)}
+        return read_record(RunSummary, values, "its record", "")
     except CorruptRecord as error:
         return RunSummary(
             id=str(row["id"]),
@@ -369,6 +389,13 @@ def _summary(row: Row) -> RunSummary:
             exit_code=None,
             node_count=row["node_count"] if isinstance(row["node_count"], int) else 0,
         )
+
+
+def _decoded_tags(row: Row) -> Any:
+    try:
+        return decoded(row["tags"])
+    except ValueError as error:
+        raise CorruptRecord(f"its record is corrupt: tags: {error}; ") from None
 
 
 def _node(db: Database, row: Row) -> NodeRecord:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+#: Runs that have not ended: word for word the condition of the index `runs_alive`, as SQLite does
+#: not use it for any other.
+LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
+
 #: Never changed once released; a later one is appended.
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -95,6 +99,27 @@ MIGRATIONS: tuple[str, ...] = (
     # elastic groups
     """
     ALTER TABLE runs ADD COLUMN scale_requested TEXT NOT NULL DEFAULT '{}';
+    """,
+    # display names, tags of runs, who has made what; Jobs that are deleted, and their event log
+    """
+    ALTER TABLE jobs ADD COLUMN display_name TEXT;
+    ALTER TABLE jobs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN state TEXT NOT NULL DEFAULT 'ACTIVE';
+    ALTER TABLE runs ADD COLUMN display_name TEXT;
+    ALTER TABLE runs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '{}';
+    UPDATE runs SET tags = coalesce(json_extract(spec, '$.tags'), '{}') WHERE json_valid(spec);
+    CREATE INDEX runs_by_display_name ON runs (display_name) WHERE display_name IS NOT NULL;
+    CREATE TABLE job_events (
+        job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time REAL NOT NULL,
+        kind TEXT NOT NULL,
+        by TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (job_id, seq)
+    ) WITHOUT ROWID;
+    INSERT INTO job_events SELECT id, 1, created_at, 'created', '', '{}' FROM jobs;
     """,
 )
 

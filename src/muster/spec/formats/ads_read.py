@@ -50,7 +50,11 @@ def read_ads(document: Document, refused: list[Problem] | None = None) -> Manife
     later: list[Problem] = []
     made = convert(model.spec, folder, notes, later, origins)
     problems += _without_followers(later, problems)
-    made["name"] = _name(_filled(str(made["name"]))) if made.get("name") else _stem(document)
+    shown = _filled(str(made.get("name") or ""))
+    made["name"] = _name(shown) or _stem(document)
+    if shown and shown != made["name"]:
+        made["display_name"] = shown
+        origins["display_name"] = origins["name"]
     written = written_from(made, folder=folder)
     wrong = [at_origin(problem, origins) for problem in written.problems]
     wrong = _without_followers(wrong, problems)

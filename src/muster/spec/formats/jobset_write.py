@@ -29,6 +29,7 @@ _MOST_PARENTS = 5
 _DEFAULT = JobSpec()
 #: What no JobSet can say, where it is not the default.
 _WHYS = {
+    "display_name": "an object has one name there, which is name",
     "framework": "nobody sets MASTER_ADDR, RANK and the like there; the command has to",
     "processes_per_node": "a pod runs one program; the command has to start more",
     "network": "is the cluster's: each pod has an address, and its ports",

@@ -1,0 +1,49 @@
+"""A Job's event log (OCI: each stage of a Job's life triggers an event)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from muster.store.database import Database, Row
+from muster.store.records import CorruptRecord, JobEventRecord, decoded, read_record, readable_time
+
+Kind = Literal["created", "edited", "deleted"]
+
+
+def append(
+    connection: sqlite3.Connection,
+    job_id: str,
+    kind: Kind,
+    *,
+    by: str,
+    data: Mapping[str, Any],
+    now: float,
+) -> None:
+    """Within a transaction: add an entry. by: the user who did it."""
+    newest = "SELECT seq, time FROM job_events WHERE job_id = ? ORDER BY seq DESC LIMIT 1"
+    last, latest = connection.execute(newest, (job_id,)).fetchone() or (0, 0.0)
+    # whoever wrote before may have had another clock
+    now = max(now, readable_time(latest) or 0.0)
+    connection.execute(
+        "INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?)",
+        (job_id, last + 1, now, kind, by, json.dumps(data)),
+    )
+
+
+def since(db: Database, job_id: str, seq: int = 0) -> list[JobEventRecord]:
+    """Entries after number `seq`, in order."""
+    sql = "SELECT * FROM job_events WHERE job_id = ? AND seq > ? ORDER BY seq"
+    return [_event(db, row) for row in db.read(sql, (job_id, seq))]
+
+
+def _event(db: Database, row: Row) -> JobEventRecord:
+    what = f"event {row['seq']} of the job {row['job_id']} in {db.path}"
+    way_out = f"`muster jobs events {row['job_id']} --after {row['seq']}` shows those after it"
+    try:
+        data = decoded(row["data"])
+    except ValueError as error:
+        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
+    return read_record(JobEventRecord, {**dict(row), "data": data}, what, way_out)
