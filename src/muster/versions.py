@@ -156,7 +156,14 @@ def _digest(name: str, content: Mapping[str, Any], code: str | None) -> str:
 
 
 def _less(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if value != defaults[key]}
+    said = {key: value for key, value in content.items() if value != defaults[key]}
+    if "resources" in said:  # those of the first version counted whole
+        said["resources"] = {
+            key: value
+            for key, value in said["resources"].items()
+            if value is not None or key in ("cpus", "memory", "gpus")
+        }
+    return said
 
 
 def _has_sources(spec: JobSpec) -> bool:

@@ -68,6 +68,7 @@ class Node:
             "keep": False,
             "grace_period": 0.2,
             "hang_timeout": None,
+            "disk": None,
             "probe": None,
             "program": True,
             "launcher": [],

@@ -151,8 +151,14 @@ class JobRun:
 
     @property
     def notes(self) -> list[str]:
-        """What the engine does not do as asked, and why."""
-        return [redacted(note) for note in self._record.notes]
+        """What the engine does not do as asked, and why; which nodes use more than they may."""
+        notes = list(self._record.notes)
+        if any(group["resources"].get("disk") is not None for group in self._planned("groups")):
+            from muster.lifecycle.sentences import sentence
+
+            found = [entry for entry in self._service.events(self.id) if entry.kind == "disk"]
+            notes += dict.fromkeys(sentence(entry.kind, entry.data) for entry in found)
+        return [redacted(note) for note in notes]
 
     @property
     def cause(self) -> dict[str, Any] | None:

@@ -40,6 +40,14 @@ class NodeEnded(Struct, frozen=True):
     raised_at: float | None = None
 
 
+class DiskExceeded(Struct, frozen=True):
+    """The node's files take more disk than it asked for. It stands in the event log, and nothing
+    else follows."""
+
+    rank: int
+    incarnation: int = 0
+
+
 class CancelRequested(Struct, frozen=True):
     """Somebody wants the run to end. why: a sentence for `details`."""
 
@@ -88,6 +96,6 @@ class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
-NodeEvent = NodeStarted | NodeReady | NodeEnded
+NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
 Event = RunBegan | NodeEvent | Request | SupervisorLost | RunBroken | Tick

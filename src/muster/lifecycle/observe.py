@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from muster.lifecycle import cause
 from muster.lifecycle.describe import reason_of
-from muster.lifecycle.events import Event, NodeEnded, NodeReady, NodeStarted, RunBegan
+from muster.lifecycle.events import (
+    DiskExceeded,
+    Event,
+    NodeEnded,
+    NodeReady,
+    NodeStarted,
+    RunBegan,
+)
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason
 from muster.lifecycle.turn import Turn, failure_of
@@ -32,6 +39,10 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
                 _up(turn, event, NodeState.RUNNING)
             case NodeReady():
                 _up(turn, event, NodeState.READY)
+            case DiskExceeded():
+                node = turn.nodes[event.rank]
+                if node.alive and node.incarnation == event.incarnation:
+                    turn.note("disk", rank=event.rank, group=turn.policy.group_of(event.rank).name)
             case NodeEnded():
                 node = turn.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:

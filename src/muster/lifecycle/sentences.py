@@ -73,6 +73,9 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             return f"scaling of {first['group']} to {first['replicas']} requested{_by(first)}"
         case "scaled":
             return f"{first['group']} scaled from {first['from']} to {first['to']}{_by(first)}"
+        case "disk":
+            where = f"node-{first['rank']} (group {first['group']})"
+            return f"{where} uses more disk than its resources.disk, which is not enforced here"
         case "stopping":
             return f"the run is ending as {first['towards']}{why}"
         case _:

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping
 
 from muster.node import marks, processes, rank_outputs
 from muster.node.channel import Channel, Message
+from muster.node.disk import DiskUse
 from muster.node.emptying import empty
 from muster.node.fault import Fault
 from muster.node.files import make_way
@@ -34,6 +35,7 @@ class Life:
         self._done_said = False
         self._probe: StartupProbe | None = None
         self._silence: Silence | None = None
+        self._disk: DiskUse | None = None
         self._kill_at: float | None = None
         self._fault = Fault([*launch["processes"], *launch["ranks"]])
         #: Whether another life can follow in the same place.
@@ -50,6 +52,8 @@ class Life:
                 self._note_told()  # who only serves ends when it is told to
         groups = [*self._groups, *self._services.groups]
         processes.kill_everything(self._launch["contained"], groups)
+        if self._disk is not None and self._disk.look():
+            self._say("disk")
         return self._fault.verdict()
 
     def _told_to_end(self) -> bool:
@@ -74,6 +78,9 @@ class Life:
             marks.forget_former_life(self._launch)
             marks.note_begun(self._launch["folder"], self._launch["incarnation"])
             self._fault.begin()
+            if self._launch["disk"] is not None:
+                folder = self._launch["folder"]
+                self._disk = DiskUse(folder, self._launch["disk"], time.monotonic)
             if self._services.expected:
                 self._say("started")
             self._go_on()
@@ -161,6 +168,8 @@ class Life:
             self._go_on()
             self._probe_once()
             self._listen()
+            if self._disk is not None and self._disk.step():
+                self._say("disk")
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 return not self._over()
         return False
@@ -193,7 +202,7 @@ class Life:
 
     def _timeout(self) -> float | None:
         """Milliseconds until something must be done although nothing happens."""
-        watchers = (self._probe, self._silence)
+        watchers = (self._probe, self._silence, self._disk)
         times = [self._kill_at, self._services.due]
         times += [watcher.due for watcher in watchers if watcher]
         due = [t for t in times if t is not None]

@@ -160,7 +160,7 @@ def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
     if group.resources is None:
         return ResourcePlan()
     asked = group.resources
-    return ResourcePlan(cpus=asked.cpus, memory=asked.memory, gpus=asked.gpus)
+    return ResourcePlan(asked.cpus, asked.memory, asked.gpus, disk=asked.disk)
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:

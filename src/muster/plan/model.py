@@ -52,7 +52,7 @@ class ProbePlan(Struct, frozen=True):
 
 
 class ResourcePlan(Struct, frozen=True):
-    """What one node may use; None = not limited. memory in bytes.
+    """What one node may use; None = not limited. memory and disk in bytes.
 
     A demand must be there; what a shape says is advice where the machine has less.
     """
@@ -61,6 +61,7 @@ class ResourcePlan(Struct, frozen=True):
     memory: int | None = None
     gpus: int = 0
     shape: str | None = None
+    disk: int | None = None
 
 
 class GitPlan(Struct, frozen=True):

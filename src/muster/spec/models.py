@@ -55,11 +55,13 @@ class Resources(Struct, frozen=True, kw_only=True):
     cpus: CPUs, in fractions if you like.
     memory: Memory, such as 4GiB.
     gpus: Whole GPUs.
+    disk: Disk for the node's own files (its working directory, TMPDIR and scratch), such as 20GiB.
     """
 
     cpus: Positive | None = None
     memory: Size | None = None
     gpus: Annotated[int, Meta(ge=0)] = 0
+    disk: Size | None = None
 
 
 class Mount(Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ def examine() -> list[Finding]:
         _own_network(),
         cluster_network(),
         _limits(),
+        _disk(),
         _names(),
         *_programs(),
     ]
@@ -127,6 +128,13 @@ def _limits() -> Finding:
     missing = " and ".join(sorted({"cpu", "memory"} - set(found)))
     advice = "run as root, or with systemd: systemd-run --user --scope -p Delegate=yes muster ..."
     return Finding(name, False, f"no writable control group for {missing}", advice)
+
+
+def _disk() -> Finding:
+    says = (
+        "resources.disk is checked before the start and measured: too much is told, not prevented"
+    )
+    return Finding("disk limits", False, says, "watch `muster logs RUN --stream service`")
 
 
 def _names() -> Finding:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
+from muster.engines.local.disk import check_disk, disk_notes
 from muster.engines.local.isolation import Isolation, check_setting, impossible
 from muster.engines.local.machine import check_fit, shape_notes, this_machine
 from muster.engines.local.mounting import lifelines
@@ -15,10 +16,6 @@ from muster.plan.environment import node_environment
 from muster.plan.model import MountPlan, RunPlan
 from muster.spec.oci_variables import ENTRYPOINT
 from muster.storage.home import Home
-
-#: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
-_SPARE = 16 << 20
-_SPARE_FILES = 64
 
 
 class LocalEngine:
@@ -35,7 +32,7 @@ class LocalEngine:
         problems = check_fit(plan, this_machine())
         problems += check_setting()
         problems += _check_ports(plan)
-        problems += _check_disk(plan, root)
+        problems += check_disk(plan, root)
         problems += _check_network(plan)
         problems += _check_mounts(plan, root)
         return problems
@@ -48,6 +45,7 @@ class LocalEngine:
             for g in plan.groups
             if g.image is not None
         ]
+        notes += disk_notes(plan)
         notes += _overruled(plan)
         notes += _other_ports(plan)
         if impossible():
@@ -111,26 +109,6 @@ def _other_ports(plan: RunPlan) -> list[str]:
             for one in held or ():
                 one.close()
     return notes
-
-
-def _check_disk(plan: RunPlan, root: Path) -> list[Problem]:
-    code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
-    there = next(path for path in (root, *root.absolute().parents) if os.path.exists(path))
-    disk = os.statvfs(there)  # a home that is not there yet will be on the same one
-    free = disk.f_bavail * disk.f_frsize
-    if disk.f_files and disk.f_favail < _SPARE_FILES:
-        text = f"the disk has no inodes left: {disk.f_favail} more files can be made there"
-        return [Problem(str(root), text, "delete some files, or set MUSTER_HOME to another disk")]
-    if free >= code + _SPARE:
-        return []
-    need = f"{(code + _SPARE) / 2**20:.0f} MiB"
-    return [
-        Problem(
-            str(root),
-            f"the disk is full: {free / 2**20:.0f} MiB free, the run needs {need}",
-            "free some space, or set MUSTER_HOME to a folder on another disk",
-        )
-    ]
 
 
 def _check_network(plan: RunPlan) -> list[Problem]:

@@ -142,6 +142,7 @@ def launch_message(
         "address": node.address,
         "grace_period": plan.policy.grace_period,
         "hang_timeout": group.hang_timeout,
+        "disk": group.resources.disk,
         "probe": _probe(group),
         "contained": contained,
     }

@@ -27,7 +27,7 @@ from muster.engines.local.ports import Ports
 from muster.engines.local.starting import LocalNode, Starter, short_folder
 from muster.engines.local.synced import SyncedMounts
 from muster.errors import EngineError, MusterError, lack_of
-from muster.lifecycle.events import NodeEnded, NodeEvent, NodeReady, NodeStarted
+from muster.lifecycle.events import DiskExceeded, NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
 from muster.node.channel import Message
 from muster.node.processes import (
@@ -237,6 +237,8 @@ class LocalSession:
                     self._events.append(NodeStarted(ref.rank, ref.incarnation))
                 case "ready":
                     self._events.append(NodeReady(ref.rank, ref.incarnation))
+                case "disk":
+                    self._events.append(DiskExceeded(ref.rank, ref.incarnation))
                 case "done":
                     self._following.begin(node)
                 case "ended":

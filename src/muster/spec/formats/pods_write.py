@@ -124,6 +124,8 @@ def _limits(said: Resources | None) -> dict[str, Any]:
         made["memory"] = format_bytes(said.memory)
     if said is not None and said.gpus:
         made["nvidia.com/gpu"] = said.gpus
+    if said is not None and said.disk is not None:
+        made["ephemeral-storage"] = format_bytes(said.disk)
     return made
 
 
