@@ -252,3 +252,11 @@ def test_who_made_it_does_not_depend_on_variables(
 def test_a_run_s_own_is_no_job_s() -> None:
     with pytest.raises(MusterError, match="run_name"):
         muster.create_job(command="true", run_name="x")
+
+
+def test_a_run_that_is_resumed_may_be_called_otherwise(script: Path) -> None:
+    run = muster.create_job(script, tags={"a": "1"}).run(suspend=True, run_name="first")
+    run.resume(run_name="second", tags={"b": "2"}).wait(60)
+    assert (run.state, run.display_name) == ("SUCCEEDED", "second")
+    assert run.tags == {"a": "1", "b": "2"}
+    assert muster.get_run("second").id == run.id

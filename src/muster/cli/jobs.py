@@ -12,7 +12,7 @@ import click
 from muster.cli.arguments import change_options, job_argument, json_option
 from muster.cli.describing import WithProgram, described, describing
 from muster.cli.output import ago, print_json, print_table
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, echo_notes
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -58,6 +58,7 @@ def create(ctx: click.Context, /, **options: Any) -> None:
     for draft in drafts:
         record = client.create(draft)
         made.append(Job(client, record))
+        echo_notes(draft.notes)
         if not options["as_json"]:
             echo(record.id)
             there = "is created" if draft.new_job else "is there already"
@@ -199,7 +200,8 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
         job = Job(client, record).delete(runs=runs)
         with_runs = f", with {count} run{'s' * (count != 1)}" if count else ""
         already = " already" if record.state == job.state and not count else ""
-        echo(f"{record.handle} is{already} deleted{with_runs}{_next(client, record)}")
+        now = "" if all_versions else _next(client, record)
+        echo(f"{record.handle} is{already} deleted{with_runs}{now}")
 
 
 def _next(client: Client, job: JobRecord) -> str:

@@ -633,6 +633,40 @@ def test_a_mount_that_a_variable_names_is_refused_by_its_name(folder: Path) -> N
     assert problem.source.endswith(line_of(folder, "s3x://bucket"))
 
 
+@pytest.mark.parametrize(
+    ("shown", "name", "display_name"),
+    [
+        ("train-3.b", "train-3.b", None),
+        ("My first job, with spaces", "My-first-job-with-spaces", "My first job, with spaces"),
+        ("日本語", "ads", "日本語"),
+        ("${LAB} 1", "x-1", "x 1"),
+    ],
+)
+def test_what_people_call_it(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shown: str,
+    name: str,
+    display_name: str | None,
+) -> None:
+    monkeypatch.setenv("LAB", "x")
+    data = distributed()
+    data["spec"]["infrastructure"]["spec"]["displayName"] = shown
+    spec, _ = read(folder, data)
+    assert (spec.name, spec.display_name) == (name, display_name)
+    single = job("script", scriptPathURI="run.sh")
+    single["spec"]["name"] = shown
+    spec, _ = read(folder, single)
+    assert (spec.name, spec.display_name) == (name, display_name)
+
+
+def test_a_display_name_of_several_lines_is_refused_where_it_stands(folder: Path) -> None:
+    data = distributed()
+    data["spec"]["infrastructure"]["spec"]["displayName"] = "a\nb"
+    found = refusals(folder, data)
+    assert list(found) == ["spec.infrastructure.spec.displayName"]
+
+
 def test_other_fields_are_refused_where_they_stand(folder: Path) -> None:
     data = with_storage(distributed(), ("s3x://a/b", "data"), ("s3x://c/d", "more"))
     data["spec"]["runtime"]["spec"]["env"] = [{"name": "DASK_SCHEDULER_PORT", "value": "x"}]

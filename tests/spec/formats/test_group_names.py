@@ -58,3 +58,9 @@ def test_programs_are_given_the_name_that_was_written() -> None:
     assert env["G"] == "NODE_GROUP_1-$(MUSTER_INDEX)"
     assert env["TEXT"] == "${group}"
     assert container["args"] == ["--group", "NODE_GROUP_1"]
+
+
+def test_a_name_for_people_is_lost() -> None:
+    made = write_jobset(spec_from_mapping({**job(), "display_name": "Train the net"}))
+    assert made.data["metadata"]["name"] == "train"
+    assert dict(made.losses)["display_name"] == "an object has one name there, which is name"
