@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from muster.plan.build import Identity
     from muster.spec.models import JobSpec, NodeGroup
     from muster.spec.override_models import RunOverrides
+    from muster.spec.shapes import Shape
     from muster.spec.sources import Git
     from muster.storage.artifacts import ArtifactRef
 
@@ -273,7 +274,7 @@ def plan_on_machine(
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
-    problems += shapes.problems + engine.check(plan, home.root)
+    problems += shapes.problems + shapes.exceeded(spec) + engine.check(plan, home.root)
     return replace(plan, environment=environment), problems
 
 
@@ -352,13 +353,14 @@ class _Shapes:
     def __init__(self, catalogue: Path, nodes: int) -> None:
         self._catalogue = catalogue
         self._nodes = nodes
+        self._found: dict[str, Shape] = {}
         self.problems: list[Problem] = []
 
     def resources(self, name: str) -> ResourcePlan:
         from muster.spec.shapes import check_multinode, find_shape
 
         try:
-            shape = find_shape(name, self._catalogue)
+            shape = self._found[name] = find_shape(name, self._catalogue)
         except InvalidInput as error:
             self.problems += error.problems
             return ResourcePlan(shape=name)
@@ -366,3 +368,14 @@ class _Shapes:
         if shape.local:
             return ResourcePlan(shape=name)
         return ResourcePlan(shape.cpus, shape.memory, shape.gpus, name)
+
+    def exceeded(self, spec: JobSpec) -> list[Problem]:
+        """Resources that are more than the shape beside them has."""
+        problems: list[Problem] = []
+        for group in spec.node_groups:
+            if group.resources is not None and group.shape in self._found:
+                from muster.spec.shapes import check_within
+
+                path = f"node_groups[{group.name}].resources"
+                problems += check_within(self._found[group.shape], group.resources, path)
+        return problems

@@ -132,7 +132,7 @@ def test_a_run_is_resumed_otherwise(muster: Muster, client: Client) -> None:
     assert run.wait(60).state == "SUCCEEDED"
     assert [node.state for node in run.nodes] == ["SUCCEEDED", "FAILED", "FAILED"]
     assert run.nodes[0].fqdn == "first"
-    assert [record.message for record in run.logs()] == ["resumed of a"]
+    assert [record.message for record in run.logs(streams=["stdout"])] == ["resumed of a"]
     settings = {setting.path: (setting.origin, setting.value) for setting in run.settings()}
     assert settings["max_runtime"] == ("override", 3600.0)
     assert settings["success.groups"] == ("override", ["a"])

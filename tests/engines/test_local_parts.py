@@ -13,7 +13,17 @@ import pytest
 
 from muster.engines.local import addresses, cgroups, gpus, ports
 from muster.engines.local.isolation import check_setting
-from muster.engines.local.machine import Machine, check_fit, shape_notes
+from muster.engines.local.machine import (
+    Limits,
+    Machine,
+    check_fit,
+    held_to,
+    limits_of,
+    shape_notes,
+    share_of_cpus,
+    share_of_gpus,
+    share_of_memory,
+)
 from muster.errors import EngineError, InvalidInput
 from muster.frameworks.base import Port
 from muster.plan.model import ResourcePlan, RunPlan
@@ -177,13 +187,81 @@ def test_gpus_add_up_and_cpus_do_not() -> None:
     assert "all nodes together need 8 GPUs, this machine has 4" in str(problem)
 
 
+SMALL = ResourcePlan(cpus=1, memory=GIB, shape="small")
+LARGE = ResourcePlan(cpus=128, memory=64 * GIB, gpus=8, shape="BM.GPU4.8")
+
+
+@pytest.mark.parametrize(
+    ("asked", "cpus", "memory"),
+    [
+        (ResourcePlan(), None, None),
+        (SMALL, 1, GIB),
+        (LARGE, None, None),
+        (ResourcePlan(cpus=8, memory=GIB, shape="mixed"), None, GIB),
+        (ResourcePlan(cpus=2, memory=8 * GIB, shape="alike"), None, None),
+        (ResourcePlan(cpus=2, memory=8 * GIB), 2, 8 * GIB),
+        (ResourcePlan(cpus=2, memory=64 * GIB, shape="own", exact=("cpus",)), 2, None),
+    ],
+)
 @pytest.mark.shows("jobs/job-shape")
-def test_a_shape_is_advice_here() -> None:
+def test_what_nodes_are_held_to(asked: ResourcePlan, cpus: int | None, memory: int | None) -> None:
+    """Demands always; of a shape, what is less than the machine has."""
     machine = Machine(2, 8 * GIB, 0)
-    large = plan(ResourcePlan(cpus=128, gpus=8, shape="BM.GPU4.8"))
-    assert check_fit(large, machine) == []
-    assert "shape BM.GPU4.8 is larger than this machine" in shape_notes(large, machine)[0]
-    assert shape_notes(plan(ResourcePlan(cpus=1, shape="small")), machine) == []
+    assert limits_of(asked, machine) == Limits(cpus, memory)
+    one = plan(asked, 4)
+    assert share_of_cpus(one, one.groups[0], machine) == (1 if cpus is None else cpus)
+    assert share_of_memory(one, one.groups[0], machine) == (memory or 2 * GIB)
+
+
+def test_a_shape_that_is_larger_than_the_machine() -> None:
+    machine = Machine(2, 8 * GIB, 0)
+    assert check_fit(plan(LARGE), machine) == []
+    (note,) = shape_notes(plan(LARGE), machine)
+    assert note == (
+        "group workers: shape BM.GPU4.8 is larger than this machine (2 CPUs, 8.0 GiB, 0 GPUs); "
+        "its nodes run with what there is"
+    )
+    assert shape_notes(plan(SMALL), machine) == []
+    exact = ResourcePlan(cpus=3, memory=64 * GIB, shape="own", exact=("cpus",))
+    assert [str(p) for p in check_fit(plan(exact), machine)] == [
+        "node_groups[workers].resources.cpus: a node needs 3 CPUs, this machine has 2 "
+        "(ask for at most 2)"
+    ]
+
+
+def test_shapes_that_are_larger_together() -> None:
+    machine = Machine(2, 8 * GIB, 0)
+    assert shape_notes(plan(SMALL, 2), machine) == []
+    assert shape_notes(plan(SMALL, 10), machine) == [
+        "the shapes of 10 nodes have 10 CPUs together, this machine 2: they share it",
+        "the shapes of 10 nodes have 10.0 GiB of memory together, this machine 8.0 GiB: "
+        "they share it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("available", "nodes", "shares"),
+    [(8, 1, [8]), (16, 2, [8, 8]), (3, 2, [2, 1]), (1, 2, [1, 0]), (0, 2, [0, 0]), (9, 1, [8])],
+)
+def test_gpus_of_shapes_are_shared_out(available: int, nodes: int, shares: list[int]) -> None:
+    one = plan(LARGE, nodes)
+    assert [share_of_gpus(one, rank, available) for rank in range(nodes)] == shares
+    exact = plan(ResourcePlan(gpus=2), nodes)
+    assert [share_of_gpus(exact, rank, available) for rank in range(nodes)] == [2] * nodes
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (ResourcePlan(), ""),
+        (ResourcePlan(shape="local"), "shape local: each node has what this machine has"),
+        (SMALL, "shape small: each node has 1 CPU, 1.0 GiB of memory"),
+        (LARGE, "shape BM.GPU4.8: each node has 4 GPUs at most"),
+        (ResourcePlan(cpus=0.5, gpus=1), "each node has 0.5 CPUs, 1 GPU"),
+    ],
+)
+def test_what_nodes_have_in_words(asked: ResourcePlan, said: str) -> None:
+    assert held_to(asked, Machine(2, 8 * GIB, 4)) == said
 
 
 # --- GPUs

@@ -14,7 +14,7 @@ def test_what_may_change() -> None:
         spec, ["resources.cpus=2", "description=new", "node_groups.a.resources.memory=1GiB"]
     )
     assert changed.resources is not None
-    assert (changed.resources.cpus, changed.shape, changed.description) == (2, None, "new")
+    assert (changed.resources.cpus, changed.shape, changed.description) == (2, "local", "new")
     assert changed.node_groups[0].resources is not None
     assert edit(changed, ["shape=local"]).resources is None
 

@@ -288,3 +288,11 @@ def test_settings_of_one_group_where_there_are_several(name: str) -> None:
     assert problem.path == name
     assert problem.message == "the job has the groups a, b, c"
     assert problem.hint.startswith("say for which: --")
+
+
+def test_a_shape_leaves_what_is_said_of_the_disk() -> None:
+    job = {"resources": {"cpus": 1, "disk": "1GiB"}}
+    (group,) = parts(job, "shape=local").node_groups
+    assert group.shape == "local"
+    assert group.resources is not None
+    assert (group.resources.cpus, group.resources.disk) == (None, GIB)

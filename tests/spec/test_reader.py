@@ -128,13 +128,6 @@ BAD = {
         "command: x\ngrace_period: soon\n",
         ["job.yaml:2: grace_period: 'soon' is not a duration (write 90s, 10m, 1h30m or 30d)"],
     ),
-    "resources and shape": (
-        "command: x\nshape: local\nresources: {cpus: 1}\n",
-        [
-            "job.yaml:3: resources: stands beside shape 'local', which says the same "
-            "(keep the one you mean)"
-        ],
-    ),
     "nodes and groups": (
         "command: x\nnodes: 2\nnode_groups:\n  - name: a\n",
         [

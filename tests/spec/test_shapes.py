@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from muster.errors import InvalidInput
-from muster.spec.shapes import catalogue, check_multinode, find_shape
+from muster.spec.models import JobSpec, Resources
+from muster.spec.shapes import (
+    catalogue,
+    check_multinode,
+    check_within,
+    find_shape,
+    without_unknown,
+)
 
 GIB = 1 << 30
 
@@ -74,6 +81,41 @@ def test_own_catalogue(tmp_path: Path) -> None:
     own.write_text("lab: {ocpus: 8, memory: 32GiB, gpus: 1}\nlocal: {ocpus: 1, memory: 1GiB}\n")
     assert find_shape("lab", own).gpus == 1
     assert not find_shape("local", own).local, "one's own goes before what ships"
+
+
+def test_a_shape_knows_which_catalogue_it_is_of(tmp_path: Path) -> None:
+    own = tmp_path / "shapes.yaml"
+    own.write_text("lab: {ocpus: 8, memory: 32GiB}\nVM.GPU2.1: {ocpus: 1, memory: 1GiB}\n")
+    shapes = catalogue(own)
+    places = {
+        name: (shapes[name].catalogue, shapes[name].replaces) for name in ("lab", "VM.GPU2.1")
+    }
+    assert places == {"lab": (str(own), False), "VM.GPU2.1": (str(own), True)}
+    assert (shapes["BM.GPU4.8"].catalogue, shapes["BM.GPU4.8"].replaces) == ("", False)
+
+
+def test_resources_beside_a_shape_are_a_part_of_it() -> None:
+    shape = find_shape("VM.Standard2.1")
+    assert check_within(shape, Resources(cpus=2, memory=15 * GIB), "resources") == []
+    found = check_within(shape, Resources(cpus=3, memory=16 * GIB, gpus=1), "resources")
+    assert [(problem.path, problem.message) for problem in found] == [
+        ("resources.cpus", "more than shape VM.Standard2.1 has: 2 CPUs"),
+        ("resources.memory", "more than shape VM.Standard2.1 has: 15GiB"),
+        ("resources.gpus", "more than shape VM.Standard2.1 has: no GPUs"),
+    ]
+    assert check_within(find_shape("local"), Resources(cpus=3), "resources") == []
+
+
+def test_a_shape_of_a_manifest_that_nobody_knows(tmp_path: Path) -> None:
+    own = tmp_path / "shapes.yaml"
+    own.write_text("VM.New.Flex: {ocpus: 8, memory: 32GiB, flex: true}\n")
+    spec = JobSpec(shape="VM.New.Flex:2:8GiB")
+    assert without_unknown(spec, own) == (spec, ())
+    bare, notes = without_unknown(spec)
+    assert bare.shape is None
+    assert notes == (
+        "shape VM.New.Flex is not known (`muster shapes` lists what is): nodes are not limited",
+    )
 
 
 def test_bad_catalogue_says_where(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from muster.cli.serving import Shown, around, ports
 from muster.cli.settings import changes
 from muster.cli.terminal import echo
 from muster.drafting import Draft
+from muster.engines.local.machine import held_to, this_machine
 from muster.plan.model import ArtifactPlan, GroupPlan, RunPlan
 from muster.secrets import hidden_words, hide, redacted
 from muster.storage.artifacts import stored_path
@@ -117,6 +118,8 @@ def _describe_group(plan: RunPlan, group: GroupPlan) -> None:
     echo(f"\ngroup {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}")
     if group.replicas > policy.initial:
         echo(f"  may be scaled to {group.replicas} replicas while the run goes on")
+    if held := held_to(group.resources, this_machine()):
+        echo(f"  {held}")
     shown = Shown(plan, group)
     for line in around(group, shown):
         echo(f"  {line}")

@@ -35,6 +35,7 @@ _COMMANDS = {
     "cluster": ("muster.cli.cluster", "Start, scale and end clusters that stay."),
     "node": ("muster.cli.node", "Be a node of a cluster that assembles itself."),
     "ports": ("muster.cli.ports", "Say which ports a framework needs."),
+    "shapes": ("muster.cli.shapes", "List the shapes that a job may name."),
     "check": ("muster.cli.check", "Try whether a job's nodes can work together."),
     "env": ("muster.cli.env", "List and prune what was installed for runs."),
     "doctor": ("muster.cli.doctor", "Say what this machine can do."),

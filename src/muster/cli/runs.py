@@ -138,6 +138,8 @@ def _show(run: JobRun) -> None:
             echo(f"  {line}")
     for note in run.notes:
         echo(f"  note: {note}")
+    for group, text in run.limits().items():
+        echo(f"  group {group}: {text}")
     where = " (on the nodes' own network)" if run.network != "shared" else ""
     for name, place in run.endpoints.items() if not run.done else ():
         echo(f"  {name}: {place}{where}")

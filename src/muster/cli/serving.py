@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from muster.engines.local.machine import count_memory, share_of_memory
+from muster.engines.local.machine import share_of_memory, this_machine
 from muster.frameworks.base import Answers, Check, Joined, Port, Service, Succeeds
 from muster.plan.model import GroupPlan, RunPlan
 from muster.plan.template import Facts
@@ -32,7 +32,7 @@ class Shown:
         ports = {name: self._mark(text) for name, text in _ports(plan)}
         places = {name: self._mark(text) for name, text in _PLACES.items()}
         places["run.restarts"] = "0"
-        places["memory"] = str(share_of_memory(plan, group, count_memory()))
+        places["memory"] = str(share_of_memory(plan, group, this_machine()))
         self._facts = Facts(plan, plan.nodes[group.first_rank], 0, 0, ports, places)
 
     def _mark(self, text: str) -> str:

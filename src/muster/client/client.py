@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.service import Service
@@ -73,12 +75,18 @@ class Client:
             )
         except InvalidInput as error:
             raise type(error)(*changes.problems, *error.problems) from None
+        unknown: tuple[str, ...] = ()
+        if written.origins and written.spec.shape is not None:  # of a manifest
+            from muster.spec.shapes import without_unknown
+
+            spec, unknown = without_unknown(written.spec, self.service.home.shapes)
+            written = replace(written, spec=spec)
         changes = with_items(changes, written.spec)
         if known is None:
             written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
             raise InvalidInput(*self.service.review(written, changes))
-        notes = notes_for(target, fields.get("entrypoint"))
+        notes = (*notes_for(target, fields.get("entrypoint")), *unknown)
         try:
             if known is None:
                 job, is_new = self.service.draft_job(written.spec, own=new)

@@ -356,6 +356,20 @@ class JobRun:
         with self._reading("plan"):
             return {g["name"]: g["replicas"] * g["nodes"] for g in groups}
 
+    def limits(self) -> dict[str, str]:
+        """Of each group that asks for resources or a shape: what this machine gives its nodes."""
+        from msgspec import convert
+
+        from muster.engines.local.machine import held_to, this_machine
+        from muster.plan.model import ResourcePlan
+
+        groups, machine = self._planned("groups"), this_machine()
+        with self._reading("plan"):
+            told = {
+                g["name"]: held_to(convert(g["resources"], ResourcePlan), machine) for g in groups
+            }
+        return {name: text for name, text in told.items() if text}
+
     def _planned(self, name: str) -> Any:
         """A part of the plan as it is stored: decoding all of it takes long for many nodes."""
         with self._reading("plan"):

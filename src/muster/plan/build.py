@@ -26,6 +26,9 @@ from muster.plan.policy import build_policy
 from muster.spec.models import DEFAULT_FRAMEWORK, Mount, NodeGroup, StartupProbe
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
+#: What a shape says of a node, and resources say more exactly.
+_LIMITED = ("cpus", "memory", "gpus")
+
 
 class Identity(Struct, frozen=True):
     """Who the run is. The same names appear in the store, the logs and the environment."""
@@ -155,12 +158,13 @@ def _nodes(
 
 
 def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
-    if group.shape is not None:
-        return shape_of(group.shape)
-    if group.resources is None:
-        return ResourcePlan()
+    shape = ResourcePlan() if group.shape is None else shape_of(group.shape)
     asked = group.resources
-    return ResourcePlan(asked.cpus, asked.memory, asked.gpus, disk=asked.disk)
+    if asked is None:
+        return shape
+    said = {name: value for name in _LIMITED if (value := getattr(asked, name))}
+    exact = () if shape.shape is None else tuple(said)
+    return replace(shape, **said, exact=exact, disk=asked.disk)
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:

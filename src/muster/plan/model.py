@@ -54,7 +54,8 @@ class ProbePlan(Struct, frozen=True):
 class ResourcePlan(Struct, frozen=True):
     """What one node may use; None = not limited. memory and disk in bytes.
 
-    A demand must be there; what a shape says is advice where the machine has less.
+    A demand must be there; where the machine has less than a shape says, a node has what there is.
+    exact: what of these is a demand although there is a shape.
     """
 
     cpus: float | None = None
@@ -62,6 +63,11 @@ class ResourcePlan(Struct, frozen=True):
     gpus: int = 0
     shape: str | None = None
     disk: int | None = None
+    exact: tuple[str, ...] = ()
+
+    def demands(self, name: str) -> bool:
+        """Whether one of cpus, memory and gpus, if it is given, must be there."""
+        return self.shape is None or name in self.exact
 
 
 class GitPlan(Struct, frozen=True):

@@ -63,7 +63,6 @@ def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
         if not isinstance(where, dict):
             return None
         if where.get(step) is None:
-            _drop_rival(where, step)
             where[step] = {}
         where = where[step]
     return where if isinstance(where, dict) else None
@@ -93,7 +92,8 @@ def _level(data: dict[str, Any], steps: list[str]) -> tuple[dict[str, Any] | Non
 
 
 def _drop_rival(where: dict[str, Any], name: str) -> None:
-    """A shape takes the place of resources, and the other way round."""
+    """All that is said of one takes the place of the other; a part of resources stands beside a
+    shape."""
     rival = {"shape": "resources", "resources": "shape"}.get(name)
     if rival in where:
         where[rival] = None

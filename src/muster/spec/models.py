@@ -148,7 +148,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     node_args: More of them, with values of their own on each node as in node_env.
     env: Environment variables, on top of the job's.
     resources: What each node may use.
-    shape: Or the name of a shape that says so.
+    shape: The name of a shape (`muster shapes`): what each node has, where the machine has as much.
     image: Container image, for engines that use one.
     mounts: Mounts, besides the job's.
     startup_probe: When its nodes count as up. Default: as soon as they run.
@@ -225,7 +225,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     success: When the run has succeeded.
     failure: What happens when a part of it fails.
     resources: What each node may use.
-    shape: Or the name of a shape that says so.
+    shape: The name of a shape (`muster shapes`): what each node has, where the machine has as much.
     image: Container image, for engines that use one.
     mounts: Directories every node sees.
     network: shared: the machine's, each node with an address of its own. cluster: an interface a

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
-from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup
+from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup, Resources
 from muster.spec.oci_variables import ENTRYPOINT, command_in, image_in, overruled
 from muster.spec.origins import Origin, job_origins, told
 from muster.spec.override_models import GroupOverrides, RunOverrides
@@ -201,10 +201,15 @@ def _merge(
             if getattr(level, name, None) is not None:
                 changes[name], origins[name] = getattr(level, name), origin
                 break
-    for level, origin in levels:
+    for place, (level, origin) in enumerate(levels):
         if level.resources is not None or level.shape is not None:
-            changes |= {"resources": level.resources, "shape": level.shape}
-            origins["shape" if level.resources is None else "resources"] = origin
+            below = [weaker for weaker, _ in levels[place + 1 :]]
+            resources = level.resources or _disk(below)
+            changes |= {"resources": resources, "shape": level.shape}
+            if resources is not None:
+                origins["resources"] = origin if level.resources is not None else "job"
+            if level.shape is not None:
+                origins["shape"] = origin
             break
     mounts = own.mounts if own.mounts is not None else overrides.mounts
     changes["mounts"] = (*job.mounts, *group.mounts) if mounts is None else mounts
@@ -239,6 +244,12 @@ def _of_variables(
     if job.artifact is None and job.git is None and changes.get("command") is None:
         with contextlib.suppress(Refused):  # `rules` says where
             changes["command"] = command_in(env) or None
+
+
+def _disk(levels: Sequence[Any]) -> Resources | None:
+    """What is said of the disk below a level that says a shape, which has none."""
+    said = next((level.resources for level in levels if level.resources is not None), None)
+    return None if said is None or said.disk is None else Resources(disk=said.disk)
 
 
 def _said(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:

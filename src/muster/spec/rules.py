@@ -133,9 +133,6 @@ def _groups(spec: JobSpec) -> Iterator[Problem]:
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
     """What the job and a group have alike."""
-    if level.resources is not None and level.shape is not None:
-        text = f"stands beside shape {level.shape!r}, which says the same"
-        yield Problem(f"{prefix}resources", text, "keep the one you mean")
     if level.startup_probe is not None:
         yield from _probe(f"{prefix}startup_probe", level.startup_probe)
     yield from _program(f"{prefix}command", level.command)

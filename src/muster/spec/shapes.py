@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
 from muster.spec.files import read_text
+from muster.spec.models import JobSpec, Resources
 from muster.spec.places import placed
-from muster.spec.quantities import parse_size
+from muster.spec.quantities import format_size, parse_size
 from muster.spec.values import Positive, Size
 from muster.spec.wording import close_to, say
 from muster.spec.yaml import load
@@ -29,7 +30,11 @@ MAX_CORES_SINGLE_NODE = 2
 
 
 class Shape(Struct, frozen=True):
-    """ocpus: cores; memory in bytes; local: whatever this machine has; source: of the numbers."""
+    """ocpus: cores; memory in bytes; local: whatever this machine has; source: of the numbers.
+
+    catalogue: the file of a person's own, "" for the one that ships. replaces: whether it stands
+    there in the place of one that ships.
+    """
 
     name: str
     ocpus: float
@@ -40,6 +45,8 @@ class Shape(Struct, frozen=True):
     flex: bool = False
     local: bool = False
     source: str = ""
+    catalogue: str = ""
+    replaces: bool = False
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
@@ -73,8 +80,19 @@ def catalogue(own: Path | None = None) -> dict[str, Shape]:
     """Every shape by name."""
     shapes = dict(_read(CATALOGUE))
     if own is not None and os.path.exists(own):
-        shapes |= dict(_read(own))
+        for name, shape in _read(own):
+            shapes[name] = replace(shape, catalogue=str(own), replaces=name in shapes)
     return shapes
+
+
+def without_unknown(spec: JobSpec, own: Path | None = None) -> tuple[JobSpec, tuple[str, ...]]:
+    """A manifest's job without a shape that nobody knows, and a note of it: there are new ones
+    all the time, and it says what nodes would have elsewhere."""
+    name = (spec.shape or "").partition(":")[0]
+    if not name or name in catalogue(own):
+        return spec, ()
+    note = f"shape {name} is not known (`muster shapes` lists what is): nodes are not limited"
+    return replace(spec, shape=None), (note,)
 
 
 def check_multinode(shape: Shape, nodes: int) -> list[Problem]:
@@ -84,6 +102,23 @@ def check_multinode(shape: Shape, nodes: int) -> list[Problem]:
     text = f"{shape.name} has {shape.ocpus:g} cores; a run of several nodes needs more than 2"
     hint = f"write {shape.name}:4:64GiB" if shape.flex else "take a larger shape, or `local`"
     return [Problem("shape", text, hint)]
+
+
+def check_within(shape: Shape, asked: Resources, path: str) -> list[Problem]:
+    """Resources beside a shape are a part of what it has. path: of the resources."""
+    if shape.local:
+        return []
+    found = []
+    for name, had, shown in (
+        ("cpus", shape.cpus, f"{shape.cpus:g} CPUs"),
+        ("memory", shape.memory, format_size(shape.memory)),
+        ("gpus", shape.gpus, f"{shape.gpus} GPUs" if shape.gpus else "no GPUs"),
+    ):
+        if (getattr(asked, name) or 0) > had:
+            text = f"more than shape {shape.name} has: {shown}"
+            hint = "ask for less, take a larger shape, or leave out one of the two"
+            found.append(Problem(f"{path}.{name}", text, hint))
+    return found
 
 
 def _sized(shape: Shape, size: str) -> Shape:

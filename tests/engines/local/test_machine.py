@@ -34,4 +34,4 @@ def test_nodes_share_it_unless_they_ask(
     plan_of: PlanOf, resources: dict[str, object] | None, share: int
 ) -> None:
     plan = plan_of(nodes=3, **({"resources": resources} if resources else {}))
-    assert machine.share_of_memory(plan, plan.groups[0], machine.count_memory()) == share
+    assert machine.share_of_memory(plan, plan.groups[0], machine.this_machine()) == share

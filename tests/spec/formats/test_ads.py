@@ -509,7 +509,7 @@ def test_what_means_nothing_here_is_a_note(folder: Path) -> None:
     data["spec"]["infrastructure"]["spec"] = {"projectId": "p", "shapeName": "VM.Standard2.4"}
     _, notes = read(folder, data)
     said = "\n".join(notes)
-    for what in ("projectId", "shapeName", "image", "workDir"):
+    for what in ("projectId", "image", "workDir"):
         assert what in said
 
 

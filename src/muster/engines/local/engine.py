@@ -9,7 +9,7 @@ from muster.engines.base import RunContext, Session
 from muster.engines.local import cgroups, ports
 from muster.engines.local.disk import check_disk, disk_notes
 from muster.engines.local.isolation import Isolation, check_setting, impossible
-from muster.engines.local.machine import check_fit, shape_notes, this_machine
+from muster.engines.local.machine import check_fit, limits_of, shape_notes, this_machine
 from muster.engines.local.mounting import lifelines
 from muster.errors import Problem
 from muster.plan.environment import node_environment
@@ -39,7 +39,8 @@ class LocalEngine:
 
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
-        notes = shape_notes(plan, this_machine())
+        machine = this_machine()
+        notes = shape_notes(plan, machine)
         notes += [
             f"group {g.name}: image {g.image} is not used by the local engine"
             for g in plan.groups
@@ -55,9 +56,10 @@ class LocalEngine:
                 if mount.read_only and mount.kind == "directory"
             ]
             notes += _unseen(plan)
-        limited = [g.resources for g in plan.groups if g.resources.shape is None]
+        limits = [limits_of(g.resources, machine) for g in plan.groups]
         absent = cgroups.missing(
-            any(r.cpus is not None for r in limited), any(r.memory is not None for r in limited)
+            any(one.cpus is not None for one in limits),
+            any(one.memory is not None for one in limits),
         )
         if absent:
             notes.append(

@@ -64,7 +64,7 @@ def launch_message(
     restart: int,
     ports: Mapping[str, int],
     token: str,
-    gpus: tuple[int, ...],
+    gpus: tuple[int, ...] | None,
     interface: str | None,
     mounted: Mapping[str, str],
     extra: Mapping[str, str],
@@ -76,7 +76,8 @@ def launch_message(
     """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
 
     restart: the node's incarnation. token: the run's secret. interface: the node's own network
-    interface, None on a shared network. mounted: mount path -> where it really is, if elsewhere.
+    interface, None on a shared network. gpus: those it sees, None = all. mounted: mount path ->
+    where it really is, if elsewhere.
     extra: the engine's own environment for the node. cpus, memory: that it had best use, the latter
     in bytes. absent: ranks of nodes that there are not to be for now.
     """
@@ -117,7 +118,7 @@ def launch_message(
         shared["PYTHONPATH"] = os.pathsep.join(filter(None, above))
     if plan.quiet is not None and node.rank == 0:
         shared["MUSTER_QUIET"] = json.dumps(filled(plan.quiet, facts))
-    if gpus:
+    if gpus is not None:
         shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     processes = []
     for local_rank, (stdout, stderr) in enumerate(paths.outputs.processes):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from muster.engines.local import gpus
 from muster.engines.local.cgroups import memory_limit
 from muster.errors import Problem
-from muster.plan.model import GroupPlan, RunPlan
+from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 
 _LEAST_MEMORY = 16 << 20
 
@@ -20,6 +21,13 @@ class Machine(Struct, frozen=True):
     cpus: int
     memory: int
     gpus: int
+
+
+class Limits(Struct, frozen=True):
+    """What control groups hold a node to; None = nothing. memory in bytes."""
+
+    cpus: float | None
+    memory: int | None
 
 
 def this_machine() -> Machine:
@@ -39,21 +47,52 @@ def count_memory() -> int:
     return min(memory, memory_limit() or memory)
 
 
-def share_of_cpus(plan: RunPlan, group: GroupPlan, available: int) -> int:
-    """How many a node of this group had best use: what it asks for or, where nothing keeps its
+def limits_of(asked: ResourcePlan, machine: Machine) -> Limits:
+    """What a node is held to. A shape that is larger than the machine holds it to nothing."""
+
+    def kept(name: str, there: float) -> bool:
+        value = getattr(asked, name)
+        return value is not None and (asked.demands(name) or value < there)
+
+    return Limits(
+        asked.cpus if kept("cpus", machine.cpus) else None,
+        asked.memory if kept("memory", machine.memory) else None,
+    )
+
+
+def share_of_cpus(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
+    """How many a node of this group had best use: what it is held to or, where nothing keeps its
     nodes apart, its share of what is available."""
-    asked = group.resources
-    if asked.cpus is not None and asked.shape is None:
-        return max(1, int(asked.cpus))
-    return max(1, available // plan.policy.initial_size)
+    limit = limits_of(group.resources, machine).cpus
+    return max(1, int(machine.cpus // plan.policy.initial_size if limit is None else limit))
 
 
-def share_of_memory(plan: RunPlan, group: GroupPlan, available: int) -> int:
+def share_of_memory(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
     """How many bytes a node of this group had best use, by the same rule as CPUs."""
-    asked = group.resources
-    if asked.memory is not None and asked.shape is None:
-        return asked.memory
-    return available // plan.policy.initial_size
+    limit = limits_of(group.resources, machine).memory
+    return machine.memory // plan.policy.initial_size if limit is None else limit
+
+
+def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
+    """How many GPUs a node takes: what it demands, or what its shape has. Where shapes have more
+    of them together than is left, those that are left are shared out in the order of ranks."""
+    own = plan.group_of(rank).resources
+    if own.demands("gpus") or not own.gpus:
+        return own.gpus
+    sizes = [
+        (group, policy.initial * policy.nodes)
+        for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
+        if group.resources.gpus
+    ]
+    demanded = sum(g.resources.gpus * n for g, n in sizes if g.resources.demands("gpus"))
+    shaped = [(g, n) for g, n in sizes if not g.resources.demands("gpus")]
+    left = max(0, available - demanded)
+    if sum(group.resources.gpus * nodes for group, nodes in shaped) <= left:
+        return own.gpus
+    before = [group.first_rank for group, _ in shaped if group.first_rank <= rank]
+    place = sum(n for g, n in shaped if g.first_rank < before[-1]) + rank - before[-1]
+    share, more = divmod(left, sum(nodes for _, nodes in shaped))
+    return min(own.gpus, share + (place < more))
 
 
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
@@ -66,7 +105,7 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
     wanted = sum(
         group.resources.gpus * policy.initial * policy.nodes
         for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
-        if group.resources.shape is None
+        if group.resources.demands("gpus")
     )
     if wanted > machine.gpus and not problems:
         problems.append(
@@ -80,37 +119,65 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
 
 
 def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
-    """A shape describes the node meant elsewhere; where it is larger than this machine, say so."""
+    """Where a shape is larger than this machine, or all of them together are."""
     notes = []
-    for group in plan.groups:
-        asked = group.resources
-        if asked.shape is not None and _larger(group, machine):
+    cpus, memory, nodes = 0.0, 0, 0
+    for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
+        asked, size = group.resources, policy.initial * policy.nodes
+        if asked.shape is None:
+            continue
+        if larger := _larger(asked, machine):
             notes.append(
                 f"group {group.name}: shape {asked.shape} is larger than this machine "
-                f"({machine.cpus} CPUs, {_gib(machine.memory)}, {machine.gpus} GPUs); "
-                "its nodes run with what there is"
+                f"({larger}); its nodes run with what there is"
             )
+        limits = limits_of(asked, machine)
+        cpus += size * (limits.cpus or 0)
+        memory += size * (limits.memory or 0)
+        nodes += size
+    if cpus > machine.cpus:
+        notes.append(_shared(nodes, f"{cpus:g} CPUs", f"{machine.cpus}"))
+    if memory > machine.memory:
+        notes.append(_shared(nodes, f"{_gib(memory)} of memory", _gib(machine.memory)))
     return notes
+
+
+def _shared(nodes: int, together: str, there: str) -> str:
+    return (
+        f"the shapes of {nodes} nodes have {together} together, this machine {there}: they share it"
+    )
+
+
+def held_to(asked: ResourcePlan, machine: Machine) -> str:
+    """What each node of a group is held to, for people; "" if nothing is asked for."""
+    limits = limits_of(asked, machine)
+    parts = []
+    if limits.cpus is not None:
+        parts.append(f"{limits.cpus:g} CPU{'s' * (limits.cpus != 1)}")
+    if limits.memory is not None:
+        parts.append(f"{_gib(limits.memory)} of memory")
+    if asked.gpus and machine.gpus:
+        parts.append(
+            f"{_gpus(min(asked.gpus, machine.gpus))}{'' if asked.demands('gpus') else ' at most'}"
+        )
+    held = f"each node has {', '.join(parts)}"
+    if asked.shape is None:
+        return held if parts else ""
+    if not parts:
+        return f"shape {asked.shape}: each node has what this machine has"
+    return f"shape {asked.shape}: {held}"
 
 
 def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
     asked = group.resources
-    if asked.shape is not None:
-        return []
     path = "resources"
     problems = []
-    if asked.cpus is not None and asked.cpus > machine.cpus:
+    if asked.demands("cpus") and asked.cpus is not None and asked.cpus > machine.cpus:
         text = f"a node needs {asked.cpus:g} CPUs, this machine has {machine.cpus}"
         problems.append(Problem(f"{path}.cpus", text, f"ask for at most {machine.cpus}"))
-    if asked.memory is not None and asked.memory > machine.memory:
-        have = _gib(machine.memory)
-        text = f"a node needs {_gib(asked.memory)}, this machine has {have}"
-        problems.append(Problem(f"{path}.memory", text, f"ask for less than {have}"))
-    if asked.memory is not None and asked.memory < _LEAST_MEMORY:
-        text = f"{asked.memory} bytes are too few for any program"
-        hint = f"did you mean {asked.memory}GiB?" if asked.memory < 4096 else "at least 16MiB"
-        problems.append(Problem(f"{path}.memory", text, hint))
-    if asked.gpus > machine.gpus:
+    if asked.demands("memory") and asked.memory is not None:
+        problems += _check_memory(asked.memory, machine, f"{path}.memory")
+    if asked.demands("gpus") and asked.gpus > machine.gpus:
         text = f"a node needs {_gpus(asked.gpus)}, this machine has {machine.gpus or 'none'}"
         hint = f"ask for at most {machine.gpus}"
         if not machine.gpus:
@@ -119,13 +186,26 @@ def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
     return problems
 
 
-def _larger(group: GroupPlan, machine: Machine) -> bool:
-    asked = group.resources
-    return (
-        (asked.cpus or 0) > machine.cpus
-        or (asked.memory or 0) > machine.memory
-        or asked.gpus > machine.gpus
-    )
+def _check_memory(asked: int, machine: Machine, path: str) -> Iterator[Problem]:
+    if asked > machine.memory:
+        have = _gib(machine.memory)
+        text = f"a node needs {_gib(asked)}, this machine has {have}"
+        yield Problem(path, text, f"ask for less than {have}")
+    if asked < _LEAST_MEMORY:
+        hint = f"did you mean {asked}GiB?" if asked < 4096 else "at least 16MiB"
+        yield Problem(path, f"{asked} bytes are too few for any program", hint)
+
+
+def _larger(asked: ResourcePlan, machine: Machine) -> str:
+    """What of the machine is less than the shape has; "" if nothing is."""
+    there = []
+    if not asked.demands("cpus") and (asked.cpus or 0) > machine.cpus:
+        there.append(f"{machine.cpus} CPUs")
+    if not asked.demands("memory") and (asked.memory or 0) > machine.memory:
+        there.append(_gib(machine.memory))
+    if not asked.demands("gpus") and asked.gpus > machine.gpus:
+        there.append(f"{machine.gpus} GPUs")
+    return ", ".join(there)
 
 
 def _gpus(count: int) -> str:
@@ -133,4 +213,6 @@ def _gpus(count: int) -> str:
 
 
 def _gib(size: int) -> str:
+    if size < 2**30:
+        return f"{size / 2**20:.0f} MiB"
     return f"{size / 2**30:.1f} GiB"

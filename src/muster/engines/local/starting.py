@@ -19,7 +19,15 @@ from muster.engines.local.fabric import INTERFACE
 from muster.engines.local.gpus import GpuPool
 from muster.engines.local.isolation import Isolation
 from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.machine import count_cpus, count_memory, share_of_cpus, share_of_memory
+from muster.engines.local.machine import (
+    Machine,
+    count_cpus,
+    count_memory,
+    limits_of,
+    share_of_cpus,
+    share_of_gpus,
+    share_of_memory,
+)
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.outputs import NodeOutputs
 from muster.lifecycle.status import NodeRef
@@ -83,9 +91,8 @@ class Starter:
         self._token = token
         self._gpus = gpus
         self._placed = placed
-        self._cpus = count_cpus()
-        #: Bytes. Asking takes a dozen files, too long to do it for each node that starts.
-        self._memory = count_memory()
+        #: Asking takes a dozen files, too long to do it for each node that starts.
+        self._machine = Machine(count_cpus(), count_memory(), gpus.size)
         #: Ranks of nodes that there are not to be for now.
         self.absent: set[int] = set()
         self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
@@ -93,9 +100,7 @@ class Starter:
     def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
         """Fork the node. Raises MusterError or OSError, holding nothing, if it cannot be."""
         node = self._context.plan.nodes[ref.rank]
-        asked = self._context.plan.group(node.group).resources
-        # a shape's are advice: with fewer here, a node takes what there is
-        wanted = asked.gpus if asked.shape is None else min(asked.gpus, self._gpus.size)
+        wanted = share_of_gpus(self._context.plan, ref.rank, self._gpus.size)
         gpus = self._gpus.take(wanted) if wanted else ()
         limits = None
         try:
@@ -123,11 +128,17 @@ class Starter:
         node.out_of_memory = _out_of_memory(node.limits)
         node.tell("begin", launch=_packed(self._launch(ref, attempt, outputs, node.gpus)))
 
+    def _hides_gpus(self, group: GroupPlan) -> bool:
+        """Whether a shape keeps this machine's GPUs from a node that is given none of them."""
+        asked = group.resources
+        return asked.shape is not None and asked.cpus is not None and self._machine.gpus > 0
+
     def _limits(self, node: NodePlan) -> NodeLimits | None:
         asked = self._context.plan.group(node.group).resources
-        if asked.shape is not None or (asked.cpus is None and asked.memory is None):
+        limits = limits_of(asked, self._machine)
+        if limits.cpus is None and limits.memory is None:
             return None
-        return NodeLimits(node.node_id, asked.cpus, asked.memory)
+        return NodeLimits(node.node_id, limits.cpus, limits.memory)
 
     def _launch(
         self,
@@ -161,13 +172,13 @@ class Starter:
             restart=ref.incarnation,
             ports=self._ports,
             token=self._token,
-            gpus=gpus,
+            gpus=gpus if gpus or self._hides_gpus(group) else None,
             interface=INTERFACE if plan.own_interfaces else None,
             mounted=mounted,
             extra=extra,
             contained=self._isolation.namespaces,
-            cpus=share_of_cpus(plan, group, self._cpus),
-            memory=share_of_memory(plan, group, self._memory),
+            cpus=share_of_cpus(plan, group, self._machine),
+            memory=share_of_memory(plan, group, self._machine),
             absent=sorted(self.absent),
         )
         _add_error_files(launch, group, folder)

@@ -7,6 +7,7 @@ from typing import Any
 
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
+from muster.spec.formats.ads_shape import SHAPE, shape_of, too_small
 from muster.spec.formats.ads_start import PROGRAMS, has_option, shared_out, without_tls
 from muster.spec.formats.ads_variables import (
     SYNC_DIR,
@@ -125,11 +126,24 @@ class _Reader:
             "framework": self._framework,
             "framework_options": options,
             "node_groups": self._groups(),
+            **self._shape(),
             "env": {**made, **self._shared, **told, **python_path(paths)},
             **self._processes(),
             **program,
             **({"mounts": mounts} if mounts else {}),
         }
+
+    def _shape(self) -> dict[str, Any]:
+        """With ADS each node is a run of one node, which may have any shape."""
+        name = shape_of(self._spec.infrastructure.spec, self._notes, self._problems)
+        nodes = sum(group.get("nodes", 1) * group.get("replicas", 1) for group in self._groups())
+        if name is None:
+            return {}
+        self._origins["shape"] = Origin(SHAPE)
+        if small := too_small(name, nodes):
+            self._notes.add("shapeName", f"is not used: {small}")
+            return {}
+        return {"shape": name}
 
     def _note_origins(self) -> None:
         """Of fields that are here by another name."""

@@ -16,6 +16,7 @@ from msgspec.structs import FieldInfo, fields
 
 from muster.errors import Problem
 from muster.spec.formats import ads_model as ads
+from muster.spec.formats.ads_shape import SHAPE, shape_of
 from muster.spec.formats.ads_words import (
     environment,
     python_path,
@@ -105,6 +106,7 @@ class _Reader:
             "args": list(runtime.args),
             "env": {**environment(runtime.env), **python_path(self._python_path())},
             "mounts": self._mounts(),
+            "shape": shape_of(self._spec.infrastructure.spec, self._notes, self._problems),
             **by_type[self._spec.runtime.type](),
         }
         if working_dir is None:
@@ -138,6 +140,7 @@ class _Reader:
             "args": f"{_SPEC}.args",
             "env.PYTHONPATH": f"{_SPEC}.pythonPath",
             "tags": f"{_SPEC}.freeformTags",
+            "shape": SHAPE,
             "max_runtime": f"{_SPEC}.maximumRuntimeInMinutes",
             "requirements": f"{_SPEC}.dependencies",
             "git": f"{_SPEC}.git" if runtime.git is not None else _SPEC,

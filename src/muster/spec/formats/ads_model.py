@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from muster.spec.values import Count, Text, Words
+from muster.spec.values import Count, Positive, Text, Words
 
 #: A number or text as ADS writes it; lists and mappings become JSON there.
 Scalar = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -70,10 +70,19 @@ class StorageMount(Struct, frozen=True, kw_only=True):
     dest: Text
 
 
+class ShapeConfig(Struct, frozen=True, kw_only=True, rename={"memory_in_gbs": "memoryInGBs"}):
+    """The size of a flexible shape."""
+
+    ocpus: Positive | None = None
+    memory_in_gbs: Positive | None = None
+
+
 class InfrastructureSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """The machines."""
 
     display_name: Text | None = None
+    shape_name: Text | None = None
+    shape_config_details: ShapeConfig | None = None
     storage_mount: tuple[StorageMount, ...] = ()
 
 

@@ -25,7 +25,7 @@ from muster.spec.reader import written_from
 KINDS: Mapping[str, Any] = {"distributed": ads.Distributed, "job": ads.Job}
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: What is looked at where it is used, if it is: images, and places for what is copied.
-_ELSEWHERE = re.compile(r"\.(image|workDir|outputUri)$|\.storageMount\b")
+_ELSEWHERE = re.compile(r"\.(image|workDir|outputUri|shapeName)$|\.storageMount\b")
 _SYNCED = ("WORKSPACE", "WORKSPACE_PREFIX")
 #: A variable in any of the lists there are, each below names that ADS knows.
 _OF_ENV = re.compile(r"spec(\.\w+)*\.env\[\d+\]")

@@ -8,7 +8,6 @@ from muster.spec.formats.tables import Tables
 _OCI = "is not used: it is a place in Oracle's cloud"
 #: A demand would be refused on most laptops: OCI gives every job 50 GB or more, needed or not.
 _DISK = "is not used: nodes have the disk of MUSTER_HOME; `resources.disk` says what each may use"
-_MACHINE = "is not used: nodes are those of the engine; say `resources` in a spec of Muster's own"
 _CONDA = "is not used: programs run with the Python that started Muster; see `conda`"
 _TAGS = "is not used: tags here are free"
 _SECRET = (
@@ -41,10 +40,12 @@ TABLES = Tables(
                 ),
                 _OCI,
             ),
-            **dict.fromkeys(("shapeName", "shapeConfigDetails"), _MACHINE),
             **dict.fromkeys(("blockStorageSize", "blockStorageSizeGB"), _DISK),
             "freeformTags": _TAGS,
             "definedTags": _TAGS,
+        },
+        ads.ShapeConfig: {
+            "cpuBaseline": "is not used: nodes may always use all the CPUs of their shape",
         },
         ads.RuntimeSpec: {
             "conda": _CONDA,

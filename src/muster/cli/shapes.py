@@ -1,0 +1,96 @@
+"""`muster shapes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muster.cli.arguments import json_option
+
+if TYPE_CHECKING:
+    from muster.spec.shapes import Shape
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option()
+def shapes(name: str | None, as_json: bool) -> None:
+    """The shapes that a job may name, or one of them: what a node of that shape has.
+
+    Your own stand in shapes.yaml under MUSTER_HOME, and may take the place of those that ship.
+    NAME may hold a size, as in a job: VM.Standard.E5.Flex:4:64GiB.
+    """
+    from muster.cli.output import print_json, print_table
+    from muster.cli.terminal import echo
+    from muster.spec.shapes import catalogue, find_shape
+    from muster.storage.home import default_home
+
+    own = default_home().shapes
+    if name is None:
+        known = list(catalogue(own).values())
+        if as_json:
+            print_json([_data(shape) for shape in known])
+            return
+        header = ("SHAPE", "OCPUS", "CPUS", "MEMORY", "GPUS", "FLEXIBLE", "ORIGIN", "SOURCE")
+        print_table(header, [_row(shape) for shape in known])
+        return
+    shape = find_shape(name, own)
+    if as_json:
+        print_json(_data(shape))
+        return
+    for line in _lines(shape):
+        echo(line)
+
+
+def _row(shape: Shape) -> tuple[str, ...]:
+    if shape.local:
+        sizes = ("-",) * 4
+    else:
+        sizes = (f"{shape.ocpus:g}", f"{shape.cpus:g}", _memory(shape), _gpus(shape))
+    return (shape.name, *sizes, "yes" if shape.flex else "no", _origin(shape), shape.source)
+
+
+def _lines(shape: Shape) -> list[str]:
+    if shape.local:
+        return [f"{shape.name}: whatever this machine has (`muster doctor` says what)"]
+    lines = [
+        f"{shape.name}: {shape.ocpus:g} OCPUs ({shape.cpus:g} CPUs), {_memory(shape)}, "
+        f"GPUs: {_gpus(shape)}"
+    ]
+    if shape.flex:
+        lines.append(f"flexible: {shape.name}:OCPUS:MEMORY chooses the size")
+    where = shape.catalogue or "the catalogue that ships"
+    lines.append(f"from {where}" + (", in place of the one that ships" * shape.replaces))
+    return lines + ([f"source: {shape.source}"] if shape.source else [])
+
+
+def _memory(shape: Shape) -> str:
+    from muster.spec.quantities import format_size
+
+    return format_size(shape.memory)
+
+
+def _gpus(shape: Shape) -> str:
+    return f"{shape.gpus} {shape.gpu}".rstrip() if shape.gpus else "none"
+
+
+def _origin(shape: Shape) -> str:
+    if not shape.catalogue:
+        return "shipped"
+    return "yours, in place of a shipped one" if shape.replaces else "yours"
+
+
+def _data(shape: Shape) -> dict[str, Any]:
+    """memory: bytes; null, as all sizes, where they are whatever the machine has."""
+    names = ("ocpus", "cpus", "memory", "gpus")
+    return {
+        "name": shape.name,
+        **{name: None if shape.local else getattr(shape, name) for name in names},
+        "gpu": shape.gpu or None,
+        "flexible": shape.flex,
+        "origin": "own" if shape.catalogue else "shipped",
+        "catalogue": shape.catalogue or None,
+        "replaces_shipped": shape.replaces,
+        "source": shape.source or None,
+    }
