@@ -161,7 +161,7 @@ def _less(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, 
         said["resources"] = {
             key: value
             for key, value in said["resources"].items()
-            if value is not None or key in ("cpus", "memory", "gpus")
+            if value not in (None, False) or key in ("cpus", "memory", "gpus")
         }
     return said
 

@@ -56,7 +56,7 @@ from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
         (NodeGroup, "activeDeadlineSeconds", 'did you mean "timeout"?'),
         (SuccessPolicy, "operator", 'did you mean "when"?'),
         (Logging, "zzz", "there are: enabled, directory"),
-        (Resources, "bogus", "there are: cpus, memory, gpus, disk"),
+        (Resources, "bogus", "there are: cpus, memory, gpus, disk, disk_image"),
     ],
 )
 def test_hint(model: Any, name: str, hint: str) -> None:

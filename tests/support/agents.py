@@ -69,6 +69,7 @@ class Node:
             "grace_period": 0.2,
             "hang_timeout": None,
             "disk": None,
+            "disk_full": None,
             "probe": None,
             "program": True,
             "launcher": [],

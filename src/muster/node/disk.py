@@ -9,6 +9,8 @@ from typing import Callable, List, Set, Tuple
 #: Seconds to the first look and between looks, unless looking takes long: it takes a hundredth of
 #: the node's time at most.
 _FIRST, _OFTEN, _SHARE = 1.0, 10.0, 100.0
+#: With less than this free (bytes), it was the disk that a program failed of.
+_NO_ROOM = 64 << 10
 
 
 class DiskUse:
@@ -65,6 +67,15 @@ def used(folder: str, enough: int) -> int:
         except OSError:  # removed, or out of reach
             continue
     return total
+
+
+def is_full(folder: str) -> bool:
+    """Whether a node's own disk has no room left; it was mounted in the node's folder."""
+    try:
+        disk = os.statvfs(os.path.join(folder, "disk"))
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _NO_ROOM or not disk.f_favail
 
 
 def _look(entry: os.DirEntry[str]) -> os.stat_result | None:

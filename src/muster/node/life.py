@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping
 
 from muster.node import marks, processes, rank_outputs
 from muster.node.channel import Channel, Message
-from muster.node.disk import DiskUse
+from muster.node.disk import DiskUse, is_full
 from muster.node.emptying import empty
 from muster.node.fault import Fault
 from muster.node.files import make_way
@@ -54,7 +54,12 @@ class Life:
         processes.kill_everything(self._launch["contained"], groups)
         if self._disk is not None and self._disk.look():
             self._say("disk")
-        return self._fault.verdict()
+        verdict = self._fault.verdict()
+        if verdict["exit_code"] and self._launch["disk_full"] and is_full(self._launch["folder"]):
+            said = verdict["message"]
+            full = self._launch["disk_full"]
+            verdict = {**verdict, "message": "%s:\n%s" % (full, said) if said else full}
+        return verdict
 
     def _told_to_end(self) -> bool:
         """Whether the end came before the beginning: then nothing is started at all."""

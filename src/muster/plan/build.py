@@ -164,7 +164,7 @@ def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
         return shape
     said = {name: value for name in _LIMITED if (value := getattr(asked, name))}
     exact = () if shape.shape is None else tuple(said)
-    return replace(shape, **said, exact=exact, disk=asked.disk)
+    return replace(shape, **said, exact=exact, disk=asked.disk, disk_image=asked.disk_image)
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:

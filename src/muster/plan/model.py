@@ -63,6 +63,7 @@ class ResourcePlan(Struct, frozen=True):
     gpus: int = 0
     shape: str | None = None
     disk: int | None = None
+    disk_image: bool = False
     exact: tuple[str, ...] = ()
 
     def demands(self, name: str) -> bool:

@@ -56,12 +56,15 @@ class Resources(Struct, frozen=True, kw_only=True):
     memory: Memory, such as 4GiB.
     gpus: Whole GPUs.
     disk: Disk for the node's own files (its working directory, TMPDIR and scratch), such as 20GiB.
+    disk_image: Enforce that: those files are in a file system of that size, made for the node and
+        gone with it. Root only.
     """
 
     cpus: Positive | None = None
     memory: Size | None = None
     gpus: Annotated[int, Meta(ge=0)] = 0
     disk: Size | None = None
+    disk_image: bool = False
 
 
 class Mount(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muster.errors import Problem
-from muster.plan.model import RunPlan
+from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 
 #: Less than this free under MUSTER_HOME (bytes), beside what the code takes, and a run is refused.
 _SPARE = 16 << 20
@@ -35,19 +35,25 @@ def check_disk(plan: RunPlan, root: Path) -> list[Problem]:
 
 def _demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
     """What nodes ask for, by group; all their disks are this one, so they add up."""
+    if not any(_asks(group.resources) for group in plan.groups):
+        return
+    from muster.engines.local import disk_image
+
     total, small = 0, False
-    groups = zip(plan.groups, plan.policy.groups, strict=True)
-    wanted = [(g.name, g.resources.disk, p.initial * p.nodes) for g, p in groups]
-    for name, disk, nodes in wanted:
+    asking = []
+    for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
+        yield from _image(group)
+        disk = group.resources.disk
         if disk is None:
             continue
-        path = f"node_groups[{name}].resources.disk"
-        if disk < _LEAST:
+        asking.append(group.name)
+        total += disk * policy.initial * policy.nodes
+        least = disk_image.LEAST if group.resources.disk_image else _LEAST
+        if disk < least:
             small = True
-            hint = f"did you mean {disk}GiB?" if disk < 4096 else "at least 1MiB"
+            hint = f"did you mean {disk}GiB?" if disk < 4096 else f"at least {size_text(least)}"
+            path = f"node_groups[{group.name}].resources.disk"
             yield Problem(path, f"{disk} bytes are too few for any program", hint)
-        total += disk * nodes
-    asking = [name for name, disk, _ in wanted if disk is not None]
     if total <= free or small:
         return
     path = f"node_groups[{asking[0]}].resources.disk" if len(asking) == 1 else "resources.disk"
@@ -56,10 +62,43 @@ def _demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
     yield Problem(path, text, hint)
 
 
+def _asks(said: ResourcePlan) -> bool:
+    return said.disk is not None or said.disk_image
+
+
+def _image(group: GroupPlan) -> Iterator[Problem]:
+    if not group.resources.disk_image:
+        return
+    from muster.engines.local import disk_image
+
+    path = f"node_groups[{group.name}].resources.disk_image"
+    if group.resources.disk is None:
+        yield Problem(path, "nothing says how large it is to be", "give resources.disk, too")
+    why = disk_image.impossible()
+    if why is not None:
+        hint = f"{why[1]}, or leave it out: what nodes use is measured then"
+        yield Problem(path, f"is not possible here: {why[0]}", hint)
+
+
 def disk_notes(plan: RunPlan) -> Iterator[str]:
     """How a limit is held, where nothing enforces it."""
-    if any(group.resources.disk is not None for group in plan.groups):
-        yield "resources.disk is not enforced here: what nodes use is measured, too much is told"
+    asked = [group.resources for group in plan.groups]
+    if any(one.disk is not None and not one.disk_image for one in asked):
+        from muster.engines.local import disk_image
+
+        enforce = " (disk_image enforces it)" if disk_image.impossible() is None else ""
+        yield (
+            "resources.disk is not enforced: what nodes use is measured, and too much is told"
+            + enforce
+        )
+
+
+def size_text(size: int) -> str:
+    """As a spec has it."""
+    for unit, scale in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size % (1 << scale) == 0:
+            return f"{size >> scale}{unit}"
+    return f"{size} bytes"
 
 
 def _gib(size: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from muster.engines.local import cgroups, fabric, isolation, linux, names, uplink
+from muster.engines.local import cgroups, disk_image, fabric, isolation, linux, names, uplink
 from muster.engines.local.machine import this_machine
 
 
@@ -131,10 +131,11 @@ def _limits() -> Finding:
 
 
 def _disk() -> Finding:
-    says = (
-        "resources.disk is checked before the start and measured: too much is told, not prevented"
-    )
-    return Finding("disk limits", False, says, "watch `muster logs RUN --stream service`")
+    name, said = "disk limits", "resources.disk is measured, and too much is told"
+    why = disk_image.impossible()
+    if why is None:
+        return Finding(name, True, f"{said}; disk_image enforces it")
+    return Finding(name, False, f"{said}; disk_image is not possible: {why[0]}", why[1])
 
 
 def _names() -> Finding:

@@ -12,9 +12,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from muster.engines.base import RunContext
+from muster.engines.local.disk import size_text
 from muster.engines.local.outputs import NodeOutputs
 from muster.plan.environment import inherited, node_environment
-from muster.plan.model import GroupPlan, NodePlan, RunPlan
+from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.plan.services import filled, services
 from muster.plan.template import Facts
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
@@ -143,10 +144,18 @@ def launch_message(
         "address": node.address,
         "grace_period": plan.policy.grace_period,
         "hang_timeout": group.hang_timeout,
-        "disk": group.resources.disk,
+        "disk": None if group.resources.disk_image else group.resources.disk,
+        "disk_full": disk_full(group.resources),
         "probe": _probe(group),
         "contained": contained,
     }
+
+
+def disk_full(asked: ResourcePlan) -> str | None:
+    """What there is to say of a node that fails with no room left on a disk of its own."""
+    if asked.disk is None or not asked.disk_image:
+        return None
+    return f"its disk was full (resources.disk: {size_text(asked.disk)})"
 
 
 def _working_dir(group: GroupPlan, work: Path, mounted: Mapping[str, str]) -> Path:

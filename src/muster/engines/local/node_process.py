@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from muster.engines.local import fabric, linux, mounting, names
+from muster.engines.local import disk_image, fabric, linux, mounting, names
 from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.clearing import clear, have_empty, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
@@ -30,8 +30,9 @@ class NodeSetup(Struct, frozen=True):
 
     prepare: puts the code into the working directory and says what to run there. launch: the
     agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
-    may be its own. short: the folder with a short path, if anything of the node uses it. furnish:
-    has what the job needs installed, by the first node to come.
+    may be its own. disk: bytes of a disk of the node's own, None if it has none. short: the
+    folder with a short path, if anything of the node uses it. furnish: has what the job needs
+    installed, by the first node to come.
     """
 
     node: NodePlan
@@ -48,6 +49,7 @@ class NodeSetup(Struct, frozen=True):
     prepare: Callable[[Path], list[str]]
     launch: dict[str, Any]
     private_shm: bool
+    disk: int | None = None
     short: Path | None = None
     furnish: Callable[[], None] | None = None
 
@@ -140,6 +142,8 @@ def _settle(setup: NodeSetup) -> None:
         if setup.private_shm:
             flags = linux.MS_NOSUID | linux.MS_NODEV
             linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
+        if setup.disk is not None:
+            disk_image.lay(setup.folder, setup.disk)
         mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
     if setup.short is not None:
         have_empty(setup.short)

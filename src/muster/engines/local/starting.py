@@ -227,6 +227,7 @@ class Starter:
             placed=self._placed,
             needed=mounting.lifelines(self._context.plan, self._context.home),
             limits=limits,
+            disk=group.resources.disk if group.resources.disk_image else None,
             prepare=partial(prepare_code, self._context, group),
             launch=launch,
             furnish=self._furnish(launch["processes"][0]["stderr"]),
