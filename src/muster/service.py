@@ -34,7 +34,7 @@ from muster.errors import (
 )
 from muster.identity import user_name
 from muster.job_cases import JobCases
-from muster.lifecycle.states import AT_REST, RunState
+from muster.lifecycle.states import AT_REST, JobState, RunState
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
 from muster.plan.names import named
@@ -341,7 +341,8 @@ class Service(JobCases):
             hint = "wait until it is SUSPENDED" if record.suspend_requested_at else ""
             if RunState(record.state).terminal:
                 job = self.job(record.job_id)
-                hint = f"`muster run {job.name}@{job.version}` starts it again"
+                if job.state == JobState.ACTIVE:
+                    hint = f"`muster run {job.handle}` starts it again"
             raise InvalidInput(Problem("", f"{record.name} is {record.state}, not SUSPENDED", hint))
         if overrides is not None:
             return redraft_run(self.home, record, overrides)

@@ -58,6 +58,7 @@ def test_output_is_prefixed_by_group_and_rank() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/metadata-example-group-names")
+@pytest.mark.shows("distributed-jobs/metadata-example-group-names")
 def test_groups_are_called_as_they_are_written(tmp_path: Path) -> None:
     spec = tmp_path / "job.yaml"
     show = 'cat "$CLUSTER_NODES_METADATA_FILE" | tr -d "\\n"; hostname; echo "$NODE_GROUP_NAME $X"'

@@ -37,6 +37,12 @@ def refused(*problems: str) -> pytest.RaisesExc[InvalidInput]:
     return pytest.RaisesExc(InvalidInput, check=are_these)
 
 
+@pytest.mark.shows(
+    "jobs/create-job",
+    "distributed-jobs/create-a-job",
+    "distributed-jobs/start-a-run",
+    "cluster-design/example-tags",
+)
 def test_a_job_is_made_without_a_run_of_it(script: Path) -> None:
     job = muster.create_job(script, nodes=2, env={"X": "1"}, tags={"team": "ml"})
     assert (job.name, job.version, job.state, job.tags) == ("train", 1, "ACTIVE", {"team": "ml"})
@@ -73,7 +79,7 @@ def test_a_job_of_its_own_is_never_taken_for_another(script: Path) -> None:
     copied = muster.run("train@1", new=True).wait(60)
     assert len({first.id, own.id, run.job_id, copied.job_id}) == 4
     said = [next(iter(r.logs(streams=["stdout"]))).message for r in (run, copied)]
-    assert [text.split()[0].rpartition(".")[2] for text in said] == [run.job_id, copied.job_id]
+    assert [muster.get_job(text.split()[0]).id for text in said] == [run.job_id, copied.job_id]
 
 
 @pytest.mark.shows("cluster-design/job-states")
@@ -147,6 +153,8 @@ def test_a_deleted_job_can_be_read_and_not_run(client: Client, script: Path) -> 
             again()
     with refused("job train@1 is deleted (run its file again, which makes a new one)"):
         muster.run("train", new=True)
+    with refused("train-1 is CANCELED, not SUSPENDED"):  # and no hint that would not work
+        run.resume()
     user = getpass.getuser()
     assert [(event.seq, event.kind, event.by) for event in job.events()] == [
         (1, "created", user),

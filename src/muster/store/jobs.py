@@ -69,14 +69,14 @@ def by_content(db: Database, content_hash: str) -> JobRecord | None:
 
 def find(db: Database, text: str) -> JobRecord:
     """By id, name (its newest version that is not deleted, if there is one), `name@version`,
-    display name, or beginning of an id.
+    display name, beginning of an id, or OCID that ends in the id.
 
     Raises NotFound, or InvalidInput if several Jobs are meant.
     """
     rows: list[Row] = []
     if lookup.typed(text):
         rows = db.read(_BY_ID, (text,)) or _by_name(db, text) or _by_display_name(db, text)
-        rows = rows or lookup.by_prefix(db, "jobs", text)
+        rows = rows or lookup.by_prefix(db, "jobs", lookup.id_in(text))
     if not rows:
         known = "SELECT DISTINCT name FROM jobs UNION SELECT DISTINCT display_name FROM jobs"
         names = [row["name"] for row in db.read(known) if row["name"]]

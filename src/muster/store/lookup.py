@@ -23,6 +23,11 @@ def by_prefix(db: Database, table: str, text: str) -> list[Row]:
     )
 
 
+def id_in(text: str) -> str:
+    """The id, or beginning of one, that is meant: an OCID of ours ends in one."""
+    return text.rpartition(".")[2] if text.startswith("ocid1.") else text
+
+
 def typed(text: str) -> bool:
     """Whether the database can be asked for it: argv may hold bytes that are no text."""
     try:

@@ -124,9 +124,10 @@ def find_id(db: Database, text: str) -> str:
         return str(newest[0]["id"])
     rows: list[Row] = []
     if lookup.typed(text):
-        beginning = text.rpartition(".")[2] if text.startswith("ocid1.") else text
         rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
-        rows = rows or _by_display_name(db, text) or lookup.by_prefix(db, "runs", beginning)
+        rows = (
+            rows or _by_display_name(db, text) or lookup.by_prefix(db, "runs", lookup.id_in(text))
+        )
     if not rows:
         recent = "SELECT name, display_name FROM runs ORDER BY rowid DESC LIMIT 200"
         names = [name for row in db.read(recent) for name in row if name]
