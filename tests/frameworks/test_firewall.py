@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.support.networks import HERE, NETWORK, THERE, two_machines
 
 from muster.cli.main import cli
 from muster.errors import InvalidInput
 from muster.frameworks.firewall import FORMS
 from muster.frameworks.openings import Opening, openings, read_peers
 from muster.frameworks.registry import framework_names, get_framework
+from support.networks import HERE, NETWORK, THERE, two_machines
 
 SOURCE = ("--source", NETWORK)
 #: OCI's SDK: the fields of IngressSecurityRule, TcpOptions and PortRange, and what they hold.

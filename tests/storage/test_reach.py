@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.object_store import ObjectStore
 
 from muster.storage.reach import look_at
+from support.object_store import ObjectStore
 
 
 @pytest.fixture(scope="module")

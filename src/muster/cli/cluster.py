@@ -193,6 +193,7 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
     rows: list[tuple[str, Any]] = [
         ("address", one.address),
         ("dashboard", one.dashboard),
+        ("serve", one.serve),
         ("token", one.token and f"in {one.token}"),
         ("ends in", _left(one) if one.until is not None else None),
         ("python", f'muster.cluster("{one.name}").{client}'),

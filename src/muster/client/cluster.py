@@ -70,6 +70,11 @@ class Cluster:
         return self.run.endpoints.get("dashboard")
 
     @property
+    def serve(self) -> str | None:
+        """Where Ray Serve takes requests; None while it is not known, or if it does not run."""
+        return self.run.endpoints.get("serve")
+
+    @property
     def token(self) -> Path | None:
         """The file with the secret that clients show; None while there is none, or if there never
         is."""
@@ -170,6 +175,7 @@ class Cluster:
             "state": self.state,
             "address": self.address,
             "dashboard": self.dashboard,
+            "serve": self.serve,
             "token_file": None if self.token is None else str(self.token),
             "workers": self.workers,
             "until": time_text(self.until),

@@ -468,6 +468,7 @@ class JobRun:
             "consequences": self.consequences,
             "notes": self.notes,
             "replicas": self.replicas,
+            "endpoints": {} if self.done else self.endpoints,
             "outputs": [str(path) for path in self.outputs],
             "nodes": [node.to_dict() for node in self.nodes],
         }

@@ -29,7 +29,7 @@ from muster.frameworks.ports import PortNumber, PortRange, port_option
 from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
 from muster.spec.values import Size, Words
 
-HEAD, DASHBOARD, CLIENTS = 6379, 8265, 10001
+HEAD, DASHBOARD, CLIENTS, SERVE = 6379, 8265, 10001, 8000
 #: Those of each node's agents: `ray start --NAME-port`. Ray itself takes any but for the first.
 _AGENTS = {
     "dashboard-agent-listen": 52365,
@@ -56,10 +56,13 @@ class RayOptions(Struct, frozen=True, kw_only=True):
         share where nodes share a machine.
     dashboard: Whether there is one. It needs ray[default], and seconds to start.
     clients: Whether drivers from outside can connect (ray://), as to a cluster that stays.
+    serve: Whether Ray Serve runs, so that what the program deploys is an end point of the run. It
+        needs ray[serve].
     submit: Whether the program is a job of Ray's, as with `ray job submit`.
     port: Where the head listens. Default: 6379, or a free one where nodes share a network.
     dashboard_port: Default: 8265, or a free one.
     client_port: Where clients connect to. Default: 10001, or a free one.
+    serve_port: Where Ray Serve takes requests (HTTP). Default: 8000, or a free one.
     worker_ports: Where a node's workers listen, such as 10002-10201; as many free ones for each
         node where they share a network. Default: any free ports.
     """
@@ -70,10 +73,12 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     object_store_memory: Size | None = None
     dashboard: bool = True
     clients: bool = False
+    serve: bool = False
     submit: bool = False
     port: PortNumber | None = None
     dashboard_port: PortNumber | None = None
     client_port: PortNumber | None = None
+    serve_port: PortNumber | None = None
     worker_ports: PortRange | None = None
 
 
@@ -135,6 +140,7 @@ class Ray(Framework):
         Need("6379", "main", "the head; every node, worker and driver connects to it"),
         Need("8265", "main", "the dashboard: who has joined, and jobs"),
         Need("10001", "main", "drivers from outside (ray://)"),
+        Need("8000", "main", "Ray Serve, with `serve: true`: requests over HTTP"),
         Need("52365", "every", "the dashboard's agent"),
         Need("6380-6382", "every", "Ray's agents: metrics, and environments of tasks"),
         Need("any", "every", "Ray's node and object managers; see head_args, worker_args"),
@@ -157,7 +163,11 @@ class Ray(Framework):
                 Problem("framework_options.submit", text, "leave out dashboard: false, or this")
             )
         main = RoleSetup(
-            services=(_head(options), *((_clients(),) if options.clients else ())),
+            services=(
+                _head(options),
+                *((_clients(),) if options.clients else ()),
+                *((_serve(),) if options.serve else ()),
+            ),
             gather=_joined(cluster, options, cluster.main.env.get("RAY_AUTH_TOKEN", _TOKEN)),
             launcher=_submitting() if options.submit else (),
             processes=1,
@@ -176,6 +186,8 @@ class Ray(Framework):
                 # whoever reaches a cluster without can run programs
                 "RAY_AUTH_MODE": "token",
                 "RAY_AUTH_TOKEN": _TOKEN,
+                # requests come in at the main node, and would all be answered there
+                **({"RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0"} if options.serve else {}),
             },
             ports=_ports(options),
             roles=cluster.shared_out(main, serving),
@@ -183,6 +195,7 @@ class Ray(Framework):
                 # where Ray's sockets and shared memory are, only the run's own processes see
                 "address": f"ray://{_MAIN}:${{port.clients}}" if options.clients else _ADDRESS,
                 **({"dashboard": _DASHBOARD} if options.dashboard else {}),
+                **({"serve": f"http://{_MAIN}:${{port.serve}}"} if options.serve else {}),
                 **({"token": "${run.token_file}"} if _asks_for_ours(cluster.main.env) else {}),
             },
         )
@@ -233,6 +246,16 @@ def _clients() -> Service:
         # it forks a server for each client, which gRPC's own provisions for that may not survive
         defaults={"GRPC_ENABLE_FORK_SUPPORT": "0"},
         ready=Answers(_MAIN, "${port.clients}"),
+        grace=1.0,
+    )
+
+
+def _serve() -> Service:
+    where = ("--address", _ADDRESS, "--host", _MAIN, "--port", "${port.serve}")
+    return Service(
+        name="serve",
+        command=("${python}", "-m", "muster.node.ray", "serve", *where, "--node", "node-0"),
+        ready=Answers(_MAIN, "${port.serve}"),
         grace=1.0,
     )
 
@@ -314,6 +337,8 @@ def _ports(options: RayOptions) -> tuple[Port, ...]:
         ports.append(port_option("dashboard", DASHBOARD, options.dashboard_port, "dashboard_port"))
     if options.clients:
         ports.append(port_option("clients", CLIENTS, options.client_port, "client_port"))
+    if options.serve:
+        ports.append(port_option("serve", SERVE, options.serve_port, "serve_port"))
     ports += [Port(name, number, each=True) for name, number in _AGENTS.items()]
     if options.worker_ports is not None:
         first, last = map(int, options.worker_ports.split(":"))

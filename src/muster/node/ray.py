@@ -2,10 +2,12 @@
 
     python -m muster.node.ray joined --address A:P node-0 node-1
     python -m muster.node.ray clients --address A:P --host A --port Q --node node-0
+    python -m muster.node.ray serve --address A:P --host A --port Q --node node-0
     python -m muster.node.ray submit --dashboard http://A:P -- words
 
 `joined` succeeds once all these nodes are alive, and tells who is not: what the dashboard would,
-where there is none. `clients` serves drivers from outside. `submit` runs a program as a job of
+where there is none. `clients` serves drivers from outside. `serve` has Ray Serve listen there, for
+what programs deploy with `serve.run`, and stays. `submit` runs a program as a job of
 Ray's. Other than `ray job submit`, it keeps the program's words apart, waits until Ray can take
 jobs, and ends with its exit code.
 
@@ -25,6 +27,8 @@ import sys
 import time
 from inspect import signature
 from typing import Any, Callable, Dict, List, NoReturn
+
+from muster.node.needs import refuse
 
 #: Seconds for which `joined` looks before it says no: to ask again costs importing Ray.
 _LOOKING = 30.0
@@ -121,6 +125,23 @@ def clients(asked: argparse.Namespace) -> NoReturn:
     os.execv(sys.executable, [sys.executable, *server])
 
 
+def serve(asked: argparse.Namespace) -> NoReturn:
+    """Start Ray Serve, whose actors stay, and become a process that does nothing."""
+    try:
+        import ray
+        from ray import serve as ray_serve
+    except ModuleNotFoundError as error:
+        refuse("no Ray Serve for %s (%s): pip install 'ray[serve]'" % (sys.executable, error))
+    while asked.node not in _alive(asked.address):
+        time.sleep(0.05)
+    ray.init(address=asked.address, namespace="serve", log_to_driver=False)
+    # other nodes might share this one's network, where only one can have the port
+    listening = {"host": asked.host, "port": asked.port}
+    ray_serve.start(proxy_location="HeadOnly", http_options=listening)
+    ray.shutdown()
+    os.execv(sys.executable, [sys.executable, "-S", "-c", "import signal; signal.pause()"])
+
+
 def submit(asked: argparse.Namespace) -> int:
     """Run the program. Returns its exit code."""
     from ray.job_submission import JobStatus, JobSubmissionClient
@@ -167,12 +188,13 @@ def main(words: List[str]) -> int:
     look.set_defaults(run=joined)
     look.add_argument("--address", required=True)
     look.add_argument("names", nargs="+")
-    server = commands.add_parser("clients")
-    server.set_defaults(run=clients)
-    server.add_argument("--address", required=True)
-    server.add_argument("--host", required=True)
-    server.add_argument("--port", type=int, required=True)
-    server.add_argument("--node", required=True, help="its name")
+    for name, run in (("clients", clients), ("serve", serve)):
+        server = commands.add_parser(name)
+        server.set_defaults(run=run)
+        server.add_argument("--address", required=True)
+        server.add_argument("--host", required=True)
+        server.add_argument("--port", type=int, required=True)
+        server.add_argument("--node", required=True, help="its name")
     job = commands.add_parser("submit")
     job.set_defaults(run=submit)
     job.add_argument("--dashboard", required=True)

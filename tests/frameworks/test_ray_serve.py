@@ -1,0 +1,145 @@
+"""Ray Serve over two nodes, asked over HTTP; what Ray itself does is in `test_ray`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from muster.client.client import Client, overrides_from
+from muster.client.cluster import up
+from muster.client.run import JobRun
+from muster.frameworks import base
+from muster.frameworks.ray import RayOptions
+from muster.frameworks.registry import get_framework
+from support.faults import lose_node, until
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray-serve"
+
+needs_serve = pytest.mark.skipif(
+    find_spec("ray") is None or find_spec("starlette") is None, reason="no ray[serve]"
+)
+
+
+def setup(**options: object) -> base.Setup:
+    roles = (base.Role("main", 0, 1, {}), base.Role("workers", 1, 1, {}))
+    return get_framework("ray").setup(base.Cluster(roles, 1, RayOptions(**options)))  # type: ignore[arg-type]
+
+
+def test_it_is_an_end_point_of_the_main_node() -> None:
+    made = setup(serve=True)
+    assert made.endpoints["serve"] == "http://${roster.0.address}:${port.serve}"
+    (port,) = (port for port in made.ports if port.name == "serve")
+    assert (port.number, port.fixed, port.each) == (8000, False, False)
+    assert [one.name for one in made.roles["main"].services] == ["head", "serve"]
+    (port,) = (p for p in setup(serve=True, serve_port=9000).ports if p.name == "serve")
+    assert (port.number, port.fixed) == (9000, True)
+    without = setup()
+    assert "serve" not in without.endpoints
+    assert [one.name for one in without.roles["main"].services] == ["head"]
+
+
+def images() -> list[tuple[list[float], int]]:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    return [(list(map(float, image)), int(label)) for image, label in zip(pixels, labels)]  # noqa: B905
+
+
+def ask(url: str, pixels: list[float]) -> dict[str, object]:
+    request = urllib.request.Request(url, json.dumps(pixels).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found: dict[str, object] = json.load(answer)
+    return found
+
+
+def answers(url: str) -> Iterator[dict[str, object] | None]:
+    """Of one request after the other, for as long as somebody wants more; None if one failed, as
+    those do that a replica took with it."""
+    while True:
+        try:
+            yield ask(url, [0.0] * 64)
+        except (urllib.error.URLError, OSError):
+            yield None
+
+
+def by_all(url: str, nodes: set[str]) -> None:
+    """Return once each of the nodes has answered."""
+    seen: set[object] = set()
+    asked = answers(url)
+
+    def all_have() -> bool:
+        found = next(asked)
+        if found is not None:
+            seen.add(found["node"])
+        return seen >= nodes
+
+    until(all_have, f"an answer of each of {sorted(nodes)}", 300)
+
+
+@pytest.mark.shows("distributed-jobs/serving-framework")
+@pytest.mark.slow
+@needs_serve
+def test_a_served_model_outlives_a_node(client: Client) -> None:
+    job, new = client.job(EXAMPLE / "job.yaml")
+    run: JobRun = client.start(client.draft(job, overrides_from({}), new_job=new))
+    try:
+        until(lambda: "serve" in run.endpoints or run.refresh().done, "the end point")
+        url = run.endpoints["serve"]
+        by_all(url, {"node-0", "node-1"})
+        tried = images()[1500:1560]
+        right = sum(ask(url, pixels)["digit"] == digit for pixels, digit in tried)
+        assert right > 50, "they are answered by the model"
+        lose_node(run.id, 1)
+        by_all(url, {"node-0"})  # which goes on
+        by_all(url, {"node-0", "node-1"})  # and the other has been replaced
+        assert run.to_dict()["endpoints"]["serve"] == url
+        assert run.refresh().nodes[1].state == "READY"
+        assert not run.done
+    finally:
+        run.cancel("the test is over").wait(60)
+
+
+OUTSIDE = """
+from urllib.request import urlopen
+import muster
+from ray import serve
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Greeting:
+    def __call__(self, request):
+        return "hello from a cluster"
+
+lab = muster.cluster("ray")
+lab.ray_init(log_to_driver=False)
+serve.run(Greeting.bind())
+print(urlopen(lab.serve).read().decode())
+"""
+
+
+@pytest.mark.slow
+@needs_serve
+def test_a_cluster_that_stays_serves_what_is_deployed_from_outside(client: Client) -> None:
+    one, _ = up(client, "ray", 1, options={"serve": True, "num_cpus": 1})
+    try:
+        one.wait()
+        assert str(one.to_dict()["serve"]).startswith("http://")
+        told = subprocess.run(
+            [sys.executable, "-c", OUTSIDE],
+            env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=240,
+            check=True,
+        )
+        assert "hello from a cluster" in told.stdout
+    finally:
+        one.down()
