@@ -162,6 +162,17 @@ def test_a_worker_that_never_was_ready_has_failed_by_itself(nodes: Nodes) -> Non
     assert ended(main)[0] == 1
 
 
+@pytest.mark.slow
+def test_a_dask_worker_that_fails_before_the_program_starts_ends_the_cluster(nodes: Nodes) -> None:
+    said = {"CLUSTER_TYPE": "DASK"}
+    worker = nodes.start("WORKER", START_ARGS="--no-such-option", **said)
+    main = nodes.start("MAIN", **said)
+    code, _, err = ended(main)
+    assert code == 1
+    assert "worker ended by itself (exit code 2); the program cannot start without it" in err
+    assert ended(worker)[0] == 1
+
+
 STAYS = """
 import os, signal, time
 print(os.getpid(), flush=True)

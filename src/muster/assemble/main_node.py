@@ -6,13 +6,13 @@ import secrets
 import signal
 import time
 
-from muster.assemble.beats import Heart, Ousted
+from muster.assemble.beats import BEAT_PERIOD, Heart, Ousted
 from muster.assemble.context import TERMINATED, Context, first_told
 from muster.assemble.ends import Failed, Watch, called, failed_members, first_cause, still_there
 from muster.assemble.job import check_program
 from muster.assemble.meeting import gather, looks, take_place
 from muster.assemble.members import Assembly
-from muster.assemble.running import EVICTED, NodeEnd, Told
+from muster.assemble.running import EVICTED, NodeEnd, Running, Told
 from muster.assemble.stopping import Stopped, read_stop, say_stop, stop_text, stopped_well
 from muster.assemble.workdir import BEAT
 from muster.errors import EXIT_OK, EXIT_PLATFORM, EXIT_RUN_FAILED, EngineError
@@ -67,6 +67,8 @@ class Lead:
         self._watch = Watch(context.workdir, assembly, context.needed(assembly))
         self._deciding = context.deciding(assembly)
         self._since = time.monotonic()
+        self._running: Running | None = None
+        self._next_check = 0.0
         #: Our program has ended, and with it the cluster: a stop that is found now is our own.
         self._done = False
         #: Signals that told us to end while we wait for the others.
@@ -75,8 +77,12 @@ class Lead:
     def work(self) -> NodeEnd:
         """Run this node's part."""
         # what needs no store first: it has to be seen to however slow that is
-        watchers = (self._time_is_over, self._beat, self._stopped, self._lost)
-        return self._context.start(self._assembly, *watchers).run(self.on_done)
+        watchers = (
+            *(self._time_is_over, self._beat, self._stopped, self._lost),
+            self._failed_before_start,
+        )
+        self._running = self._context.start(self._assembly, *watchers)
+        return self._running.run(self.on_done)
 
     def on_done(self) -> None:
         """Our program has ended well."""
@@ -190,6 +196,17 @@ class Lead:
     def _lost(self) -> Told | None:
         lost = None if self._done else self._watch.lost(time.monotonic())
         return _of_others(lost) if lost else None
+
+    def _failed_before_start(self) -> Told | None:
+        """The program starts when all have joined; one that has failed will not join any more."""
+        now = time.monotonic()
+        if self._running is None or self._running.ready or now < self._next_check:
+            return None
+        self._next_check = now + BEAT_PERIOD
+        failed = failed_members(self._workdir, self._assembly, self._assembly.members[1:])
+        if not failed:
+            return None
+        return Told(f"{first_cause(failed)}; the program cannot start without it", failed=True)
 
 
 def _outcome(end: NodeEnd) -> str:

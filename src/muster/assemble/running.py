@@ -140,13 +140,17 @@ def _outputs(processes: int, folder: Path) -> NodeOutputs:
 
 
 class Running:
-    """The node's agent. look: called every `interval` seconds; a reason to end, or nothing."""
+    """The node's agent. look: called every `interval` seconds; a reason to end, or nothing.
+
+    ready: whether its program, or what serves in its place, is up.
+    """
 
     def __init__(
         self, launch: Mapping[str, Any], look: Callable[[], Told | None], interval: float
     ) -> None:
         self._look = look
         self._interval = interval
+        self.ready = False
         ours, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
@@ -169,7 +173,6 @@ class Running:
 
     def _watch(self, on_done: Callable[[], None], asked: list[int]) -> NodeEnd:
         told: Told | None = None
-        ready = False
         next_look = time.monotonic()
         while True:
             left = max(0.0, next_look - time.monotonic())
@@ -179,14 +182,14 @@ class Running:
                     if message["event"] == "done":
                         on_done()
                     elif message["event"] == "ready":
-                        ready = True
+                        self.ready = True
                     elif message["event"] == "ended":
                         code, number = message["exit_code"], message["signal"]
                         text = message["message"]
-                        return NodeEnd(code, text, told, ready, number, time.time())
+                        return NodeEnd(code, text, told, self.ready, number, time.time())
                 if self._channel.closed:
                     text = "the node's agent was killed"
-                    return NodeEnd(None, text, told, ready, signal.SIGKILL, time.time())
+                    return NodeEnd(None, text, told, self.ready, signal.SIGKILL, time.time())
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + self._interval
                 why = EVICTED if asked else self._look()
