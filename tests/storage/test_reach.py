@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from muster.assemble.workdir import WorkDir
+from muster.errors import EngineError
 from muster.storage.reach import look_at
 from support.object_store import ObjectStore
 
@@ -139,6 +141,25 @@ def test_the_memory_of_a_process() -> None:
         True,
         "memory://check/out can be read and written",
     )
+
+
+def test_a_work_directory_that_nobody_may_write_to_names_the_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that assembles itself finds out alone, in its own log."""
+    import fsspec
+
+    class Refusing(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "oci"
+
+        def makedirs(self, *_: Any, **__: Any) -> None:
+            raise OracleError("404")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda url, **_: (Refusing(), url[6:]))
+    with pytest.raises(EngineError, match="cannot be written to: OracleError: 404") as refused:
+        WorkDir("oci://meet@tenancy/x", "job").make()
+    assert "manage objects in compartment COMPARTMENT" in str(refused.value)
+    assert "{target.bucket.name='meet'}" in str(refused.value)
 
 
 class OracleError(Exception):

@@ -22,6 +22,7 @@ import fsspec
 
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.secrets import redacted
+from muster.storage.reach import way_out
 
 T = TypeVar("T")
 _LARGEST = 16 << 20  # bytes; whatever is larger is not one of these
@@ -161,7 +162,9 @@ class WorkDir:
             except Exception as error:  # back ends raise what they like
                 if left <= 0 or time.monotonic() >= deadline or self._final(error):
                     text = f"{self.place} cannot be {what}: {type(error).__name__}: {error}"
-                    raise EngineError(text) from error
+                    doing = what.removesuffix(" to")
+                    hint = way_out(self.place, self._fs, self._root, doing, error)
+                    raise EngineError(f"{text} ({hint})" if hint else text) from error
             self._wait(_PAUSE)
 
 

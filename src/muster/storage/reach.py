@@ -83,7 +83,7 @@ def _some_file(fs: Any, root: str) -> str | None:
         if fs.info(root)["type"] == "file":
             return root
     except FileNotFoundError:
-        _bucket(fs, root)  # which may be what is missing
+        _need_bucket(fs, root)  # which may be what is missing
         return None
     for folder, _, files in fs.walk(root, on_error="raise"):
         if files:
@@ -91,12 +91,10 @@ def _some_file(fs: Any, root: str) -> str | None:
     return None
 
 
-def _bucket(fs: Any, root: str) -> str:
+def _need_bucket(fs: Any, root: str) -> None:
     """Raises FileNotFoundError if it is not there."""
-    bucket = root.lstrip("/").partition("/")[0]
     if not _is_local(fs):
-        fs.ls(bucket)
-    return bucket
+        fs.ls(_bucket_of(root))
 
 
 def _is_local(fs: Any) -> bool:
@@ -105,24 +103,54 @@ def _is_local(fs: Any) -> bool:
 
 def _refused(url: str, fs: Any, root: str, doing: str, error: Exception) -> str:
     """One sentence, and the way out."""
-    shown = redacted(url)
+    shown, kind = redacted(url), _kind(fs, error)
+    hint = way_out(url, fs, root, doing, error) or "check the URL"
+    if kind == "anonymous":
+        return f"{shown}: no credentials were found ({hint})"
+    if kind == "denied":
+        return f"{shown} cannot be {doing}: permission denied ({hint})"
+    if kind == "bucket":
+        return f"{shown}: there is no bucket {_bucket_of(root)} ({hint})"
+    if kind == "away":
+        return f"{shown} is not reached: {_words(error)} ({hint})"
+    return f"{shown} cannot be {doing}: {_words(error)} ({hint})"
+
+
+def way_out(url: str, fs: Any, root: str, doing: str, error: Exception) -> str:
+    """What to do about an error that a back end raised; empty if that is not known. fs: None if
+    there is none yet. root: the path in it; doing: `read` or `written`."""
     protocol = url.rpartition("::")[2].partition("://")[0]
+    match _kind(fs, error):
+        case "anonymous":
+            return _CREDENTIALS.get(protocol, "give this user credentials")
+        case "denied":
+            return _policy(protocol, root, doing)
+        case "bucket":
+            return "make it first, or check its name"
+        case "package":
+            return "pip install what it names"
+        case "away":
+            return "check the address of the store, the proxy and the firewall"
+    return ""
+
+
+def _kind(fs: Any, error: Exception) -> str:
     names = [type(one).__name__ for one in _chain(error)]
     if any(name.startswith(_ANONYMOUS) for name in names):
-        hint = _CREDENTIALS.get(protocol, "give this user credentials")
-        return f"{shown}: no credentials were found ({hint})"
-    local = fs is not None and _is_local(fs)
+        return "anonymous"
     if _is_denied(error):
-        return f"{shown} cannot be {doing}: permission denied ({_policy(protocol, root, doing)})"
-    if isinstance(error, FileNotFoundError) and fs is not None and not local:
-        bucket = root.lstrip("/").partition("/")[0]
-        return f"{shown}: there is no bucket {bucket} (make it first, or check its name)"
+        return "denied"
+    if isinstance(error, FileNotFoundError) and fs is not None and not _is_local(fs):
+        return "bucket"
     if isinstance(error, ImportError):
-        return f"{shown}: {error} (pip install what it names)"
+        return "package"
     if any("Connect" in name or "Timeout" in name for name in names):
-        hint = "check the address of the store, the proxy and the firewall"
-        return f"{shown} is not reached: {_words(error)} ({hint})"
-    return f"{shown} cannot be {doing}: {_words(error)} (check the URL)"
+        return "away"
+    return ""
+
+
+def _bucket_of(root: str) -> str:
+    return root.lstrip("/").partition("/")[0]
 
 
 def _is_denied(error: Exception) -> bool:
@@ -139,7 +167,7 @@ def _is_number(value: Any) -> bool:
 
 def _policy(protocol: str, root: str, doing: str) -> str:
     """What an administrator has to allow."""
-    bucket = root.lstrip("/").partition("/")[0].partition("@")[0]
+    bucket = _bucket_of(root).partition("@")[0]
     if protocol == "oci":
         verb = "manage" if doing == "written" else "read"
         return (
