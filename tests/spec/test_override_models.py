@@ -91,7 +91,8 @@ def test_a_run_may_change_everything_but_what_the_job_is() -> None:
     only_here = {"max_restarts", "run_name", "node_groups"}
     assert set(names(JobSpec)) - set(names(RunOverrides)) == set(OF_THE_JOB)
     assert set(names(RunOverrides)) - set(names(JobSpec)) == only_here - {"node_groups"}
-    assert set(names(NodeGroup)) - set(names(GroupOverrides)) == {"name"}
+    kept = {"name", "job_metadata", "pod_metadata"}
+    assert set(names(NodeGroup)) - set(names(GroupOverrides)) == kept
 
 
 def spec_of(job: dict[str, Any], overrides: dict[str, Any]) -> JobSpec:

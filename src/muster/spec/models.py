@@ -23,6 +23,7 @@ from muster.spec.policies import (
 from muster.spec.sources import Git, Notebook
 from muster.spec.values import (
     MAX_RUNTIME,
+    Annotations,
     Count,
     DisplayName,
     Duration,
@@ -30,6 +31,7 @@ from muster.spec.values import (
     GroupName,
     JobName,
     Label,
+    Labels,
     Limit,
     Options,
     Positive,
@@ -136,6 +138,18 @@ class Logging(Struct, frozen=True, kw_only=True):
     directory: Text | None = None
 
 
+class Metadata(Struct, frozen=True, kw_only=True):
+    """What objects on Kubernetes carry for others to read. Kept for `muster convert`; a run on this
+    machine does not look at it.
+
+    labels: Short texts by which objects are chosen, such as Kueue's.
+    annotations: Anything else, such as the topology that JobSet gives each Job alone.
+    """
+
+    labels: Labels = field(default_factory=dict)
+    annotations: Annotations = field(default_factory=dict)
+
+
 class NodeGroup(Struct, frozen=True, kw_only=True):
     """Nodes that share one configuration. What is left out is taken from the job.
 
@@ -170,6 +184,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
         ${replica}, ${index}, ${attempt}, ${run.restarts} (the same less the times the run was
         resumed), ${run.replica} (its replica's number over all groups), ${run.name}, ${run.id},
         ${address}, ${hostname}. $${rank} is the text ${rank}.
+    job_metadata: For Kubernetes: labels and annotations of the Job that each replica is there.
+    pod_metadata: The same of the pod that each node is there.
     """
 
     name: GroupName
@@ -195,6 +211,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     hang_timeout: Limit | None = None
     hostname: Text | None = None
     node_env: Env = field(default_factory=dict)
+    job_metadata: Metadata = Metadata()
+    pod_metadata: Metadata = Metadata()
 
     @property
     def most_replicas(self) -> int:
@@ -253,6 +271,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     min_success: With `nodes`: replicas that must succeed.
     logging: What becomes of the nodes' output.
     tags: Labels of your own.
+    annotations: For Kubernetes: annotations of the JobSet; its labels are the tags.
     """
 
     name: JobName | None = None
@@ -296,6 +315,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     min_success: Annotated[int, Meta(ge=0)] | None = None
     logging: Logging = Logging()
     tags: Tags = field(default_factory=dict)
+    annotations: Annotations = field(default_factory=dict)
 
     @property
     def most_nodes(self) -> int:

@@ -32,7 +32,7 @@ from muster.spec.values import (
 #: What a Job is: its name and description, its code and what that needs. Another one of these is
 #: another Job. So are other groups.
 OF_THE_JOB = (
-    *("name", "display_name", "description"),
+    *("name", "display_name", "description", "annotations"),
     *("artifact", "git", "entrypoint", "notebook", "requirements", "conda", "framework"),
 )
 

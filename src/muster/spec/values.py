@@ -29,6 +29,8 @@ MAX_NODES = 100_000
 MAX_PROCESSES = 1_000_000
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _GROUP_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: What a shell would do something about, and a program is given as it stands.
@@ -145,6 +147,29 @@ def _label(value: Any) -> Any:
     return value
 
 
+def _metadata_key(key: str) -> str:
+    """Kubernetes: what labels and annotations may be called."""
+    prefix, slash, name = key.rpartition("/")
+    fits = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) if slash else True
+    if not fits or not _KEY_NAME.fullmatch(name):
+        hint = "use up to 63 letters, digits, - _ and ., behind a domain and / if you like"
+        raise Refused(f"{short(key)} cannot be the key of a label or annotation", hint)
+    return key
+
+
+def is_label_value(text: str) -> bool:
+    """Kubernetes: whether a label may have it."""
+    return not text or _KEY_NAME.fullmatch(text) is not None
+
+
+def _label_value(value: Any) -> Any:
+    text = _scalar(value)
+    if isinstance(text, str) and not is_label_value(text):
+        hint = "use up to 63 letters, digits, - _ and ., or make it an annotation"
+        raise Refused(f"{short(text)} cannot be the value of a label", hint)
+    return text
+
+
 _SCALARS = {"type": ["string", "number", "boolean"]}
 
 #: 90, 90s, 1.5h: becomes seconds.
@@ -170,6 +195,15 @@ Env = Annotated[
 ]
 Tags = Annotated[
     dict[str, _Word],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
+]
+_MetadataKey = Annotated[str, Meta(extra={"parse": _metadata_key})]
+Labels = Annotated[
+    dict[_MetadataKey, Annotated[str, Meta(extra={"parse": _label_value})]],
+    Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
+]
+Annotations = Annotated[
+    dict[_MetadataKey, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
 #: Anything JSON can say, for a framework to look at.

@@ -30,7 +30,9 @@ _COLLECTIONS: dict[type[yaml.Node], str] = {
     yaml.MappingNode: f"{_YAML}map",
     yaml.SequenceNode: f"{_YAML}seq",
 }
-_VERBATIM = re.compile(r"(.*\.)?((env|tags)\.[^.]+|(args|command|exec)(\[\d+\])?)")
+_VERBATIM = re.compile(
+    r"(.*\.)?((env|tags|labels|annotations)\.[^\n]+|(args|command|exec)(\[\d+\])?)"
+)
 #: YAML 1.1 takes 1:30 for the number 90; Kubernetes' reader, like everybody else, for text.
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 

@@ -698,8 +698,9 @@ NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
             "metadata.annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
         },
         [
-            "label kueue.x-k8s.io/queue-name is not used: a run starts at once",
-            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is not used",
+            "label kueue.x-k8s.io/queue-name is kept, and not used here: a run starts at once",
+            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is kept, and not used here: "
+            "all nodes are on one machine",
         ],
     ),
     "unlike times to end": (

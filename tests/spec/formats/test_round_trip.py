@@ -22,6 +22,7 @@ from muster.spec.models import (
     Checkpoint,
     JobSpec,
     Logging,
+    Metadata,
     Mount,
     NodeGroup,
     Resources,
@@ -63,6 +64,15 @@ differing = st.sampled_from(("--at=${address}", "${run.restarts}", "$(A)$$${addr
 node_args = st.none() | st.tuples(differing, st.lists(texts | differing, max_size=2)).map(
     lambda drawn: (drawn[0], *drawn[1])
 )
+annotations = st.dictionaries(
+    st.sampled_from(("alpha.jobset.sigs.k8s.io/exclusive-topology", "kueue.x-k8s.io/x", "note")),
+    texts,
+    max_size=2,
+)
+labels = st.dictionaries(
+    st.sampled_from(("kueue.x-k8s.io/queue-name", "team")), st.sampled_from(("", "a", "1.0"))
+)
+metadata = st.builds(Metadata, labels=labels, annotations=annotations)
 node_env = st.dictionaries(st.sampled_from(("R", "S", "T")), templates, max_size=2)
 probes = st.builds(
     StartupProbe,
@@ -175,6 +185,8 @@ def groups(draw: st.DrawFn) -> tuple[NodeGroup, ...]:
                 retries=draw(st.integers(0, 9)),
                 timeout=draw(st.none() | seconds),
                 hostname=f"demo-{name}-${{replica}}-${{index}}",
+                job_metadata=draw(metadata),
+                pod_metadata=draw(metadata),
             )
         )
     return tuple(made)
@@ -201,6 +213,7 @@ def sayable(draw: st.DrawFn) -> JobSpec:
         namespace=draw(st.sampled_from(("default", "team"))),
         clean_env=True,
         tags=draw(st.just({}) | st.just({"example.com/team": "a", "x": "1"})),
+        annotations=draw(annotations),
     )
 
 

@@ -18,6 +18,12 @@ from muster.spec.formats.group_names import renamed, with_groups
 from muster.spec.formats.jobset_model import JobSet
 from muster.spec.formats.jobset_names import rj_path
 from muster.spec.formats.jobset_rules import check_jobset
+from muster.spec.formats.metadata import (
+    DESCRIPTION,
+    annotations_of,
+    note_annotations,
+    note_labels,
+)
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.pods import node_group
 from muster.spec.formats.unsaid import unsaid
@@ -27,9 +33,6 @@ from muster.spec.places import Lines, Origin, Origins, at_origin, in_order, plac
 from muster.spec.policies import SuccessPolicy
 from muster.spec.rules import check
 
-#: Kubernetes: the annotation for what people should know of an object.
-DESCRIPTION = "kubernetes.io/description"
-_QUIET = ("kubectl.kubernetes.io/last-applied-configuration", DESCRIPTION)
 _GRACE = 30.0
 #: Where it is said which replicated Jobs there are.
 _NAMES = re.compile(r"spec|spec\.replicatedJobs(\[\d+\](\.name)?)?", re.IGNORECASE)
@@ -148,6 +151,7 @@ def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
         namespace=jobset.namespace,
         clean_env=True,
         tags=dict(jobset.metadata.labels),
+        annotations=annotations_of(jobset.metadata, DESCRIPTION),
     )
     return with_groups(made, renamed(jobset), notes)
 
@@ -184,15 +188,13 @@ def _note_metadata(jobset: JobSet, notes: Notes) -> None:
     meta = jobset.metadata
     if not meta.name:
         notes.add("generateName", f"gives no new name each time: the job is called {jobset.name}")
-    for key in meta.labels:
-        if key.startswith("kueue.x-k8s.io/"):
-            notes.add(f"label {key}", "is not used: a run starts at once")
-    for key in meta.annotations:
-        if key not in _QUIET:
-            notes.add(f"annotation {key}", "is not used")
+    note_labels(meta, notes)
+    note_annotations(meta, notes)
     for rj in jobset.spec.replicated_jobs:
-        for key in rj.template.metadata.annotations:
-            notes.add(f"annotation {key}", "is not used", rj.name)
+        job, pod = rj.template.metadata, rj.template.spec.template.metadata
+        for one in (job, pod):
+            note_labels(one, notes, rj.name)
+            note_annotations(one, notes, rj.name, pod=one is pod)
 
 
 def _note_spec(jobset: JobSet, notes: Notes) -> None:

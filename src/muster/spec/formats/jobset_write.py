@@ -14,8 +14,8 @@ from muster.spec.formats.failures_write import Written
 from muster.spec.formats.group_names import as_kubernetes_names
 from muster.spec.formats.jobset_model import API_VERSION
 from muster.spec.formats.jobset_names import LONGEST
-from muster.spec.formats.jobset_read import DESCRIPTION
 from muster.spec.formats.losses import Loss
+from muster.spec.formats.metadata import DESCRIPTION
 from muster.spec.formats.pods import hostname_template
 from muster.spec.formats.pods_write import Whole, replicated_job
 from muster.spec.formats.volumes_write import Volumes, as_label
@@ -72,8 +72,11 @@ def write_jobset(job: JobSpec) -> JobSetFile:
     labels = {key: value for key, value in spec.tags.items() if _is_label(key, value)}
     if labels:
         metadata["labels"] = labels
+    annotations = {**spec.annotations}
     if spec.description:
-        metadata["annotations"] = {DESCRIPTION: spec.description}
+        annotations[DESCRIPTION] = spec.description
+    if annotations:
+        metadata["annotations"] = annotations
     body = _body(spec, name, failure.failure, volumes)
     data = {
         "apiVersion": API_VERSION,

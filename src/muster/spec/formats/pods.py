@@ -12,6 +12,7 @@ from muster.spec.formats.environment import Program, environment
 from muster.spec.formats.failures_read import retries
 from muster.spec.formats.jobset_model import DependsOnItem, JobSet, ReplicatedJob
 from muster.spec.formats.kubernetes import ResourceRequirements
+from muster.spec.formats.metadata import metadata_of
 from muster.spec.formats.notes import Notes
 from muster.spec.formats.probes import startup_probe
 from muster.spec.formats.quantity import parse_quantity
@@ -48,6 +49,8 @@ def node_group(
         retries=retries(jobset, job),
         timeout=_seconds(job.active_deadline_seconds),
         hostname=hostname_template(jobset.name, rj.name),
+        job_metadata=metadata_of(rj.template.metadata),
+        pod_metadata=metadata_of(job.template.metadata),
     )
     if main is None:
         return made

@@ -18,7 +18,7 @@ from muster.spec.formats.probes import written
 from muster.spec.formats.quantity import format_bytes, format_cpus
 from muster.spec.formats.volumes import NODE
 from muster.spec.formats.volumes_write import Volumes
-from muster.spec.models import JobSpec, NodeGroup, Resources
+from muster.spec.models import JobSpec, Metadata, NodeGroup, Resources
 
 _AGAIN = [
     {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
@@ -52,15 +52,21 @@ def replicated_job(
     if pod_rules:
         job["podFailurePolicy"] = {"rules": pod_rules}
     pod, more = _pod(whole, group, path, pod_rules)
-    job["template"] = {"spec": pod}
+    job["template"] = {**_metadata(group.pod_metadata), "spec": pod}
     made: dict[str, Any] = {"name": group.name, "replicas": group.replicas}
     if group.depends_on:
         status = {"ready": "Ready", "complete": "Complete"}
         made["dependsOn"] = [
             {"name": other.group, "status": status[other.status]} for other in group.depends_on
         ]
-    made["template"] = {"spec": job}
+    made["template"] = {**_metadata(group.job_metadata), "spec": job}
     return made, losses + more
+
+
+def _metadata(said: Metadata) -> dict[str, Any]:
+    both = {"labels": dict(said.labels), "annotations": dict(said.annotations)}
+    kept = {name: entries for name, entries in both.items() if entries}
+    return {"metadata": kept} if kept else {}
 
 
 def _keeps(group: NodeGroup) -> bool:

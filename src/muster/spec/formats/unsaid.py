@@ -20,7 +20,7 @@ def unsaid(jobset: JobSet) -> tuple[str, ...]:
         notes.add("coordinator", _ASKED)
     for policy in jobset.spec.volume_claim_policies:
         for claim in policy.templates:
-            for what in _metadata(claim.metadata):
+            for what in (*_metadata(claim.metadata), *_told(claim.metadata)):
                 notes.add(f"{what} of claim {claim.metadata.name}", _WHY)
     for rj in jobset.spec.replicated_jobs:
         for what, why in _replicated(rj):
@@ -39,7 +39,7 @@ def _replicated(rj: ReplicatedJob) -> Iterator[tuple[str, str]]:
     for what in _metadata(rj.template.metadata):
         yield f"{what} of a Job", _WHY
     for what in _metadata(job.template.metadata):
-        yield f"{what} of a pod", _ASKED
+        yield f"{what} of a pod", _WHY
     yield from _pod(rj.name, job.template.spec)
 
 
@@ -48,6 +48,10 @@ def _metadata(meta: ObjectMeta) -> Iterator[str]:
         yield "generateName"
     if meta.namespace:
         yield "namespace"
+
+
+def _told(meta: ObjectMeta) -> Iterator[str]:
+    """Of claims: those of Jobs and pods are kept."""
     yield from (f"label {key}" for key in meta.labels)
     yield from (f"annotation {key}" for key in meta.annotations)
 
