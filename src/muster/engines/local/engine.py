@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from muster.engines.base import RunContext, Session
-from muster.engines.local import cgroups, ports
+from muster.engines.local import cgroups, metadata, ports
 from muster.engines.local.disk import check_disk, disk_notes
 from muster.engines.local.isolation import Isolation, check_setting, impossible
 from muster.engines.local.machine import check_fit, limits_of, shape_notes, this_machine
@@ -48,6 +48,7 @@ class LocalEngine:
         ]
         notes += disk_notes(plan)
         notes += _overruled(plan)
+        notes += metadata.notes(plan, impossible())
         notes += _other_ports(plan)
         if impossible():
             notes += [

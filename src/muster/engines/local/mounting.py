@@ -96,7 +96,7 @@ def bind_mounts(
     outer = [mount for mount in ordered if not _within(mount, paths)]
     made: set[int] = set()
     for mount in outer:
-        _make_mountpoint(Path(mount.path), folder, made)
+        make_mountpoint(Path(mount.path), folder, made)
     with ExitStack() as held:
         # by descriptor: what is to be shown may be hidden by then
         sources = []
@@ -177,7 +177,7 @@ def _move_all(folder: Path, target: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _make_mountpoint(target: Path, folder: Path, made: set[int]) -> None:
+def make_mountpoint(target: Path, folder: Path, made: set[int]) -> None:
     """Have a directory at `target` without touching the machine's own file system.
 
     What is missing is made on an empty file system laid over the nearest folder that exists; what
@@ -200,12 +200,10 @@ def _lay_over(parent: Path, folder: Path) -> None:
     if parent == Path("/"):
         _make_root(folder)
     else:
-        kept = folder / "kept"
-        kept.mkdir(parents=True, exist_ok=True)
-        linux.bind(str(parent), str(kept))
-        _empty(parent)
-        _show_all(kept, parent)
-        linux.unmount(str(kept))
+        with ExitStack() as held:
+            there = Path(_hold(parent, held))  # what it held may be where our own files are
+            _empty(parent)
+            _show_all(there, parent)
 
 
 def _make_root(folder: Path) -> None:

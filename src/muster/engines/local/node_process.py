@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from muster.engines.local import disk_image, fabric, linux, mounting, names
+from muster.engines.local import disk_image, fabric, linux, metadata, mounting, names
 from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.clearing import clear, have_empty, take_place
 from muster.engines.local.isolation import Isolation, mount_proc
@@ -30,9 +30,10 @@ class NodeSetup(Struct, frozen=True):
 
     prepare: puts the code into the working directory and says what to run there. launch: the
     agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
-    may be its own. disk: bytes of a disk of the node's own, None if it has none. short: the
-    folder with a short path, if anything of the node uses it. furnish: has what the job needs
-    installed, by the first node to come.
+    may be its own. disk: bytes of a disk of the node's own, None if it has none. metadata: what
+    the metadata file's place leads to, if it is shown there. short: the folder with a short path,
+    if anything of the node uses it. furnish: has what the job needs installed, by the first node
+    to come.
     """
 
     node: NodePlan
@@ -50,6 +51,7 @@ class NodeSetup(Struct, frozen=True):
     launch: dict[str, Any]
     private_shm: bool
     disk: int | None = None
+    metadata: Path | None = None
     short: Path | None = None
     furnish: Callable[[], None] | None = None
 
@@ -145,6 +147,8 @@ def _settle(setup: NodeSetup) -> None:
         if setup.disk is not None:
             disk_image.lay(setup.folder, setup.disk)
         mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
+        if setup.metadata is not None:
+            metadata.place_link(setup.metadata)
     if setup.short is not None:
         have_empty(setup.short)
         (setup.short / "tmp").symlink_to(setup.folder / "tmp")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from muster.engines.base import RunContext
-from muster.engines.local import gpus, mounting, names
+from muster.engines.local import gpus, metadata, mounting, names
 from muster.engines.local.attempts import Attempts
 from muster.engines.local.begun import begun
 from muster.engines.local.crew import Crew
@@ -76,6 +76,9 @@ class LocalSession:
         wanted = any(group.resources.gpus for group in plan.groups)
         self._gpus = gpus.GpuPool(context.home.root / "gpus", gpus.devices() if wanted else [])
         placed = mounting.place(plan, context.home)
+        documented: frozenset[str] = frozenset()
+        if isolation.namespaces:
+            documented = metadata.prepare(plan, self._run_dir.path)
         self._synced = SyncedMounts(plan, placed)
         routed = plan.network == "cluster"
         names.write_hosts(self._run_dir.hosts, plan.nodes, service_names(plan), routed=routed)
@@ -92,6 +95,7 @@ class LocalSession:
             token=token,
             gpus=self._gpus,
             placed=placed,
+            documented=documented,
         )
 
     # --- what the controller asks

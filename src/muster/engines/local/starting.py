@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.engines.base import RunContext
-from muster.engines.local import mounting, names
+from muster.engines.local import metadata, mounting, names
 from muster.engines.local.cgroups import NodeLimits
 from muster.engines.local.fabric import INTERFACE
 from muster.engines.local.gpus import GpuPool
@@ -68,7 +68,8 @@ class LocalNode(Struct, eq=False):
 
 
 class Starter:
-    """Starts the nodes of one run. placed: mount source -> where its bytes are."""
+    """Starts the nodes of one run. placed: mount source -> where its bytes are. documented: groups
+    whose nodes have the metadata file where OCI's documents say."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Starter:
         token: str,
         gpus: GpuPool,
         placed: dict[str, Path],
+        documented: Container[str],
     ) -> None:
         self._furnishing = None
         if context.plan.environment is not None:
@@ -91,6 +93,7 @@ class Starter:
         self._token = token
         self._gpus = gpus
         self._placed = placed
+        self._documented = documented
         #: Asking takes a dozen files, too long to do it for each node that starts.
         self._machine = Machine(count_cpus(), count_memory(), gpus.size)
         #: Ranks of nodes that there are not to be for now.
@@ -156,6 +159,8 @@ class Starter:
         if not self._isolation.namespaces:
             mounted = mounting.link_mounts(group.mounts, self._placed, folder)
             extra = names.wrapper_environment(self._run_dir.hosts, node)
+        if group.name in self._documented:
+            extra[metadata.VARIABLE] = str(metadata.FILE)
         paths = NodePaths(
             folder=folder,
             cluster_file=self._run_dir.cluster_file,
@@ -215,6 +220,7 @@ class Starter:
         self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
     ) -> NodeSetup:
         group = self._context.plan.group(node.group)
+        documented = group.name in self._documented
         return NodeSetup(
             node=node,
             isolation=self._isolation,
@@ -223,7 +229,8 @@ class Starter:
             resolver=self._run_dir.resolver,
             folder=self._run_dir.node(node.rank),
             work=self._work(node.rank),
-            mounts=group.mounts,
+            mounts=metadata.with_folder(group.mounts) if documented else group.mounts,
+            metadata=self._run_dir.cluster_file if documented else None,
             placed=self._placed,
             needed=mounting.lifelines(self._context.plan, self._context.home),
             limits=limits,
