@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -290,3 +292,37 @@ def test_without_address_translation(client: Client, monkeypatch: pytest.MonkeyP
 )
 def test_name_servers_that_nodes_reach(machine: str, node: str) -> None:
     assert names.resolver_for_nodes(machine) == node
+
+
+GLOO = f"""
+import os, socket
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+ranks = torch.full((1000,), float(dist.get_rank() + 1))
+dist.all_reduce(ranks)
+mine = socket.inet_aton("10.77.0." + str(dist.get_rank() + 1))[::-1].hex().upper()
+lines = open("/proc/net/tcp").read().splitlines()[1:]
+peers = {{line.split()[2].partition(":")[0] for line in lines if line.split()[3] == "01"}}
+with socket.create_connection(("{INTERNET}", {PORT})) as connection:
+    print(ranks.sum().item(), len(peers - {{mine}}), connection.recv(100).decode())
+dist.barrier()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("user", [False, True], ids=["root", "user"])
+def test_gloo_meets_over_the_interface(
+    usable: None, user: bool, tmp_path: Path, own_home: Path
+) -> None:
+    """Ranks of PyTorch find each other on the closed network, and data outside."""
+    if find_spec("torch") is None:
+        pytest.skip("needs PyTorch")
+    (tmp_path / "train.py").write_text(GLOO)
+    job = {"framework": "pytorch", "nodes": 2, "network": "cluster", "artifact": "train.py"}
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    command = [sys.executable, "-m", "muster", "run", str(tmp_path / "job.yaml")]
+    done = run_in_world(tmp_path, command, user=user)
+    said = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
+    assert [line for line in said if "internet" in line] == ["3000.0 1 the internet"] * 2

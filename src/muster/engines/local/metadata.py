@@ -22,6 +22,7 @@ FILE = FOLDER / "job_run_cluster_metadata.json"
 _OWN = MountPlan("scratch:node/.datascience", "scratch", str(FOLDER), "")
 #: To show a folder beside others, those have to be mounted again, one by one.
 _MOST_HOMES = 200
+_MOUNTS = Path("/proc/self/mounts")
 
 
 def obstacle(mounts: Iterable[MountPlan]) -> str:
@@ -45,7 +46,7 @@ def _cannot_be_remade(parent: Path) -> str:
     try:
         if len(list(parent.iterdir())) > _MOST_HOMES:
             return f"there is too much in {parent}"
-        mounted = Path("/proc/self/mounts").read_text()
+        mounted = _MOUNTS.read_text()
     except OSError as error:
         return f"{parent}: {error.strerror}"
     on_demand = any(line.split()[1:3] == [str(parent), "autofs"] for line in mounted.splitlines())
