@@ -19,7 +19,7 @@ from muster.client.cluster import Cluster
 from muster.client.run import JobRun
 from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
-from muster.spec.overrides import changes_from_flags
+from muster.spec.overrides import changes_from_flags, overrides_from_mapping
 from support.faults import lose_node, until
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
@@ -62,6 +62,16 @@ def test_life_of_a_cluster(client: Client) -> None:
     assert clusters.clusters(client) == []
     with pytest.raises(NotFound, match="no cluster named"):
         clusters.find(client, "lab")
+
+
+def test_a_cluster_with_a_network_of_its_own(client: Client) -> None:
+    """Nobody but its nodes reaches it: that is said instead of waiting for an answer."""
+    job, new = client.job(None, command=["true"], framework="dask", network="isolated", name="lab")
+    overrides = overrides_from_mapping({"suspend": True})
+    closed = Cluster(client.start(client.draft(job, overrides, new_job=new)))
+    with pytest.raises(InvalidInput, match="lab has network: isolated: only its own nodes") as told:
+        closed.dask_client()
+    assert told.value.problems[0].hint.endswith("or give it network: shared")
 
 
 def test_the_path_of_its_token_is_shown_as_data(

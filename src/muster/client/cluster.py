@@ -164,6 +164,10 @@ class Cluster:
         if self.framework != framework:
             hint = f"connect with its {CLIENTS.get(self.framework, 'address')}"
             raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster", hint))
+        if self.run.network != "shared":
+            text = f"{self.name} has network: {self.run.network}: only its own nodes reach it"
+            hint = "use it from a program on its nodes, or give it network: shared"
+            raise InvalidInput(Problem("", text, hint))
         if self.address is None:
             raise InvalidInput(Problem("", f"{self.name} is {self.state}", "wait until it is UP"))
 
