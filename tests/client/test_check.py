@@ -155,7 +155,7 @@ def test_urls_are_tried_as_they_are_used(client: Client, tmp_path: Path) -> None
             {"source": f"file://{tmp_path}/in", "read_only": True},
             {"source": f"file://{tmp_path}/out"},
         ],
-        env={"WORK_DIR": f"file://{tmp_path}/meet"},
+        env={"WORK_DIR": f"file://{tmp_path}/meet", "OCI__WORK_DIR": "oci://bucket@namespace/meet"},
     )
     report = check(client, client.draft(job, new_job=new))
     (line,) = (line for line in report.lines if line.what == "urls")

@@ -17,8 +17,9 @@ from muster.secrets import redacted
 #: Seconds until a store that has not answered is taken for one that does not. Back ends try again
 #: for a while by themselves.
 _PATIENCE = 45.0
-#: Variables that name a folder in which a program writes; of others it is not known.
-_WRITTEN = ("WORK_DIR", "OCI__WORK_DIR")
+#: The variable that names a folder in which a program writes; of others it is not known. (A run of
+#: ADS's YAML uses no workDir, which OCI__WORK_DIR only repeats.)
+_WORK_DIR = "WORK_DIR"
 
 
 class Url(Struct, frozen=True):
@@ -44,11 +45,10 @@ def _named(draft: Draft) -> Iterator[Url]:
         for mount in group.mounts:
             if mount.kind == "url":
                 yield Url(mount.source, mount.path, write=not mount.read_only)
-    for name in _WRITTEN:
-        for env in (draft.spec.env, *(group.env for group in draft.spec.node_groups)):
-            text = env.get(name, "")
-            if "://" in text:
-                yield Url(text, name, write=True)
+    for env in (draft.spec.env, *(group.env for group in draft.spec.node_groups)):
+        text = env.get(_WORK_DIR, "")
+        if "://" in text:
+            yield Url(text, _WORK_DIR, write=True)
 
 
 class Looks:
