@@ -96,6 +96,10 @@ def test_display_names_repeat(script: Path, tmp_path: Path) -> None:
         "several jobs are called 'Train the net': other@1, train@2, train@1 (say which of them)"
     ):
         muster.get_job("Train the net")
+    with refused(
+        "several jobs are called 'Train the net': other@1, train@2, train@1 (say which of them)"
+    ):
+        muster.run("Train the net")
     jobs[1].edit("display_name=Train it")
     assert muster.get_job("Train it").display_name == "Train it"
     for _ in range(2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.service import Service
 from muster.storage.home import Home
+from muster.store.lookup import SameName
 from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:
@@ -135,8 +135,12 @@ class Client:
         from muster.client.target import is_address
 
         if isinstance(target, str) and not is_address(target) and not os.path.exists(target):
-            with contextlib.suppress(InvalidInput):
+            try:
                 return self.service.job(target)
+            except SameName:
+                raise
+            except InvalidInput:
+                return None  # it is looked for as a file, and said to be none
         return None
 
     def draft(

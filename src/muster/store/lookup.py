@@ -53,11 +53,15 @@ def ambiguous(kinds: str, text: str, rows: Sequence[Row]) -> InvalidInput:
     return InvalidInput(f"several {kinds} have an id that begins with {text!r}: {named}{more}")
 
 
-def same_name(kinds: str, text: str, handles: Sequence[str]) -> InvalidInput:
+class SameName(InvalidInput):
+    """A display name that several have."""
+
+
+def same_name(kinds: str, text: str, handles: Sequence[str]) -> SameName:
     """Several have this display name."""
     named = ", ".join(handles[:_SHOWN])
     more = ", ..." if len(handles) > _SHOWN else ""
-    return InvalidInput(
+    return SameName(
         Problem("", f"several {kinds} are called {text!r}: {named}{more}", "say which of them")
     )
 
