@@ -166,7 +166,7 @@ class Store(RuleBasedStateMachine):
             called = sorted((j for j in self.jobs if j.display_name == text), key=newest)
             meant = [j for j in called if j.state == "ACTIVE"] or called
             if len({j.name for j in meant}) > 1:
-                assert outcome(jobs.find, self.db, text) == "InvalidInput"
+                assert outcome(jobs.find, self.db, text) == "SameName"
                 return
             exact = [j.id for j in meant]
         ids = [job.id for job in self.jobs]
