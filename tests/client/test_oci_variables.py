@@ -88,7 +88,9 @@ def test_one_that_is_not_there_is_refused_where_it_stands(client: Client, code: 
     assert client.runs() == []
 
 
-@pytest.mark.shows("cluster-design/example-custom-image")
+@pytest.mark.shows(
+    "cluster-design/example-custom-image", "distributed-jobs/capability-container-by-environment"
+)
 def test_a_container_s_variables_are_its_image_and_command(client: Client, tmp_path: Path) -> None:
     path = spec(
         tmp_path,

@@ -50,7 +50,9 @@ def test_what_runs_a_command_inside(
     expected: bool,
 ) -> None:
     monkeypatch.chdir(folder)
-    assert takes_command(target, entrypoint) is expected
+    assert takes_command(target, entrypoint, ["A=JOB_RUN_ENTRYPOINT=x"]) is expected
+    for word in ("JOB_RUN_ENTRYPOINT=train.py", "workers:JOB_RUN_ENTRYPOINT=train.py"):
+        assert takes_command(target, entrypoint, [word]) is (target is None)
 
 
 def test_a_folder_and_a_command_together(folder: Path) -> None:

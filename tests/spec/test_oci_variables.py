@@ -40,6 +40,7 @@ def resolved(spec: JobSpec, **overrides: Any) -> JobSpec:
     return resolve(spec, overrides_from_mapping(overrides)).spec
 
 
+@pytest.mark.shows("distributed-jobs/capability-container-by-environment")
 def test_variables_are_a_run_s_image_and_command() -> None:
     env = {"DOCKER_CUSTOM_IMAGE": "old:1", "CONTAINER_CMD": "serve"}
     (group,) = resolved(JobSpec(env=env)).node_groups
@@ -49,6 +50,7 @@ def test_variables_are_a_run_s_image_and_command() -> None:
     assert (group.image, group.command) == ("new:1", ("other",))
 
 
+@pytest.mark.shows("distributed-jobs/capability-container-by-environment")
 def test_each_group_has_its_own() -> None:
     groups = (
         NodeGroup(name="a", env={"CONTAINER_CMD": "a"}),

@@ -73,7 +73,7 @@ def _draft(
     from muster.client.target import takes_command
     from muster.spec.overrides import changes_from_flags
 
-    inside = bool(after) and takes_command(target, options["entrypoint"])
+    inside = bool(after) and takes_command(target, options["entrypoint"], options["env"])
     changes = changes_from_flags(
         nodes=options["nodes"],
         env=options["env"],

@@ -143,7 +143,7 @@ def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft
     from muster.spec.overrides import changes_from_flags
 
     target = options["target"]
-    inside = bool(after) and takes_command(target, options["entrypoint"])
+    inside = bool(after) and takes_command(target, options["entrypoint"], options["env"])
     fields = described(options)
     changes = changes_from_flags(
         nodes=options["nodes"],

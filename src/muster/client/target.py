@@ -140,11 +140,16 @@ def _words(command: str) -> list[str]:
         raise InvalidInput(Problem("command", error.message, error.hint)) from None
 
 
-def takes_command(target: str | None, entrypoint: str | None) -> bool:
-    """Whether words for it are a command to run there, as it does not say itself what to run."""
+def takes_command(target: str | None, entrypoint: str | None, env: Sequence[str]) -> bool:
+    """Whether words for it are a command to run there, as it does not say itself what to run.
+
+    env: variables as `--env` has them; one may choose the entry point.
+    """
+    from muster.spec.oci_variables import ENTRYPOINT
+
     if target is None:
         return True
-    if entrypoint is not None:
+    if entrypoint is not None or any(_name(word) == ENTRYPOINT for word in env):
         return False
     if is_address(target):
         return True
@@ -152,6 +157,11 @@ def takes_command(target: str | None, entrypoint: str | None) -> bool:
     if os.path.isdir(path):
         return not _has_jobsets(path)
     return path.name.lower().endswith(ARCHIVES) and os.path.isfile(path)
+
+
+def _name(word: str) -> str:
+    """The variable of K=V or GROUP:K=V."""
+    return word.partition("=")[0].rpartition(":")[2]
 
 
 def is_address(target: str | Path) -> bool:
