@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import KillNodes, SignalNodes, StartNodes, StopNodes
 from muster.lifecycle.events import ResumeRequested, SuspendRequested
-from muster.lifecycle.policy import Action, Checkpoint, Dependency, Rule
+from muster.lifecycle.policy import Action, Checkpoint, Dependency, Policy, Rule
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
 from support.life import Life, begun, policy, refs, running
@@ -52,6 +53,48 @@ def test_maximum_runtime_is_over_all_attempts() -> None:
     first = wake_at(life.status)
     life.end(0, 1, after=30).up(0)
     assert wake_at(life.status) == first
+
+
+def with_group_limit(index: int, seconds: float, count: int = 2, **more: Any) -> Policy:
+    """Groups of one node, one of which may run only so long."""
+    made = policy(*[(1, 1, None)] * count, **more)
+    groups = list(made.groups)
+    groups[index] = replace(groups[index], max_runtime=seconds)
+    return replace(made, groups=tuple(groups))
+
+
+@pytest.mark.shows("distributed-jobs/capability-override-node")
+def test_maximum_runtime_of_a_group() -> None:
+    """OCI: maximumRuntimeInMinutes of a node group. Its clock starts with its first node, and the
+    run is canceled, as for its own."""
+    life = begun(with_group_limit(1, 60)).up(0)
+    assert wake_at(life.status) == life.now + 30 * 86400
+    life.tick(after=100).up(1)
+    assert wake_at(life.status) == life.now + 60
+    assert life.tick(after=59).effects == ()
+    assert life.tick(after=1).effects == (StopNodes(refs(0, 1)),)
+    assert (life.status.state, life.status.details) == (
+        RunState.CANCELING,
+        f"group {life.policy.groups[1].name}: maximum runtime of 60 s exceeded",
+    )
+
+
+def test_maximum_runtime_of_a_group_is_over_all_attempts() -> None:
+    life = running(with_group_limit(0, 60, 1, max_restarts=5)).tick()
+    first = wake_at(life.status)
+    life.end(0, 1, after=30).up(0)
+    assert wake_at(life.status) == first
+    life.tell(SuspendRequested("wait"), after=10).obey()
+    begun_at = dict(life.status.begun)
+    life.tell(ResumeRequested("go"), after=1000).up(0)
+    assert life.status.begun == begun_at
+    assert wake_at(life.status) == life.now + 60 - life.status.ran
+
+
+def test_a_group_that_has_ended_has_time_enough() -> None:
+    life = running(with_group_limit(0, 60)).end(0)
+    assert life.tick(after=100).effects == ()
+    assert life.status.state is RunState.IN_PROGRESS
 
 
 def test_time_spent_suspended_does_not_count() -> None:

@@ -46,6 +46,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "max_restarts": st.integers(0, 2),
     "retries": st.integers(0, 2),
     "timeout": TIME,
+    "max_runtime": TIME,
     "ready_timeout": TIME,
     "hang_timeout": TIME,
     "hostname": st.sampled_from(["h-${rank}", "same"]),

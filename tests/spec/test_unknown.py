@@ -38,7 +38,7 @@ from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
         ),
         (JobSpec, "gpus", "it belongs below resources: {gpus: ...}"),
         (JobSpec, "ocpus", 'did you mean "cpus"? it belongs below resources: {cpus: ...}'),
-        (NodeGroup, "max_runtime", "it belongs to the whole job: at the top of the spec"),
+        (NodeGroup, "grace_period", "it belongs to the whole job: at the top of the spec"),
         (JobSpec, "failurePolicy", 'did you mean "failure"?'),
         (JobSpec, "max_restarts", "it belongs below failure: {max_restarts: ...}"),
         (

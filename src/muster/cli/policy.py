@@ -91,6 +91,8 @@ def _group(group: GroupPolicy) -> Iterator[str]:
         yield f"group {group.name}: must be up after {format_duration(group.ready_timeout)}"
     if group.timeout is not None:
         yield f"group {group.name}: a replica may take {format_duration(group.timeout)}"
+    if group.max_runtime is not None:
+        yield f"group {group.name}: may run for {format_duration(group.max_runtime)}"
 
 
 def _times(number: int) -> str:

@@ -8,7 +8,7 @@ from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from muster.lifecycle.states import NodeState, RunState
@@ -28,6 +28,7 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename={"cause": "failu
     attempt_at: float | None = None
     going_since: float | None = None
     ran: float = 0.0
+    begun: Mapping[str, float] = field(default_factory=dict)
     spent: Spent = Spent()
     streak: int = 0
     restarted_at: float | None = None

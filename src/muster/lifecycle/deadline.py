@@ -1,10 +1,11 @@
 """Deadlines: of the run, of an attempt, of a replica, and of getting ready.
 
 OCI: maximumRuntimeInMinutes, default and upper limit 30 days, counted from IN_PROGRESS; the run is
-canceled, not failed, when it is over. JobSet: activeDeadlineSeconds (KEP-1186) is what
+canceled, not failed, when it is over. A node group has one of its own, which is that of its
+configuration: from when its first node ran. JobSet: activeDeadlineSeconds (KEP-1186) is what
 `attempt_timeout` is: its clock starts anew with each attempt and stands still while the run is
 suspended. Kubernetes: a Job's activeDeadlineSeconds is the `timeout` of a replica. All but the
-first are failures, for the failure rules to decide on.
+first two are failures, for the failure rules to decide on.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ def _run(turn: Turn) -> None:
     if turn.past(turn.run.going_since + turn.policy.max_runtime - turn.run.ran):
         details = f"maximum runtime of {turn.policy.max_runtime:g} s exceeded"
         stopping.begin(turn, RunState.CANCELED, details, save=True)
+        return
+    for index, group in enumerate(turn.policy.groups):
+        began, count = turn.run.begun.get(group.name), turn.census.groups[index]
+        if group.max_runtime is None or began is None or count.ended + count.parked == group.size:
+            continue
+        if turn.past(turn.run.going_since + began + group.max_runtime - turn.run.ran):
+            limit = f"maximum runtime of {group.max_runtime:g} s exceeded"
+            text = f"group {group.name}: {limit}"
+            stopping.begin(turn, RunState.CANCELED, text, save=True)
+            return
 
 
 def _attempt(turn: Turn) -> None:

@@ -65,10 +65,18 @@ def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:
     turn.set(event.rank, replace(node, state=state, started_at=node.started_at or turn.now))
     if turn.run.going_since is None:
         turn.update(going_since=turn.now)
+    _group_up(turn, event.rank)
     if turn.run.attempt_at is None and node.again is None:
         turn.update(attempt_at=turn.now)
     if turn.run.state is RunState.ACCEPTED:
         turn.become(RunState.IN_PROGRESS, started_at=turn.run.started_at or turn.now)
+
+
+def _group_up(turn: Turn, rank: int) -> None:
+    """The clock of a group that may run only so long starts with the first of its nodes."""
+    group, since = turn.policy.group_of(rank), turn.run.going_since
+    if group.max_runtime is not None and since is not None and group.name not in turn.run.begun:
+        turn.update(begun={**turn.run.begun, group.name: turn.run.ran + turn.now - since})
 
 
 def end(turn: Turn, event: NodeEnded) -> None:

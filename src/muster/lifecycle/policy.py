@@ -44,8 +44,9 @@ class GroupPolicy(Struct, frozen=True):
     min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all); of
     fewer that are wanted, all of those. wanted: replicas that are at first; None = all.
     retries: failed nodes of a replica that are started again alone before the replica has failed
-    (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end. serves: its nodes
-    run no program of the owner's: they have nothing to save, and end when all others have.
+    (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end. max_runtime: of
+    the group, over all attempts; then the run is canceled. serves: its nodes run no program of the
+    owner's: they have nothing to save, and end when all others have.
     """
 
     name: str
@@ -60,6 +61,7 @@ class GroupPolicy(Struct, frozen=True):
     ready_timeout: float | None = None
     wanted: int | None = None
     serves: bool = False
+    max_runtime: float | None = None
 
     @property
     def size(self) -> int:

@@ -127,6 +127,7 @@ class RunStatus(Struct, frozen=True):
     incarnation of any node.
     attempt_at: when the first node of the attempt ran.
     going_since: when the first ran since the run was accepted or resumed; ran: seconds before.
+    begun: when each group with a time limit of its own first ran, in seconds of the run's own time.
     spent: of the budgets. streak: restarts in a row with no stable time between; restarted_at:
     when the last of them had waited long enough.
     failures: of the present incident, in the order they were told; cause: of the last incident.
@@ -147,6 +148,7 @@ class RunStatus(Struct, frozen=True):
     attempt_at: float | None = None
     going_since: float | None = None
     ran: float = 0.0
+    begun: Mapping[str, float] = field(default_factory=dict)
     spent: Spent = Spent()
     streak: int = 0
     restarted_at: float | None = None

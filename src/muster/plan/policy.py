@@ -64,6 +64,7 @@ def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
             max_restarts=group.max_restarts,
             retries=group.retries,
             timeout=group.timeout,
+            max_runtime=group.max_runtime,
             ready_timeout=group.ready_timeout,
             wanted=group.replicas if group.most_replicas > group.replicas else None,
             serves=not arranged.role(group.name).program,

@@ -175,6 +175,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
         limit but the run's.
     retries: So many failed nodes of a replica are started again alone, before it has failed.
     timeout: A replica that has not ended after so long has failed.
+    max_runtime: When the group has run for so long, over all attempts and without the time it was
+        suspended, the run is canceled. At most 30d. Default: the run's alone.
     ready_timeout: A replica that is not ready after so long has failed.
     hang_timeout: A node that has written nothing for so long has failed.
     hostname: Name of each node, its own with ${rank}, ${group}, ${replica}, ${index},
@@ -207,6 +209,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
     retries: Annotated[int, Meta(ge=0)] = 0
     timeout: Limit | None = None
+    max_runtime: Runtime | None = None
     ready_timeout: Limit | None = None
     hang_timeout: Limit | None = None
     hostname: Text | None = None

@@ -63,6 +63,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
     retries: Annotated[int, Meta(ge=0)] | None = None
     timeout: Limit | None = None
+    max_runtime: Runtime | None = None
     ready_timeout: Limit | None = None
     hang_timeout: Limit | None = None
     hostname: Text | None = None

@@ -36,6 +36,7 @@ _OWN = (
     "max_restarts",
     "retries",
     "timeout",
+    "max_runtime",
     "hostname",
 )
 #: What a run can say for its only group without naming it.

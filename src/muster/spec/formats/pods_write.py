@@ -186,6 +186,7 @@ def _unsaid(whole: Whole, group: NodeGroup, path: str) -> list[Loss]:
             "restarts in place are of all nodes there",
         ),
         "ready_timeout": (group.ready_timeout is not None, "nothing limits how long a start takes"),
+        "max_runtime": (group.max_runtime is not None, "nothing is canceled there"),
         "hang_timeout": (group.hang_timeout is not None, "nothing watches the output"),
         "timeout": (_fraction(group.timeout), "is rounded up to whole seconds"),
     }
