@@ -490,7 +490,7 @@ def test_mountpoints_beside_those_of_the_root_directory(tmp_path: Path) -> None:
     assert not Path("/no-such-root").exists()
 
 
-@pytest.mark.shows("distributed-jobs/communication-secured")
+@pytest.mark.shows("distributed-jobs/communication-secured", "jobs/creation-networking")
 @pytest.mark.parametrize("nodes", [2, 40])
 def test_isolated_network(nodes: int, client: Any) -> None:
     """Nodes reach each other by name on any port; the machine is out of reach."""

@@ -74,7 +74,11 @@ print(*sorted({{os.environ[f"{{name}}_SOCKET_IFNAME"] for name in ("JR", "GLOO",
 """
 
 
-@pytest.mark.shows("distributed-jobs/capability-network-isolated")
+@pytest.mark.shows(
+    "distributed-jobs/capability-network-isolated",
+    "jobs/access-external",
+    "jobs/creation-networking",
+)
 @pytest.mark.parametrize("user", [False, True], ids=["root", "user"])
 def test_the_way_out(program: str, user: bool, tmp_path: Path) -> None:
     """Nodes reach the internet, the machine's name server and its loopback, and each other."""
@@ -151,7 +155,9 @@ print("has the port")
 """
 
 
-@pytest.mark.shows("distributed-jobs/capability-network-isolated")
+@pytest.mark.shows(
+    "distributed-jobs/capability-network-isolated", "distributed-jobs/communication-secured"
+)
 @pytest.mark.parametrize("user", [False, True], ids=["root", "user"])
 def test_runs_do_not_meet(usable: None, user: bool, tmp_path: Path) -> None:
     """Nodes of one run have the same ports as those of another, and reach none of them; nor does

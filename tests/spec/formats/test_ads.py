@@ -172,6 +172,14 @@ def test_nodes_listen_where_it_is_documented_unless_a_variable_says_where(
     assert (port.number, port.fixed) == (2345, True)
 
 
+@pytest.mark.shows("ads-configuration/dask-scheduler-port", "ads-configuration/dask-dashboard-port")
+def test_dask_s_ports_are_the_documented_ones(folder: Path) -> None:
+    read(folder, distributed())
+    draft = Client(folder / "home").draft_for(folder / "ads.yaml", changes_from_flags())
+    found = {port.name: (port.number, port.fixed, port.preferred) for port in draft.plan.ports}
+    assert found == {"scheduler": (8786, True, False), "dashboard": (8787, False, True)}
+
+
 @pytest.mark.parametrize(("value", "refused"), [("9999", False), ("9000", True)])
 def test_a_port_may_be_said_twice_but_not_differently(
     folder: Path, value: str, refused: bool
