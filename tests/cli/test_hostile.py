@@ -202,7 +202,7 @@ def test_files_that_may_not_grow(shell: Any) -> None:
 
 def test_logs_of_more_streams_than_open_files(shell: Any) -> None:
     assert shell("muster run --nodes 20 -- sh -c 'echo $NODE_RANK'").returncode == 0
-    done = shell("ulimit -n 24; muster logs last")
+    done = shell("ulimit -n 24; muster logs last --stream stdout")
     assert sorted(done.stdout.split()[2::3], key=int) == [str(rank) for rank in range(20)], done
 
 

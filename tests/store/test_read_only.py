@@ -28,7 +28,7 @@ for command in "logs one-1" "events one-1 --json" "jobs list" "jobs show one" "e
   "events last --follow" doctor; do
   try $command
 done
-muster logs last
+muster logs last --stream stdout
 for command in "runs delete last" "runs cancel last" "jobs edit one --set description=x" \\
   "run -- true" "check -- true" "run SCRIPT"; do
   try $command
@@ -88,8 +88,8 @@ export MUSTER_HOME=$DISK/crashed
 rm -f $LOST
 until mount -o remount,ro $DISK 2>/dev/null; do :; done
 muster runs list | tail -n +2 | cut -c-23
-muster logs two-1 --follow
-muster events two-1 | grep -c IN_PROGRESS
+muster logs two-1 --follow --stream stdout
+muster events two-1 | grep -c 'in progress'
 muster jobs list | wc -l
 muster runs wait two-1
 echo $?
