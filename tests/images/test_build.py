@@ -197,6 +197,63 @@ def test_from_code_to_a_container_of_a_pulled_image(
     assert bench.run(pinned, "python3", "train.py") == "DASK 6 second\n"
 
 
+#: In micromamba's place, where there is no channel of conda's: reads what `create` is given and has
+#: pip install what is named there, without what that would need.
+STAND_IN = """\
+#!/usr/local/bin/python3
+import os, subprocess, sys, venv
+
+if sys.argv[1] == "create":
+    words = dict(zip(sys.argv, sys.argv[1:]))
+    prefix, lines = words["--prefix"], open(words["--file"]).read().splitlines()
+    assert lines[:3] == ["channels:", "- conda-forge", "dependencies:"], lines
+    names = [line.strip(" -").rpartition("::")[2] for line in lines[3:] if "pip:" not in line]
+    assert "python=3.11" in names and "pip" in names, names
+    venv.create(prefix, system_site_packages=True)
+    python = os.path.join(prefix, "bin", "python3")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install"]
+    alone = [name for name in names if name not in ("python=3.11", "pip", "dask")]
+    subprocess.run([*pip, "dask[distributed]"], check=True)
+    subprocess.run([*pip, "--no-deps", *alone], check=True)
+"""
+#: What the design has, as it is there.
+DESIGN = {
+    "env.yaml": "channels:\n- conda-forge\n- nodefaults\ndependencies:\n- conda-forge::dask\n"
+    "- conda-forge::python=3.8\n- conda-forge::pip\n- pip:\n- oracle-ads\n- supervisor\n",
+    "lightgbm.yaml": "channels:\n  - conda-forge\n  - nodefaults\n"
+    "dependencies:\n  - conda-forge::lightgbm\n",
+}
+
+
+@pytest.mark.shows("cluster-design/additional-dependencies", "cluster-design/base-environment")
+def test_the_environments_of_the_design(
+    bench: Bench, packages: Index, wheels: Path, code: Path
+) -> None:
+    more = ["oracle-ads", "supervisor", "lightgbm"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+    if subprocess.run([*command, str(wheels), *more], check=False).returncode != 0:
+        pytest.skip("pip cannot download what the design names")
+    for name, text in DESIGN.items():
+        (bench.folder / name).write_text(text)
+    (bench.folder / "micromamba").write_text(STAND_IN)
+    (bench.folder / "micromamba").chmod(0o755)
+    (bench.folder / "Tool").write_text(f"FROM {BASE}\nCOPY micromamba /bin/micromamba\n")
+    tool = "localhost/micromamba:1"
+    bench.call(bench.builder, "build", "-t", tool, "-f", "Tool", ".")
+
+    name = f"localhost/design-{bench.builder}:1"
+    wanted = ["--framework", "dask", "--source", "code", "--entrypoint", "train.py", "--tag", name]
+    files = [word for file in DESIGN for word in ("--env", file)]
+    said = build(bench, packages, *wanted, *files, "--micromamba", tool).stderr
+
+    assert "note: env.yaml: dependencies[1] asks for Python 3.8" in said
+    script = "import importlib.metadata as m, sys; print(sys.prefix, *map(m.version, sys.argv[1:]))"
+    found = bench.run(name, "python3", "-c", script, *more).split()
+    assert (found[0], len(found)) == ("/opt/env", 4)
+    assert bench.run(name, "python3", "train.py") == "DASK 6 first\n"
+    assert bench.run(name, "muster", "--version").startswith("muster")
+
+
 def inspected(bench: Bench, name: str) -> dict[str, Any]:
     """The image's configuration, as the OCI image specification has it."""
     kind = ["--type", "image"] if bench.builder == "buildah" else []
