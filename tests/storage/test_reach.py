@@ -143,6 +143,9 @@ def test_the_memory_of_a_process() -> None:
     )
 
 
+@pytest.mark.shows(
+    "ads-configuration/policy-manage-objects", "cluster-design/policy-object-storage"
+)
 def test_a_work_directory_that_nobody_may_write_to_names_the_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,6 +171,9 @@ class OracleError(Exception):
     status, code = 404, "NotAuthorizedOrNotFound"
 
 
+@pytest.mark.shows(
+    "ads-configuration/policy-manage-objects", "cluster-design/policy-object-storage"
+)
 def test_oracle_s_policy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
