@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from muster.drafting import Draft
+if TYPE_CHECKING:
+    from muster.drafting import Draft
 
 _DURATIONS = (
     "max_runtime",
@@ -35,6 +36,8 @@ def value_text(path: str, value: Any) -> str:
         return "-"
     if name in ("command", "args", "node_args"):
         return shlex.join(value)
+    if isinstance(value, dict):
+        value = {key: inner for key, inner in value.items() if inner is not None}
     return value if isinstance(value, str) else json.dumps(value)
 
 

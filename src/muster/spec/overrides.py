@@ -122,7 +122,9 @@ def changes_from_flags(
     if args is not None:
         flags.put("--", ["args"], list(args))
     found: list[Problem] = []
-    overrides = salvage(RunOverrides, _absolute(flags.data), found) or RunOverrides()
+    overrides = RunOverrides()
+    if flags.data:  # most runs change nothing, and to look at each field takes a while
+        overrides = salvage(RunOverrides, _absolute(flags.data), found) or overrides
     return Changes(
         overrides,
         problems=(*flags.problems, *(flags.placed(problem) for problem in found)),

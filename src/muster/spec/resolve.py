@@ -250,7 +250,9 @@ def _of_variables(
 def _disk(levels: Sequence[Any]) -> Resources | None:
     """What is said of the disk below a level that says a shape, which has none."""
     said = next((level.resources for level in levels if level.resources is not None), None)
-    return None if said is None or said.disk is None else Resources(disk=said.disk)
+    if said is None or said.disk is None:
+        return None
+    return Resources(disk=said.disk, disk_image=said.disk_image)
 
 
 def _said(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
