@@ -102,7 +102,7 @@ def _other_ports(plan: RunPlan) -> list[str]:
     notes = []
     for port in plan.ports:
         if port.each and (port.fixed or port.preferred) and len(plan.nodes) > 1:
-            why = "nodes that share a network cannot; with `network: isolated` they can"
+            why = "nodes that share a network cannot; with `network: cluster` they can"
             notes.append(f"not every node listens on port {port.number} ({port.name}): {why}")
         elif port.preferred and not port.each:
             held = ports.hold_row(port.number, port.count)
