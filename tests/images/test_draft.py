@@ -34,7 +34,7 @@ def test_code_and_where_it_starts(code: Path, tmp_path: Path) -> None:
     assert made.code == ("sub/more.py", "train.py")
     assert made.recipe.entrypoint == "train.py"
     assert made.recipe.base == "docker.io/library/python:3.11-slim"
-    assert made.recipe.ports == ("8786", "8787")
+    assert made.recipe.ports == ("3000-3100", "8700-8800", "8786", "8787")
     assert made.files == {WHEEL.name: b"wheel"}
     assert made.notes == ()
 
