@@ -57,6 +57,7 @@ PRINTS = {
     "cluster up": "cluster up --help",
     "node": "node --help",
     "ports": "ports",
+    "shapes": "shapes",
     "check": "check -- true",
     "env list": "env list --json",
     "env prune": "env prune --help",

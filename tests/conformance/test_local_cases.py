@@ -215,19 +215,21 @@ def test_E11_claims(client: Client, tmp_path: Path) -> None:
 
 
 def test_E05_resumed_with_other_means(client: Client, tmp_path: Path) -> None:
-    """Also C32, W04, W09 and W12: what may change is what a run may be told, but for its nodes
-    (C55). Where its nodes are (node selectors, gates, E06) is for the engine to say."""
+    """Also C32, W04, W09, W10 and W12: whatever a run may override can change while the run is
+    suspended, except the nodes of a replica (C55). Where nodes are (selectors, gates, E06) is for
+    the engine to say."""
     command = sh("echo $SIZE $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1 || sleep 1000")
     job = replicated("a", 2, command=command, env={"SIZE": "small"})
     run = start(client, jobset([job]), tmp_path)
     for rank in (0, 1):
         assert next(run.logs(follow=True, ranks=[rank])).message == "small 0"
+    others = {"env": {"SIZE": "large"}, "failure": {"max_restarts": 3}}
     with pytest.raises(muster.InvalidInput, match="not SUSPENDED"):
-        run.resume(env={"SIZE": "large"})
+        run.resume(**others)
     assert run.suspend().wait(60).state == "SUSPENDED"
-    with pytest.raises(muster.InvalidInput, match="nodes of a run cannot change"):
+    with pytest.raises(muster.InvalidInput, match="nodes of a replica cannot change"):
         run.resume(nodes=2)
-    run.resume(env={"SIZE": "large"}).wait(60)
+    run.resume(**others).wait(60)
     assert (run.state, run.attempt) == ("SUCCEEDED", 1)
     assert said(run, 1) == [(0, "large 1"), (1, "large 1")]
 

@@ -80,15 +80,12 @@ def test_W08_replicas() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        pytest.param("startup", "in_order", id="W05 startup"),
-        pytest.param("network", "isolated", id="W05 network"),
-        pytest.param("success", {"when": "any"}, id="W10 success"),
-        pytest.param("failure", {"max_restarts": 3}, id="W10 failure"),
-        pytest.param("node_groups", {"a": {"depends_on": []}}, id="W10 dependsOn"),
+        pytest.param("framework", "dask", id="framework"),
+        pytest.param("entrypoint", "other.py", id="entrypoint"),
+        pytest.param("git", {"url": "https://git.example.org/x"}, id="git"),
     ],
 )
-def test_a_run_keeps_what_it_was_started_with(field: str, value: Any) -> None:
-    """There is no word for it among what a run may be told."""
+def test_W05_a_run_keeps_what_its_job_is(field: str, value: Any) -> None:
     with pytest.raises(InvalidInput, match="a run cannot change it"):
         overrides_from_mapping({field: value})
 

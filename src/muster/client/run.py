@@ -153,7 +153,10 @@ class JobRun:
     def notes(self) -> list[str]:
         """What the engine does not do as asked, and why; which nodes use more than they may."""
         notes = list(self._record.notes)
-        if any(group["resources"].get("disk") is not None for group in self._planned("groups")):
+        groups = self._planned("groups")
+        with self._reading("plan"):
+            disk = any(group["resources"].get("disk") is not None for group in groups)
+        if disk:
             from muster.lifecycle.sentences import sentence
 
             found = [entry for entry in self._service.events(self.id) if entry.kind == "disk"]

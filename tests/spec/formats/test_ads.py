@@ -635,7 +635,9 @@ def test_options_of_a_role_are_refused_where_they_stand(folder: Path) -> None:
 def test_a_mount_that_a_variable_names_is_refused_by_its_name(folder: Path) -> None:
     env = [{"name": name, "value": value} for name, value in SYNCED.items()]
     env[1]["value"] = "s3x://bucket"
-    (problem,) = drafted(folder, distributed(cluster={"config": {"env": env}}))
+    # whose ports are chosen, so that no other program of the machine can have them
+    cluster = {"config": {"env": env}}
+    (problem,) = drafted(folder, distributed("horovod", cluster=cluster))
     assert problem.path == "spec.cluster.spec.config.env[1].value"
     assert problem.message.startswith("WORKSPACE: s3x://bucket/sync: nothing knows how to read")
     assert problem.source.endswith(line_of(folder, "s3x://bucket"))
