@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from muster.errors import Problem
-from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.values import words_of
 from muster.spec.wording import Refused, short
+
+if TYPE_CHECKING:  # a supervisor needs a name from here, and nothing of a spec
+    from muster.spec.models import JobSpec, NodeGroup
 
 ENTRYPOINT = "JOB_RUN_ENTRYPOINT"
 _IMAGES = ("CONTAINER_CUSTOM_IMAGE", "DOCKER_CUSTOM_IMAGE")
@@ -51,6 +53,8 @@ def _words(text: str) -> list[str]:
         return found
     if "," in text:
         return [part.strip().strip("'\"") for part in text.split(",") if part.strip()]
+    from muster.spec.values import words_of
+
     return words_of(text)
 
 
