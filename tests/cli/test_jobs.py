@@ -119,9 +119,9 @@ def test_versions_are_deleted_one_by_one_or_together(tmp_path: Path) -> None:
         (
             ["train.py", "--nodes", "workers=2", "--set", "run_name=x", "--set", "args[0]=y"],
             [
-                "--set run_name: run_name is a run's own (leave it out)",
-                "--nodes workers=2: such a job has one group "
-                "(leave its name out, or write a spec file)",
+                "--set run_name: belongs to a run, not to a job (give it to `muster run` instead)",
+                "--nodes workers=2: a job that is made from code or a command has one group "
+                "(say it without the group, or write a spec file)",
                 "--set args[0]=y: there is no list yet (set args)",
             ],
         ),

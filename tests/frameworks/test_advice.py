@@ -23,7 +23,11 @@ KERAS = "s = tf.distribute.MultiWorkerMirroredStrategy()\nmodel.fit(x)"
         ("dask", "c = Client(LocalCluster(n_workers=2))", "line 1: a LocalCluster works on the"),
         ("dask", "with distributed.LocalCluster() as c: pass", "line 1: a LocalCluster works"),
         ("dask", "import lightgbm as lgb", "LightGBM on Dask"),
-        ("dask", "from lightgbm.dask import DaskLGBMClassifier", "say `network: isolated`"),
+        (
+            "dask",
+            "from lightgbm.dask import DaskLGBMClassifier",
+            "say `network: cluster` or `isolated`",
+        ),
         ("dask", "import xgboost", None),
         ("dask", "not Python at all", None),
         ("dask", "", None),

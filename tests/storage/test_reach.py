@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,28 @@ def in_store(store: ObjectStore, code: str) -> str:
     argv = [sys.executable, "-c", code]
     environ = os.environ | store.environ
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+def test_what_the_web_answers(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("x")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        web = f"http://127.0.0.1:{server.server_port}"
+        found = looked({}, (f"{web}/there", False), (f"{web}/missing", False))
+        server.shutdown()
+    closed = looked({}, (f"{web}/there", False))
+    assert found == [
+        (True, f"{web}/there can be read"),
+        (
+            False,
+            f"{web}/missing: nothing is there (check the path, or copy there what is to be read)",
+        ),
+    ]
+    ((ok, text),) = closed
+    assert not ok
+    assert text.startswith(f"{web}/there is not reached: ")
+    assert f"127.0.0.1:{server.server_port}" in text.removeprefix(f"{web}/there")
 
 
 @pytest.mark.shows("ads-configuration/bucket-before")

@@ -73,7 +73,7 @@ _CHANGES = (
         "framework_options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="What the framework is told.",
+        help="Framework option.",
     ),
     click.option("--network", help="shared, cluster or isolated."),
     click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled."),
@@ -83,7 +83,7 @@ _CHANGES = (
         "mounts",
         multiple=True,
         metavar="SRC[:PATH[:ro]]",
-        help="Show SRC to the nodes, instead of the job's mounts.",
+        help="Mount SRC on every node, instead of the job's mounts.",
     ),
     click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting."),
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from muster.spec.overrides import Changes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +49,7 @@ _OPTIONS = (
         "-r",
         multiple=True,
         metavar="FILE|PACKAGE",
-        help="Have it installed for the nodes' Python, once, and kept.",
+        help="Install it for the nodes' Python; cached.",
     ),
     click.option("--conda", metavar="FILE", help="A conda environment file for the nodes."),
     click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
@@ -71,3 +75,19 @@ def described(options: Mapping[str, Any]) -> dict[str, Any]:
         "requirements": list(options["requirements"]) or None,
         "processes_per_node": options["processes_per_node"],
     }
+
+
+def command_and_changes(
+    target: str | None, after: list[str] | None, options: Mapping[str, Any], **more: Any
+) -> tuple[list[str] | None, Changes]:
+    """The command, if what follows `--` is one, and what `change_options`, `--nodes` and `--tag`
+    say. more: what only one of the commands has an option for. Raises InvalidInput."""
+    from muster.client.target import takes_command
+    from muster.spec.overrides import changes_from_flags
+
+    inside = bool(after) and takes_command(target, options["entrypoint"], options["env"])
+    names = ("nodes", "env", "max_runtime", "max_restarts", "mounts", "sets", "tags")
+    given = {name: options[name] for name in names}
+    args = None if inside or target is None else after
+    changes = changes_from_flags(**given, **more, args=args, environ=os.environ)
+    return after if inside else None, changes

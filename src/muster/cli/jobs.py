@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.cli.arguments import change_options, job_argument, json_option
-from muster.cli.describing import WithProgram, described, describing
+from muster.cli.describing import WithProgram, command_and_changes, described, describing
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo, echo_notes
 
@@ -32,15 +31,15 @@ def jobs() -> None:
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Label of the job and its runs.")
 @click.option("--nodes", multiple=True, metavar="N", help="Number of nodes.")
 @change_options
-@click.option("--new", is_flag=True, help="With an id of its own, although its content is known.")
+@click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
 @json_option()
 @click.pass_context
 def create(ctx: click.Context, /, **options: Any) -> None:
-    """Make a job of TARGET without a run of it.
+    """Create a job from TARGET without starting a run.
 
-    TARGET is what `muster run` takes, and so are the options; what describes the job stands in the
-    spec file where there is one. A job is refused for what a run of it would be refused for. The
-    same content is the same job, unless --new makes another, which no other launch shares.
+    TARGET and the options are those of `muster run`; a spec file describes the job by itself. The
+    job is checked as a run of it would be. The same content is the same job, unless --new makes
+    another, which no other launch shares.
 
     \b
     muster jobs create train.py --nodes 4 --framework pytorch -- --epochs 3
@@ -70,24 +69,10 @@ def create(ctx: click.Context, /, **options: Any) -> None:
 def _draft(
     client: Client, target: str | None, after: list[str] | None, options: dict[str, Any]
 ) -> Draft:
-    from muster.client.target import takes_command
-    from muster.spec.overrides import changes_from_flags
-
-    inside = bool(after) and takes_command(target, options["entrypoint"], options["env"])
-    changes = changes_from_flags(
-        nodes=options["nodes"],
-        env=options["env"],
-        max_runtime=options["max_runtime"],
-        max_restarts=options["max_restarts"],
-        mounts=options["mounts"],
-        sets=options["sets"],
-        tags=options["tags"],
-        args=None if inside or target is None else after,
-        environ=os.environ,
-    )
+    command, changes = command_and_changes(target, after, options)
     return client.draft_job_for(
         target,
-        command=after if inside else None,
+        command=command,
         new=options["new"],
         changes=changes,
         description=options["description"],
@@ -96,7 +81,7 @@ def _draft(
 
 
 @jobs.command("list")
-@click.option("--all", "deleted", is_flag=True, help="Those that are deleted, too.")
+@click.option("--all", "deleted", is_flag=True, help="Include deleted jobs.")
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this label.")
 @json_option()
 def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
@@ -177,13 +162,13 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
 
 @jobs.command()
 @job_argument(nargs=-1, required=True)
-@click.option("--runs", is_flag=True, help="With its runs and their output.")
-@click.option("--all-versions", is_flag=True, help="Every version of the job's name.")
+@click.option("--runs", is_flag=True, help="Also delete its runs and their output.")
+@click.option("--all-versions", is_flag=True, help="Delete every version.")
 def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
-    """Delete jobs: no run of them can start any more.
+    """Delete jobs, so that no new run of them can start.
 
-    A job with runs that have not ended stays. Runs that have ended can still be read, and so can
-    the job (`muster jobs list --all`), but not its code.
+    A job whose runs have not all ended is not deleted. Ended runs can still be shown, and so can
+    the job (`muster jobs list --all`); its code is removed.
     """
     from muster.client.client import Client
     from muster.client.job import Job

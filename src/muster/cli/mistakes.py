@@ -40,6 +40,8 @@ def no_such_option(error: click.NoSuchOption) -> click.UsageError:
         hint = "`muster explain` with the same words shows what would run, and starts nothing"
     elif name in names(Resources):
         hint = f"write --set resources.{name}=VALUE"
+    elif name == "run_name":  # `muster run` has the option
+        hint = "a job has runs, each with a name of its own: `muster run JOB --run-name TEXT`"
     elif name in names(RunOverrides):
         hint = f"write --set {name}=VALUE"
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import change_options
-from muster.cli.describing import WithProgram, described, describing
+from muster.cli.describing import WithProgram, command_and_changes, described, describing
 from muster.cli.terminal import echo, echo_notes
 from muster.control.launcher import Launcher
 from muster.errors import (
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--run-name", metavar="TEXT", help="What people call this run.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Label of the run.")
-@click.option("--new", is_flag=True, help="Make a job of its own, with another id.")
+@click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run object last, alone on stdout.")
 @click.pass_context
@@ -139,35 +138,12 @@ def _start(client: Client, drafts: list[Draft]) -> list[tuple[JobRun, Draft]]:
 
 def draft_from(client: Client, after: list[str] | None, **options: Any) -> Draft:
     """The run that a command line describes, checked and planned."""
-    from muster.client.target import takes_command
-    from muster.spec.overrides import changes_from_flags
-
-    target = options["target"]
-    inside = bool(after) and takes_command(target, options["entrypoint"], options["env"])
-    fields = described(options)
-    changes = changes_from_flags(
-        nodes=options["nodes"],
-        env=options["env"],
-        max_runtime=options["max_runtime"],
-        max_restarts=options["max_restarts"],
-        suspend=options["suspend"],
-        mounts=options["mounts"],
-        sets=options["sets"],
-        run_name=options["run_name"],
-        tags=options["tags"],
-        args=None if inside or target is None else after,
-        processes_per_node=options["processes_per_node"],
-        network=options["network"],
-        framework_options=fields["framework_options"],
-        environ=os.environ,
-    )
-    return client.draft_for(
-        target,
-        changes,
-        command=after if inside else None,
-        new=options["new"],
-        **fields,
-    )
+    target, fields = options["target"], described(options)
+    own = ("suspend", "run_name", "processes_per_node", "network")
+    more = {name: options[name] for name in own}
+    more["framework_options"] = fields["framework_options"]
+    command, changes = command_and_changes(target, after, options, **more)
+    return client.draft_for(target, changes, command=command, new=options["new"], **fields)
 
 
 def _print_notes(draft: Draft) -> None:

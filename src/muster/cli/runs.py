@@ -289,8 +289,9 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 @change_options
 @json_option()
 def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
-    """Resume suspended runs, changed if you like: whatever a run may change of its job, but which
-    nodes it has.
+    """Resume suspended runs, with other settings if you like.
+
+    A run may change what it may change when it starts, except which nodes it has.
 
     \b
     muster runs resume train-3 --set resources.memory=8GiB --max-runtime 2d

@@ -36,7 +36,12 @@ def value_text(path: str, value: Any) -> str:
         return "-"
     if name in ("command", "args", "node_args"):
         return shlex.join(value)
-    if isinstance(value, dict):
+    if name == "resources":
+        from muster.spec.quantities import format_size
+
+        sizes = ("memory", "disk")
+        value = {k: format_size(v) if k in sizes else v for k, v in value.items() if v}
+    elif isinstance(value, dict):
         value = {key: inner for key, inner in value.items() if inner is not None}
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -226,8 +226,8 @@ def _rules(
     source = common_network([node["address"] for node in told.values()])
     yield (
         f"a rule is missing: open {ports} on {nodes} to {source} "
-        f"(`muster ports {framework} --as nftables --source {source}` prints it; there are "
-        "security-list, ufw and network-policy, too)"
+        f"(`muster ports {framework} --as nftables --source {source}` prints it; --as also takes "
+        "security-list, ufw and network-policy)"
     )
 
 

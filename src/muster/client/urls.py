@@ -14,9 +14,8 @@ from msgspec import Struct
 from muster.drafting import Draft
 from muster.secrets import redacted
 
-#: Seconds until a store that has not answered is taken for one that does not. Back ends try again
-#: for a while by themselves.
-_PATIENCE = 45.0
+#: Seconds to wait for a store's answer; back ends retry by themselves meanwhile.
+_TIMEOUT = 45.0
 #: The variable that names a folder in which a program writes; of others it is not known. (A run of
 #: ADS's YAML uses no workDir, which OCI__WORK_DIR only repeats.)
 _WORK_DIR = "WORK_DIR"
@@ -86,7 +85,7 @@ class Looks:
         if self._program is None:
             return []
         try:
-            out, errors = self._program.communicate(timeout=_PATIENCE)
+            out, errors = self._program.communicate(timeout=_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._program.kill()
             out, errors = self._program.communicate()
@@ -106,5 +105,5 @@ class Looks:
 def _silence(errors: str, *, ended: bool) -> str:
     """Why nothing was heard of one. ended: whether who looks at them did so by itself."""
     last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
-    text = "could not be looked at" if ended else f"has not answered within {_PATIENCE:g} s"
+    text = "could not be looked at" if ended else f"has not answered within {_TIMEOUT:g} s"
     return f"{text}: {redacted(last)[:300]}" if last else text

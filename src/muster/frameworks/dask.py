@@ -76,7 +76,7 @@ def _range(text: str) -> str:
 
 
 _ADDRESS = "each node listens at its own address"
-_OWN_ADDRESS = "leave it out; `network: isolated` gives each node an interface of its own"
+_OWN_ADDRESS = "leave it out; `network: cluster` gives each node an interface of its own"
 _ENCRYPTION = (
     Refused(
         ("--tls-ca-file", "--tls-cert", "--tls-key"),
@@ -222,7 +222,7 @@ def _advice(source: str, network: Network) -> Iterator[str]:
     if network == "shared" and imports(source, "lightgbm"):
         yield (
             "LightGBM on Dask looks for its node's address on a network interface of the node's: "
-            "say `network: isolated`"
+            "say `network: cluster` or `isolated`"
         )
 
 

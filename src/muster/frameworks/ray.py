@@ -88,7 +88,7 @@ _EVERYWHERE = (
     Refused(
         ("--node-ip-address",),
         "each node listens at its own address",
-        "leave it out; `network: isolated` gives each node an interface of its own",
+        "leave it out; `network: cluster` gives each node an interface of its own",
     ),
     Refused(("--node-name",), "Muster knows Ray's nodes by their names"),
     Refused(("--temp-dir",), "paths of Ray's sockets have to be short, and apart from other runs'"),

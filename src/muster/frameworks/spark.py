@@ -76,7 +76,7 @@ def _amount(text: str) -> str:
 _ADDRESSES = Refused(
     ("--host", "--ip", "-h", "-i"),
     "each node listens at its own address",
-    "leave it out; `network: isolated` gives each node an interface of its own",
+    "leave it out; `network: cluster` gives each node an interface of its own",
 )
 _MASTER = Program(
     "master_args",

@@ -233,8 +233,13 @@ def _check_fields(data: dict[str, Any], wrong: Callable[[str, str, str], None]) 
     for field in sorted(data.keys() - _FIELDS):
         hint = f"there are: {', '.join(sorted(_FIELDS))}"
         wrong(field, "is no field of an environment file", hint)
-    variables = data.get("variables")
-    for name, value in variables.items() if isinstance(variables, dict) else ():
+    if not isinstance(data.get("channels") or [], list):
+        wrong("channels", "must be a list", "channels: [conda-forge]")
+    variables = data.get("variables") or {}
+    if not isinstance(variables, dict):
+        wrong("variables", "must be a mapping", "variables: {NAME: value}")
+        return
+    for name, value in variables.items():
         if hide(str(name), str(value)) != str(value):
             hint = "leave it out, and set it where containers are started"
             what = "is a secret, which everyone who has the image could read"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 
-from muster.frameworks.base import Port, Quiet, RoleSetup
+from muster.frameworks.base import Network, Port, Quiet, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
@@ -186,7 +186,7 @@ class RunPlan(Struct, frozen=True):
     job_name: str
     framework: str
     processes_per_node: int
-    network: Literal["shared", "cluster", "isolated"]
+    network: Network
     network_reason: str
     policy: Policy
     groups: tuple[GroupPlan, ...]

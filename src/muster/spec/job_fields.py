@@ -23,11 +23,18 @@ def job_fields(changes: Changes) -> tuple[dict[str, Any], list[Problem]]:
         given["failure"] = {**given.get("failure", {}), "max_restarts": restarts}
     problems = []
     for name in [name for name in given if name not in JobSpec.__struct_fields__]:
-        problems.append(Problem(_flag(changes, name), f"{name} is a run's own", "leave it out"))
+        problems.append(
+            Problem(
+                _flag(changes, name),
+                "belongs to a run, not to a job",
+                "give it to `muster run` instead",
+            )
+        )
         del given[name]
     if given.pop("node_groups", None):
-        hint = "leave its name out, or write a spec file"
-        problems.append(Problem(_flag(changes, "node_groups"), "such a job has one group", hint))
+        hint = "say it without the group, or write a spec file"
+        text = "a job that is made from code or a command has one group"
+        problems.append(Problem(_flag(changes, "node_groups"), text, hint))
     problems += [
         Problem(item.flag, "there is no list yet", f"set {item.list_path}")
         for item in changes.items

@@ -37,13 +37,15 @@ def job_origins(job: JobSpec, overrides: RunOverrides) -> Iterator[tuple[str, Or
     """Of what belongs to the whole run."""
     yield from _sources(job, overrides)
     for name in _ALWAYS:
-        if getattr(overrides, name, None) is not None:
+        said = getattr(overrides, name, None)
+        if said is not None and said != getattr(job, name):  # what both say is the Job's
             yield name, "override"
         else:
             yield name, "default" if getattr(job, name) == getattr(_DEFAULTS, name) else "job"
     options = {**job.framework_options, **overrides.framework_options}
-    for name in options:
-        yield f"framework_options.{name}", _either(name in overrides.framework_options)
+    for name, value in options.items():
+        of_job = job.framework_options.get(name, msgspec.UNSET)
+        yield f"framework_options.{name}", _either(value != of_job)
     seldom = told(job, _DEFAULTS, _SELDOM)
     for name in _SELDOM:
         if (said := getattr(overrides, name) is not None) or name in seldom:

@@ -74,13 +74,13 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     """What a run may change of its Job. env, tags and framework_options are merged key by
     key; everything else replaces.
 
-    What is said here for the whole run beats what the Job says, job-wide or for a group; what is
-    said here for a group beats that.
+    Overrides of the whole run take precedence over the Job, job-wide and for a group; overrides of
+    a group take precedence over both.
 
     nodes: Nodes of the only group.
     command: What to run, instead of the artifact's entry point.
     env: Environment variables, merged key by key.
-    framework_options: What the framework can be told, merged key by key.
+    framework_options: Framework options, merged key by key.
     mounts: Mounts, in place of all the job has.
     startup_probe: When the nodes of the only group count as up.
     min_success: Replicas of the only group that must succeed.

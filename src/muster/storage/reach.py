@@ -82,7 +82,9 @@ def _some_file(fs: Any, root: str) -> str | None:
     try:
         if fs.info(root)["type"] == "file":
             return root
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if _is_away(error):
+            raise
         _need_bucket(fs, root)  # which may be what is missing
         return None
     for folder, _, files in fs.walk(root, on_error="raise"):
@@ -93,7 +95,7 @@ def _some_file(fs: Any, root: str) -> str | None:
 
 def _need_bucket(fs: Any, root: str) -> None:
     """Raises FileNotFoundError if it is not there."""
-    if not _is_local(fs):
+    if not _is_local(fs) and "://" not in root:  # of the web, the root is the URL
         fs.ls(_bucket_of(root))
 
 
@@ -140,13 +142,17 @@ def _kind(fs: Any, error: Exception) -> str:
         return "anonymous"
     if _is_denied(error):
         return "denied"
+    if _is_away(error):
+        return "away"
     if isinstance(error, FileNotFoundError) and fs is not None and not _is_local(fs):
         return "bucket"
-    if isinstance(error, ImportError):
-        return "package"
-    if any("Connect" in name or "Timeout" in name for name in names):
-        return "away"
-    return ""
+    return "package" if isinstance(error, ImportError) else ""
+
+
+def _is_away(error: Exception) -> bool:
+    """Some back ends say of a store that does not answer that the file is not there."""
+    names = [type(one).__name__ for one in _chain(error)]
+    return any("Connect" in name or "Timeout" in name for name in names)
 
 
 def _bucket_of(root: str) -> str:

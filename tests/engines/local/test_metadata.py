@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -226,5 +227,20 @@ def test_mounts_in_the_way(
     source: str, kind: Any, path: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(metadata, "_cannot_be_remade", lambda parent: "")
-    if reason or not metadata.FOLDER.exists():
-        assert metadata.obstacle([MountPlan(source, kind, path, "V")]) == reason
+    monkeypatch.setattr(os.path, "exists", lambda path: False)  # whatever this machine has
+    assert metadata.obstacle([MountPlan(source, kind, path, "V")]) == reason
+
+
+def test_a_home_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # others may enter it, unlike pytest's
+        home = Path(folder) / "home"
+        home.mkdir(mode=0o000)
+        Path(folder).chmod(0o755)
+        monkeypatch.setattr(metadata, "FOLDER", home / "datascience")
+        user = os.geteuid()
+        os.seteuid(user or 65534)
+        try:
+            found = metadata.obstacle([])
+        finally:
+            os.seteuid(user)
+    assert found == f"{home}: Permission denied"

@@ -88,7 +88,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
             held = ports.hold(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
-                hint = "leave it out and a free one is found, or use network: isolated"
+                hint = "leave it out and a free one is found, or use network: cluster"
                 problems.append(Problem(port.variable, text, f"choose another, {hint}"))
             else:
                 held.close()

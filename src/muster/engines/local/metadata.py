@@ -8,6 +8,7 @@ whenever a node comes or goes, and a file that is mounted would not follow.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -35,13 +36,13 @@ def obstacle(mounts: Iterable[MountPlan]) -> str:
         return ""
     # to lay anything over a folder that programs write to would take what they write from its
     # owner, and forbid them to replace the files in it
-    if FOLDER.exists():
+    if os.path.exists(FOLDER):  # Path.exists raises where we may not look
         return "this machine has that folder"
     return _cannot_be_remade(FOLDER.parent)
 
 
 def _cannot_be_remade(parent: Path) -> str:
-    if not parent.is_dir():
+    if not os.path.isdir(parent):
         return ""
     try:
         if len(list(parent.iterdir())) > _MOST_HOMES:
