@@ -31,6 +31,11 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("suspend_requested", {"why": "by me"}, "suspend requested: by me"),
     ("scaled", {"group": "workers", "from": 1, "to": 3, "why": "by its owner"},
      "workers scaled from 1 to 3 by its owner"),
+    ("disk", {"rank": 1, "group": "workers", "used": 5 << 29, "allowed": 2 << 30},
+     "node-1 (group workers) uses more disk (2.5GiB or more) than its resources.disk of 2GiB, "
+     "which is not enforced here"),
+    ("disk", {"rank": 1, "group": "workers"},
+     "node-1 (group workers) uses more disk than its resources.disk, which is not enforced here"),
     ("stopping", {"towards": "FAILED", "why": "x"}, "the run is ending as FAILED: x"),
     ("supervisor_lost", {"why": "it was killed"}, "it was killed"),
 ]  # fmt: skip

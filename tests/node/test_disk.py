@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from muster.node.disk import DiskUse, used
-
-ALL = 1 << 40
+from muster.node.disk import DiskUse, count
 
 
 class Clock:
+    """tick: what each look at it takes (seconds)."""
+
     now = 100.0
+    tick = 0.0
 
     def __call__(self) -> float:
+        self.now += self.tick
         return self.now
+
+
+def used(folder: Path) -> int:
+    *_, total = count(str(folder))
+    return total
 
 
 def put(path: Path, size: int) -> None:
@@ -26,22 +33,19 @@ def test_files_count_wherever_they_are_and_once(tmp_path: Path) -> None:
     folder = tmp_path / "node"
     put(folder / "a", 100_000)
     put(folder / "deep/er/b", 200_000)
-    both = used(str(folder), ALL)
+    both = used(folder)
     assert both >= 300_000
     os.link(folder / "a", folder / "c")
     (folder / "link").symlink_to(tmp_path)
     put(tmp_path / "elsewhere", 1_000_000)
-    assert used(str(folder), ALL) < both + 100_000
+    assert used(folder) < both + 100_000
     with open(folder / "sparse", "wb") as file:
         file.truncate(1 << 30)
-    assert used(str(folder), ALL) < both + 100_000, "holes take no room"
+    assert used(folder) < both + 100_000, "holes take no room"
 
 
-def test_counting_ends_with_enough(tmp_path: Path) -> None:
-    for number in range(20):
-        put(tmp_path / str(number) / "a", 100_000)
-    assert 150_000 < used(str(tmp_path), 150_000) < 1_000_000
-    assert used(str(tmp_path / "gone"), ALL) == 0
+def test_a_folder_that_is_gone_takes_nothing(tmp_path: Path) -> None:
+    assert used(tmp_path / "gone") == 0
 
 
 def test_it_is_told_once(tmp_path: Path) -> None:
@@ -52,15 +56,49 @@ def test_it_is_told_once(tmp_path: Path) -> None:
     assert use.due is not None
     clock.now = use.due
     assert use.step()
-    assert (use.due, use.step(), use.look()) == (None, False, False)
+    assert (use.due, use.step(), use.last()) == (None, False, False)
 
 
 def test_it_looks_again_later(tmp_path: Path) -> None:
     clock = Clock()
     use = DiskUse(str(tmp_path), 500_000, clock)
-    assert not use.look()
-    assert use.due is not None
-    assert use.due > clock.now
+    clock.now += 2
+    assert not use.step()
+    assert use.due == clock.now + 10
     put(tmp_path / "a", 600_000)
     assert not use.step()
-    assert use.look(), "at the end, whatever the time"
+    assert use.last(), "at the end, whatever the time"
+    assert use.used >= 600_000
+
+
+def test_many_files_are_counted_in_slices(tmp_path: Path) -> None:
+    """A slice ends soon, and a hundred times as long passes until the next."""
+    for number in range(3000):
+        (tmp_path / str(number)).write_bytes(b"x")
+    whole = used(tmp_path)
+    clock = Clock()
+    use = DiskUse(str(tmp_path), whole - 1, clock)
+    clock.tick = 0.006
+    slices, found = 0, False
+    while not found:
+        assert use.due is not None
+        clock.now = begun = use.due
+        found = use.step()
+        slices += 1
+        assert clock.now - begun < 0.04
+        assert found or use.due > clock.now + 1
+    assert 4 < slices < 12
+    assert use.used == whole
+
+
+def test_the_last_count_ends_in_time(tmp_path: Path) -> None:
+    for number in range(2000):
+        (tmp_path / str(number)).write_bytes(b"x")
+    whole = used(tmp_path)
+    clock = Clock()
+    use = DiskUse(str(tmp_path), whole - 1, clock)
+    clock.tick = 0.1
+    assert not use.last()
+    assert 0 < use.used < whole, "what was counted by then"
+    clock.tick = 0.0
+    assert use.last()

@@ -42,9 +42,11 @@ class NodeEnded(Struct, frozen=True):
 
 class DiskExceeded(Struct, frozen=True):
     """The node's files take more disk than it asked for. It stands in the event log, and nothing
-    else follows."""
+    else follows. used: what was counted, it may be more; used, allowed: in bytes."""
 
     rank: int
+    used: int
+    allowed: int
     incarnation: int = 0
 
 

@@ -42,7 +42,9 @@ def apply(turn: Turn, events: Sequence[Event]) -> None:
             case DiskExceeded():
                 node = turn.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:
-                    turn.note("disk", rank=event.rank, group=turn.policy.group_of(event.rank).name)
+                    group = turn.policy.group_of(event.rank).name
+                    sizes = {"used": event.used, "allowed": event.allowed}
+                    turn.note("disk", rank=event.rank, group=group, **sizes)
             case NodeEnded():
                 node = turn.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:

@@ -8,6 +8,7 @@ from typing import Any
 
 from muster.lifecycle.describe import in_a_line, reason_of
 from muster.lifecycle.states import NodeState, RunState
+from muster.spec.quantities import format_size
 
 #: What the service says of a run in each state.
 _RUN: Mapping[str, str] = {
@@ -74,12 +75,22 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "scaled":
             return f"{first['group']} scaled from {first['from']} to {first['to']}{_by(first)}"
         case "disk":
-            where = f"node-{first['rank']} (group {first['group']})"
-            return f"{where} uses more disk than its resources.disk, which is not enforced here"
+            return _disk(first, data.get("used"), data.get("allowed"))
         case "stopping":
             return f"the run is ending as {first['towards']}{why}"
         case _:
             return first.get("why") or " ".join(f"{k}={v}" for k, v in first.items())
+
+
+def _disk(first: Mapping[str, str], used: Any, allowed: Any) -> str:
+    """Runs of before have no figures."""
+    much, size = (
+        (f" ({format_size(used)} or more)", f" of {format_size(allowed)}")
+        if isinstance(used, int) and isinstance(allowed, int)
+        else ("", "")
+    )
+    where = f"node-{first['rank']} (group {first['group']})"
+    return f"{where} uses more disk{much} than its resources.disk{size}, which is not enforced here"
 
 
 def _nodes(first: Mapping[str, str]) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Callable, List, Set, Tuple
+from typing import Callable, Iterator, List, Set, Tuple
 
-#: Seconds to the first look and between looks, unless looking takes long: it takes a hundredth of
-#: the node's time at most.
-_FIRST, _OFTEN, _SHARE = 1.0, 10.0, 100.0
+#: Seconds to the first count and between counts.
+_FIRST, _OFTEN = 1.0, 10.0
+#: A count goes on for so long (seconds) before the agent turns to its other tasks, and takes a
+#: hundredth of the node's time at most. The one at the node's end delays the report of that end.
+_SLICE, _SHARE, _LAST = 0.01, 100.0, 0.25
+#: Files between two looks at the clock: a small folder is counted at once on a busy machine, too.
+_STRIDE = 256
 #: With less than this free (bytes), it was the disk that a program failed of.
 _NO_ROOM = 64 << 10
 
@@ -20,40 +24,66 @@ class DiskUse:
         self._folder = folder
         self._allowed = allowed
         self._clock = clock
-        #: When to look; None = never again.
+        self._count: Iterator[int] | None = None  # one that has begun
+        #: When to count; None = never again.
         self.due: float | None = clock() + _FIRST
+        #: Bytes that were found by now.
+        self.used = 0
 
     def step(self) -> bool:
-        """Look, if it is time to. Whether it is too much, for the first time."""
-        return self.due is not None and self._clock() >= self.due and self.look()
-
-    def look(self) -> bool:
-        """The same, whatever the time."""
-        if self.due is None:
+        """Count for a moment, if it is time to. Whether it is too much, for the first time."""
+        if self.due is None or self._clock() < self.due:
             return False
         before = self._clock()
-        if used(self._folder, self._allowed) > self._allowed:
-            self.due = None
-            return True
+        done = self._proceed(before + _SLICE)
         now = self._clock()
-        self.due = now + max(_OFTEN, (now - before) * _SHARE)
-        return False
+        self.due = now + max(_OFTEN if done else 0.0, (now - before) * _SHARE)
+        return self._exceeded()
+
+    def last(self) -> bool:
+        """Count from the beginning, as far as a short time allows. Whether it is too much, for the
+        first time."""
+        if self.due is None:
+            return False
+        self._count = None
+        self._proceed(self._clock() + _LAST)
+        return self._exceeded()
+
+    def _proceed(self, deadline: float) -> bool:
+        """Whether all has been counted."""
+        if self._count is None:
+            self._count = count(self._folder)
+        for found in self._count:
+            self.used = found
+            if self._clock() >= deadline:
+                return False
+        self._count = None
+        return True
+
+    def _exceeded(self) -> bool:
+        if self.used <= self._allowed:
+            return False
+        self.due = self._count = None
+        return True
 
 
-def used(folder: str, enough: int) -> int:
-    """Bytes that the files below a folder take on its disk, each counted once; counting ends with
-    more than `enough`."""
-    total = 0
+def count(folder: str) -> Iterator[int]:
+    """Bytes that the files below a folder take on its disk, each counted once: those found by now,
+    now and then, and all of them at last."""
+    total = files = 0
     seen: Set[Tuple[int, int]] = set()
+    left: List[str] = [folder]
     try:
         disk = os.stat(folder).st_dev
     except OSError:  # the program has removed it
-        return 0
-    left: List[str] = [folder]
-    while left and total <= enough:
+        left = []
+    while left:
         try:
             with os.scandir(left.pop()) as entries:
                 for entry in entries:
+                    files += 1
+                    if files % _STRIDE == 0:
+                        yield total
                     found = _look(entry)
                     if found is None or found.st_dev != disk:
                         continue
@@ -66,7 +96,7 @@ def used(folder: str, enough: int) -> int:
                     total += found.st_blocks * 512
         except OSError:  # removed, or out of reach
             continue
-    return total
+    yield total
 
 
 def is_full(folder: str) -> bool:

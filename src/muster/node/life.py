@@ -52,8 +52,8 @@ class Life:
                 self._note_told()  # who only serves ends when it is told to
         groups = [*self._groups, *self._services.groups]
         processes.kill_everything(self._launch["contained"], groups)
-        if self._disk is not None and self._disk.look():
-            self._say("disk")
+        if self._disk is not None and self._disk.last():
+            self._say_disk(self._disk)
         verdict = self._fault.verdict()
         if verdict["exit_code"] and self._launch["disk_full"] and is_full(self._launch["folder"]):
             said = verdict["message"]
@@ -150,8 +150,11 @@ class Life:
             files = [writer[stream] for writer in writers for stream in ("stdout", "stderr")]
             self._silence = Silence(files, self._launch["hang_timeout"], time.monotonic())
 
-    def _say(self, event: str) -> None:
-        self._channel.send(event=event, incarnation=self._launch["incarnation"])
+    def _say(self, event: str, **more: Any) -> None:
+        self._channel.send(event=event, incarnation=self._launch["incarnation"], **more)
+
+    def _say_disk(self, disk: DiskUse) -> None:
+        self._say("disk", used=disk.used, allowed=self._launch["disk"])
 
     # --- watching
 
@@ -174,7 +177,7 @@ class Life:
             self._probe_once()
             self._listen()
             if self._disk is not None and self._disk.step():
-                self._say("disk")
+                self._say_disk(self._disk)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 return not self._over()
         return False

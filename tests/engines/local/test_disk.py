@@ -16,7 +16,10 @@ from muster.engines.local import disk_image
 from muster.errors import InvalidInput
 
 WRITES = "head -c {} /dev/zero > $PLACE/big"
-SAID = "node-0 (group workers) uses more disk than its resources.disk, which is not enforced here"
+SAID = (
+    "node-0 (group workers) uses more disk (3MiB or more) than its resources.disk of 2MiB, which "
+    "is not enforced here"
+)
 
 
 def refused(**spec: object) -> list[str]:

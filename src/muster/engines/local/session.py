@@ -242,7 +242,8 @@ class LocalSession:
                 case "ready":
                     self._events.append(NodeReady(ref.rank, ref.incarnation))
                 case "disk":
-                    self._events.append(DiskExceeded(ref.rank, ref.incarnation))
+                    sizes = message["used"], message["allowed"]
+                    self._events.append(DiskExceeded(ref.rank, *sizes, ref.incarnation))
                 case "done":
                     self._following.begin(node)
                 case "ended":
