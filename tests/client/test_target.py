@@ -10,6 +10,7 @@ import muster
 from muster.client.client import Client
 from muster.client.target import spec_for, takes_command
 from muster.errors import InvalidInput
+from muster.spec.overrides import Changes
 
 
 @pytest.fixture
@@ -127,3 +128,15 @@ def test_problems_are_told_of_what_was_written(folder: Path, text: str, path: st
     with pytest.raises(InvalidInput) as caught:
         client.draft(job, new_job=new)
     assert [problem.path for problem in caught.value.problems] == [path]
+
+
+def test_a_version_that_a_job_does_not_have(client: Client, folder: Path) -> None:
+    spec = folder / "train.yaml"
+    for word in ("one", "two"):
+        spec.write_text(f"name: train\ncommand: [echo, {word}]\n")
+        client.create(client.draft_for(spec, Changes()))
+    for drafted in (client.job, lambda target: client.draft_for(target, Changes())):
+        with pytest.raises(InvalidInput) as caught:
+            drafted("train@7")
+        text = "job 'train' has no version '7' (it has versions 1 to 2)"
+        assert [problem.message for problem in caught.value.problems] == [text]

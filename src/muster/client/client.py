@@ -13,7 +13,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.service import Service
 from muster.storage.home import Home
-from muster.store.lookup import SameName
+from muster.store.lookup import NoSuchVersion, SameName
 from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Client:
         if isinstance(target, str) and not is_address(target) and not os.path.exists(target):
             try:
                 return self.service.job(target)
-            except SameName:
+            except (NoSuchVersion, SameName):
                 raise
             except InvalidInput:
                 return None  # it is looked for as a file, and said to be none

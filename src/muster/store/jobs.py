@@ -87,8 +87,7 @@ def find(db: Database, text: str) -> JobRecord:
 
 
 def _by_name(db: Database, text: str) -> list[Row]:
-    """The newest version of a name, or the one that is asked for. Raises NotFound if the name
-    has no such version."""
+    """The newest version of a name, or the one that is asked for. Raises NoSuchVersion."""
     name, at, version = text.partition("@")
     rows = db.read("SELECT * FROM jobs WHERE name = ? ORDER BY version DESC", (name,))
     if not at or not rows:
@@ -97,7 +96,7 @@ def _by_name(db: Database, text: str) -> list[Row]:
     if not wanted:
         newest = rows[0]["version"]
         there = "only version 1" if newest == 1 else f"versions 1 to {newest}"
-        raise NotFound(f"job {name!r} has no version {version!r} (it has {there})")
+        raise lookup.NoSuchVersion(f"job {name!r} has no version {version!r} (it has {there})")
     return wanted
 
 

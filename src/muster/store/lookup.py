@@ -57,6 +57,10 @@ class SameName(InvalidInput):
     """A display name that several have."""
 
 
+class NoSuchVersion(NotFound):
+    """A name that is there, and has no such version."""
+
+
 def same_name(kinds: str, text: str, handles: Sequence[str]) -> SameName:
     """Several have this display name."""
     named = ", ".join(handles[:_SHOWN])
