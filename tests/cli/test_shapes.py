@@ -158,7 +158,7 @@ def test_shapes_of_adss_clusters(tmp_path: Path) -> None:
     path.write_text(CLUSTER.replace("SHAPE", "VM.Standard2.1"))
     small = read_manifest(path)
     assert small.spec.shape is None
-    why = "VM.Standard2.1 has 1 cores; a run of several nodes needs more than 2"
+    why = "VM.Standard2.1 has 1 core; a run of several nodes needs more than 2"
     assert f"shapeName is not used: {why}" in small.notes
     path.write_text(CLUSTER.replace("SHAPE", "VM.Standard2.4"))
     assert read_manifest(path).spec.shape == "VM.Standard2.4"

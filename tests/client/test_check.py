@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster.client.check import check, common_network
+from muster.client.check import check, common_networks
 from muster.client.client import Client
 from muster.node.needs import NEEDS
 
@@ -134,16 +134,17 @@ def test_a_port_that_a_firewall_closes(
 
 
 @pytest.mark.parametrize(
-    ("addresses", "network"),
+    ("addresses", "networks"),
     [
-        (["10.0.0.1"], "10.0.0.1/32"),
-        (["10.0.0.1", "10.0.0.2"], "10.0.0.0/30"),
-        (["10.0.0.1", "10.0.1.9"], "10.0.0.0/23"),
-        (["fd00::1", "fd00::2"], "fd00::/126"),
+        (["10.0.0.1"], ["10.0.0.1/32"]),
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.0/30"]),
+        (["10.0.0.1", "10.0.1.9"], ["10.0.0.0/23"]),
+        (["fd00::1", "fd00::2"], ["fd00::/126"]),
+        (["fd00::1", "10.0.0.1", "10.0.0.2"], ["10.0.0.0/30", "fd00::1/128"]),
     ],
 )
-def test_rules_are_for_the_nodes_network(addresses: list[str], network: str) -> None:
-    assert common_network(addresses) == network
+def test_rules_are_for_the_nodes_network(addresses: list[str], networks: list[str]) -> None:
+    assert common_networks(addresses) == networks
 
 
 def test_urls_are_tried_as_they_are_used(client: Client, tmp_path: Path) -> None:

@@ -223,20 +223,26 @@ def _rules(
     ports = "every TCP port" if chosen else f"TCP {', '.join(map(str, numbers))}"
     ranks = sorted({one["of"] for one in closed})
     nodes = ", ".join(f"node-{rank}" for rank in ranks)
-    source = common_network([node["address"] for node in told.values()])
+    sources = common_networks([node["address"] for node in told.values()])
+    given = " ".join(f"--source {source}" for source in sources)
     yield (
-        f"a rule is missing: open {ports} on {nodes} to {source} "
-        f"(`muster ports {framework} --as nftables --source {source}` prints it; --as also takes "
+        f"a rule is missing: open {ports} on {nodes} to {' and '.join(sources)} "
+        f"(`muster ports {framework} --as nftables {given}` prints it; --as also takes "
         "security-list, ufw and network-policy)"
     )
 
 
-def common_network(addresses: list[str]) -> str:
-    """The smallest network (CIDR) that all of them are in."""
-    network = ipaddress.ip_network(addresses[0])
-    while not all(ipaddress.ip_address(address) in network for address in addresses):
-        network = network.supernet()
-    return str(network)
+def common_networks(addresses: list[str]) -> list[str]:
+    """The smallest network (CIDR) of IPv4, and of IPv6, that all addresses of its kind are in."""
+    parsed = [ipaddress.ip_address(address) for address in addresses]
+    found = []
+    for version in sorted({address.version for address in parsed}):
+        same = [address for address in parsed if address.version == version]
+        network = ipaddress.ip_network(same[0])
+        while not all(address in network for address in same):
+            network = network.supernet()
+        found.append(str(network))
+    return found
 
 
 def _clocks(told: Mapping[int, Mapping[str, Any]]) -> Line | None:

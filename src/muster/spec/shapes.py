@@ -99,7 +99,8 @@ def check_multinode(shape: Shape, nodes: int) -> list[Problem]:
     """OCI: multi-node runs need shapes with more than two cores. Local ones may do as they like."""
     if nodes < 2 or shape.local or shape.ocpus > MAX_CORES_SINGLE_NODE:
         return []
-    text = f"{shape.name} has {shape.ocpus:g} cores; a run of several nodes needs more than 2"
+    cores = "1 core" if shape.ocpus == 1 else f"{shape.ocpus:g} cores"
+    text = f"{shape.name} has {cores}; a run of several nodes needs more than 2"
     hint = f"write {shape.name}:4:64GiB" if shape.flex else "take a larger shape, or `local`"
     return [Problem("shape", text, hint)]
 
