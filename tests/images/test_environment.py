@@ -153,7 +153,7 @@ def test_files_that_contradict_each_other(tmp_path: Path) -> None:
 def test_fields_of_the_wrong_type(tmp_path: Path) -> None:
     text = "channels: conda-forge\nvariables: [A=1]\ndependencies: [python]\n"
     assert refused(tmp_path, text) == [
-        "environment.yaml:1: channels: must be a list (channels: [conda-forge])",
+        "environment.yaml:1: channels: must be a list of names (channels: [conda-forge])",
         "environment.yaml:2: variables: must be a mapping (variables: {NAME: value})",
     ]
 

@@ -166,7 +166,7 @@ def _print_detached(run: JobRun, *, as_json: bool) -> None:
 def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
     from muster.cli.follow import Printer
     from muster.cli.output import exit_code_of, print_json
-    from muster.cli.streams import ReaderGone, end_by_sigpipe, optional_output
+    from muster.cli.streams import OutputLost, ReaderGone, end_by_sigpipe, optional_output
     from muster.client.logs import Selection
 
     groups = {group.name: group.size for group in draft.plan.groups}
@@ -191,6 +191,9 @@ def _follow(run: JobRun, draft: Draft, *, as_json: bool) -> int:
             _say_it_continues(run)
             if isinstance(error, ReaderGone):
                 end_by_sigpipe()
+            raise
+        if isinstance(error, OutputLost):  # how the run ended does not bring it back
+            _summary(run, len(draft.plan.nodes))
             raise
     _summary(run, len(draft.plan.nodes))
     if as_json:

@@ -71,7 +71,10 @@ def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
         try:
             if not lose(db, folder, run_id, why):
                 return False
-            if not RunState(runs.get(db, run_id).state).at_rest and life >= 0:
+            state = RunState(runs.get(db, run_id).state)
+            if state.terminal:
+                forget_environ(folder.environ)
+            elif not state.at_rest and life >= 0:
                 launch(run_id, (held, life), _environ(folder.environ))
         except CorruptRecord as error:  # it must not be in the way of the others, nor of who waits
             runs.end_corrupt(db, run_id, str(error))

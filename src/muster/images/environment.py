@@ -233,8 +233,9 @@ def _check_fields(data: dict[str, Any], wrong: Callable[[str, str, str], None]) 
     for field in sorted(data.keys() - _FIELDS):
         hint = f"there are: {', '.join(sorted(_FIELDS))}"
         wrong(field, "is no field of an environment file", hint)
-    if not isinstance(data.get("channels") or [], list):
-        wrong("channels", "must be a list", "channels: [conda-forge]")
+    channels = data.get("channels") or []
+    if not isinstance(channels, list) or not all(isinstance(name, str) for name in channels):
+        wrong("channels", "must be a list of names", "channels: [conda-forge]")
     variables = data.get("variables") or {}
     if not isinstance(variables, dict):
         wrong("variables", "must be a mapping", "variables: {NAME: value}")

@@ -13,8 +13,9 @@ _FIRST, _OFTEN = 1.0, 10.0
 _SLICE, _SHARE, _LAST = 0.01, 100.0, 0.25
 #: Files between two looks at the clock: a small folder is counted at once on a busy machine, too.
 _STRIDE = 256
-#: With less than this free (bytes), it was the disk that a program failed of.
-_NO_ROOM = 64 << 10
+#: With less than this free (bytes, or this part of the disk), it was the disk that a program failed
+#: of: a file system refuses a large write whole and keeps the room that was too small for it.
+_NO_ROOM, _NO_PART = 2 << 20, 50
 
 
 class DiskUse:
@@ -105,7 +106,8 @@ def is_full(folder: str) -> bool:
         disk = os.statvfs(os.path.join(folder, "disk"))
     except OSError:
         return False
-    return disk.f_bavail * disk.f_frsize < _NO_ROOM or not disk.f_favail
+    room = max(_NO_ROOM, disk.f_blocks * disk.f_frsize // _NO_PART)
+    return disk.f_bavail * disk.f_frsize < room or not disk.f_favail
 
 
 def _look(entry: os.DirEntry[str]) -> os.stat_result | None:

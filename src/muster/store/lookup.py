@@ -41,7 +41,7 @@ def missing(kind: str, text: str, names: Iterable[str], command: str) -> NotFoun
     """Nothing is called so."""
     from difflib import get_close_matches
 
-    close = get_close_matches(text, list(names), 3)
+    close = get_close_matches(text, list(dict.fromkeys(names)), 3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"`{command}` shows what there is"
     return NotFound(f"no {kind} called {text!r} ({hint})")
 

@@ -31,7 +31,7 @@ def refused(**spec: object) -> list[str]:
 @pytest.mark.shows("jobs/creation-block-storage")
 def test_what_there_is_no_room_for_is_refused_with_figures(client: Client) -> None:
     (text,) = refused(nodes=3, resources={"disk": "900TiB"})
-    assert "resources.disk: all nodes together may use 2764800.0 GiB" in text
+    assert "resources.disk: all nodes together may use 2.6PiB" in text
     assert f"{client.service.home.root} has" in text
     assert "set MUSTER_HOME to a larger disk" in text
     (text,) = refused(resources={"disk": 50})

@@ -219,6 +219,8 @@ def test_homes_that_are_mounted_on_demand(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("/d", "directory", "/home", "/d is mounted at /home"),
         ("s3://b", "url", "/home/datascience", "s3://b is mounted at /home/datascience"),
         ("scratch:run/x", "scratch", "/home", ""),
+        ("scratch:life/x", "scratch", "/home", "scratch:life/x is mounted at /home"),
+        ("scratch:node/x", "scratch", PLACE, f"scratch:node/x is mounted at {PLACE}"),
         ("/d", "directory", "/home/datascience/below", ""),
         ("/d", "directory", "/home/datascienc", ""),
     ],
@@ -227,7 +229,7 @@ def test_mounts_in_the_way(
     source: str, kind: Any, path: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(metadata, "_cannot_be_remade", lambda parent: "")
-    monkeypatch.setattr(os.path, "exists", lambda path: False)  # whatever this machine has
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)  # whatever this machine has
     assert metadata.obstacle([MountPlan(source, kind, path, "V")]) == reason
 
 
@@ -244,3 +246,9 @@ def test_a_home_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> None
         finally:
             os.seteuid(user)
     assert found == f"{home}: Permission denied"
+
+
+def test_a_link_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "datascience").symlink_to("nowhere")
+    monkeypatch.setattr(metadata, "FOLDER", tmp_path / "datascience")
+    assert metadata.obstacle([]) == "this machine has that folder"

@@ -56,8 +56,10 @@ def _demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
             yield Problem(path, f"{disk} bytes are too few for any program", hint)
     if total <= free or small:
         return
+    from muster.spec.quantities import format_size
+
     path = f"node_groups[{asking[0]}].resources.disk" if len(asking) == 1 else "resources.disk"
-    text = f"all nodes together may use {_gib(total)}, {root} has {_gib(free)} free"
+    text = f"all nodes together may use {format_size(total)}, {root} has {format_size(free)} free"
     hint = "ask for fewer nodes or less disk, free some, or set MUSTER_HOME to a larger disk"
     yield Problem(path, text, hint)
 
@@ -99,7 +101,3 @@ def size_text(size: int) -> str:
         if size % (1 << scale) == 0:
             return f"{size >> scale}{unit}"
     return f"{size} bytes"
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

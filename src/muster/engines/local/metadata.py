@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,19 +25,21 @@ _OWN = MountPlan("scratch:node/.datascience", "scratch", str(FOLDER), "")
 #: To show a folder beside others, those have to be mounted again, one by one.
 _MOST_HOMES = 200
 _MOUNTS = Path("/proc/self/mounts")
+_EMPTIED = re.compile("scratch:life/")
 
 
 def obstacle(mounts: Iterable[MountPlan]) -> str:
     """Why the file cannot be at its place on a node with these mounts; "" if it can."""
-    over = [mount for mount in mounts if FOLDER.is_relative_to(mount.path)]
+    over = [mount for mount in mounts if FILE.is_relative_to(mount.path)]
     for mount in over:
-        if mount.kind != "scratch":
+        # a folder that is emptied at every start, or a place that is taken, would not have the link
+        if mount.kind != "scratch" or _EMPTIED.match(mount.source) or Path(mount.path) == FILE:
             return f"{mount.source} is mounted at {mount.path}"
     if over:
         return ""
     # to lay anything over a folder that programs write to would take what they write from its
     # owner, and forbid them to replace the files in it
-    if os.path.exists(FOLDER):  # Path.exists raises where we may not look
+    if os.path.lexists(FOLDER):  # Path.exists raises where we may not look
         return "this machine has that folder"
     return _cannot_be_remade(FOLDER.parent)
 
@@ -67,7 +70,7 @@ def prepare(plan: RunPlan, folder: Path) -> frozenset[str]:
     """Once, in the supervisor's mount namespace: have the folder, empty, beside what is there.
     Returns the groups whose nodes are to have the file. folder: the run's own."""
     groups = frozenset(group.name for group in plan.groups if not obstacle(group.mounts))
-    if not groups or not FOLDER.parent.is_dir():
+    if not groups or not os.path.isdir(FOLDER.parent):
         return groups  # in the second case, each node has a root directory of its own for it
     try:
         make_mountpoint(FOLDER, folder, set())
