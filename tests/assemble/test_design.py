@@ -170,6 +170,16 @@ def test_a_foreign_file_is_named(nodes: Nodes, content: str, said: str) -> None:
     assert ended(worker)[0] == 0
 
 
+def test_a_worker_of_another_version_is_named(nodes: Nodes) -> None:
+    main = nodes.start("MAIN", TIMEOUT="1")
+    until(main, "0 of 1 workers have come")
+    file = main_file(nodes).parent / "WORKER_old_config.json"
+    file.write_text('{"OCI__WORKER_IP": "10.0.0.9", "tmpdir": "/tmp", "muster": {"run": "old"}}')
+    code, _, err = ended(main)
+    said = f"{file} is ignored: another version of `muster node` wrote it"
+    assert (code, err.count(said)) == (4, 1), err
+
+
 def test_the_main_node_of_another_kind_of_cluster_is_named(nodes: Nodes) -> None:
     main = nodes.start("MAIN", CLUSTER_TYPE="DASK")
     until(main, "0 of 1 workers have come")

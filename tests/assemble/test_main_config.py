@@ -79,8 +79,9 @@ ADS = {"OCI__MAIN_IP": "10.0.0.1", "tmpdir": "/tmp", "SCHEDULER_IP": "10.0.0.1",
         ([], "is no JSON object"),
         (
             ADS,
-            "was not written by `muster node`: muster, cluster, CLUSTER_TYPE, WORKER_COUNT, "
-            "PS_COUNT missing; OCI__MAIN_IP, tmpdir, SCHEDULER_IP as ADS's own nodes write it",
+            "was not written by this version of `muster node`: muster, cluster, CLUSTER_TYPE, "
+            "WORKER_COUNT, PS_COUNT missing; OCI__MAIN_IP, tmpdir, SCHEDULER_IP as ADS's own "
+            "nodes write it",
         ),
         ({"head": "x", "SCHEDULER_IP": "y"}, "unknown 'head'"),
         (

@@ -152,6 +152,8 @@ def test_what_does_nothing_here_is_said() -> None:
         ("memory://here", "no other node sees it"),
         ("http://h/clusters", "can only be read"),
         ("https://h/clusters", "can only be read"),
+        ("data:text/plain,here", "can only be read"),
+        ("data://here", "can only be read"),
         ("github://owner:repo@main/", "nothing can be written there"),
         ("git://repo", "nothing can be written there"),
         ("gitfs://repo", "nothing can be written there"),

@@ -86,7 +86,7 @@ def foreign(data: Any) -> str:
     unknown = [say(name) for name in data if name not in known]
     more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
     parts = [
-        f"was not written by `muster node`: {', '.join(missing)} missing",
+        f"was not written by this version of `muster node`: {', '.join(missing)} missing",
         f"{', '.join(ads)} as ADS's own nodes write it" if ads else "",
         f"unknown {', '.join(unknown[:_NAMED])}{more}" if unknown else "",
     ]

@@ -22,6 +22,7 @@ from muster.assemble.members import (
     Member,
     assembly_of,
     missing,
+    of_another_version,
     ranked,
     waiting,
     waiting_of,
@@ -32,6 +33,7 @@ from muster.assemble.stopping import Stopped, read_stop
 from muster.assemble.workdir import BEAT, CLUSTER, MAIN, STOP, WorkDir
 from muster.errors import EngineError
 
+_OTHER_VERSION = "another version of `muster node` wrote it; run the same version on all nodes"
 #: Who waits counts on at every so manieth look.
 _COUNTING = 2
 
@@ -75,11 +77,15 @@ def gather(
     lacking, trouble = "nobody was looked for", ""
     told = ""
     roll = Roll()
+    ignored: set[str] = set()
     for _ in looks(parameters.timeout, workdir.interval):
         try:
             heart.beat()
             _raise_if_stopped(workdir, cluster)
-            _call(workdir, roll, cluster)
+            others = _call(workdir, roll, cluster) - ignored
+            ignored |= others
+            for file in sorted(others):
+                say(f"{workdir.place}/{file} is ignored: {_OTHER_VERSION}")
         except (Stopped, Ousted):
             raise
         except EngineError as error:
@@ -99,10 +105,12 @@ def gather(
     raise EngineError(f"not ready after {parameters.timeout:g} s: {lacking}{trouble}")
 
 
-def _call(workdir: WorkDir, roll: Roll, cluster: str) -> None:
+def _call(workdir: WorkDir, roll: Roll, cluster: str) -> set[str]:
+    """Note who has come. Returns the files of nodes of another version."""
     listed = [name for name in workdir.names("WORKER_", "PS_") if name.endswith(CONFIG)]
     found = workdir.read_many(sorted({*listed, *roll.files}))
     roll.call({file: waiting_of(data, cluster) for file, data in found.items()})
+    return {file for file, data in found.items() if of_another_version(data)}
 
 
 def _chosen(members: tuple[Member, ...], parameters: Parameters) -> tuple[Member, ...]:

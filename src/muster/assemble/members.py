@@ -111,6 +111,11 @@ def waiting_of(data: Any, cluster: str) -> tuple[Member, int] | None:
     return (member, number) if isinstance(number, int) else None
 
 
+def of_another_version(data: Any) -> bool:
+    """Whether a node wrote this that waits in another way: an earlier version did not count."""
+    return isinstance(data, dict) and "muster" in data and not {"cluster", "number"} <= data.keys()
+
+
 def assembly_of(data: Any) -> Assembly | None:
     """What `cluster.json` says; None if that is nothing."""
     try:

@@ -18,7 +18,7 @@ _USELESS = {
     **dict.fromkeys(("git", "gitfs", "github", "gist"), _GIT),
     **dict.fromkeys(("zip", "tar", "libarchive"), _ARCHIVE),
     **dict.fromkeys(("cached", "blockcache", "filecache", "simplecache"), _CACHE),
-    **dict.fromkeys(("http", "https", "data", "dvc", "pyscript", "reference", "root"), _WEB),
+    **dict.fromkeys(("http", "https", "dvc", "pyscript", "reference"), _WEB),
 }
 _GIT_HINT = f"keep code there and clone it into CODE_DIR; for WORK_DIR, {_INSTEAD}"
 
@@ -29,6 +29,8 @@ def work_dir_problem(work_dir: str, variable: str = "WORK_DIR") -> Problem | Non
     chain, separator, rest = work_dir.partition("://")
     protocol = chain.partition("::")[0].lower()
     shown = redacted(work_dir)
+    if work_dir.lower().startswith("data:"):  # the one whose URLs have no //
+        return Problem(variable, f"{shown}: data: {_WEB}", _INSTEAD)
     if "::" not in work_dir and not separator:
         return None
     if protocol in _USELESS:
