@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import socket
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -332,3 +336,31 @@ def test_gloo_meets_over_the_interface(
     done = run_in_world(tmp_path, command, user=user)
     said = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
     assert [line for line in said if "internet" in line] == ["3000.0 1 the internet"] * 2
+
+
+def test_a_program_that_does_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits for it meanwhile, and no node that comes later does."""
+    (tmp_path / "pasta").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "pasta").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("bind", "unmount"):
+        monkeypatch.setattr(f"muster.engines.local.linux.{name}", lambda *_: None)
+    place, (routes, kernel) = tmp_path / "place", socket.socketpair()
+    started = uplink.Uplink(os.open("/proc/self/ns/net", os.O_RDONLY), routes, place)
+    started.step()
+    assert (started.starting, started.watched()) == (True, routes.fileno())
+    pid, began = started._pid, time.monotonic()
+    monkeypatch.setattr("time.monotonic", lambda: began + 31)
+    assert started.patience() == 0.0
+    started.step()
+    for _ in range(2):
+        with pytest.raises(EngineError, match="pasta did nothing for 30 s"):
+            started.check()
+    assert (started.watched(), started.patience(), place.exists()) == (None, None, False)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+    assert started.reaped(pid)
+    assert capsys.readouterr().err.count("did nothing") == 1
+    started.close()
+    kernel.close()

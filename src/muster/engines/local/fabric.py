@@ -48,10 +48,15 @@ class Fabric:
         # the cable of a node that was there before goes some time after it; but what the others
         # remember of that node's hardware is right for this one
         if self._uplink is not None:
-            self._uplink.wait()
+            self._uplink.check()
         self._cables += 1
         name, hardware = f"n{self._cables}", b"\x02\x4d" + rank.to_bytes(4)
         self._netlink.add_veth(name, self._bridge, INTERFACE, pid, hardware)
+
+    @property
+    def way_out(self) -> uplink.Uplink | None:
+        """What carries connections out; None if nothing does."""
+        return self._uplink
 
     def reaped(self, pid: int) -> bool:
         """Whether this child of ours that has ended was the network's."""

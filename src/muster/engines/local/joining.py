@@ -23,6 +23,7 @@ class Joining:
         self._plan = plan
         self._cluster_file = cluster_file
         self._fabric = fabric
+        self._way_out = fabric.way_out if fabric is not None else None
         self._joined: list[LocalNode] = []  # and not told to begin yet
         self._members: dict[int, dict[str, Any]] = {}  # by rank
         wanted = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
@@ -45,7 +46,9 @@ class Joining:
 
     def welcome(self) -> None:
         """Have those begin that have joined, now that all can know of them."""
-        if not self._joined:
+        if self._way_out is not None:
+            self._way_out.step()
+        if not self._joined or (self._way_out is not None and self._way_out.starting):
             return
         joined = [node for node in self._joined if node.said is None]
         self._joined = []
@@ -56,6 +59,14 @@ class Joining:
             if self._fabric is None or self._connect(self._fabric, node):
                 node.begun = True
                 node.tell("begin")
+
+    def watched(self) -> int | None:
+        """The descriptor to wait on for the network's way out; None where none is starting."""
+        return self._way_out.watched() if self._way_out is not None else None
+
+    def patience(self) -> float | None:
+        """Seconds after which `welcome` wants to be called although nothing happened."""
+        return self._way_out.patience() if self._way_out is not None else None
 
     def _member(self, rank: int) -> dict[str, Any]:
         node = self._plan.nodes[rank]

@@ -205,9 +205,11 @@ class LocalSession:
         for descriptor, node in channels.items():
             if node.channel.unsent:
                 poll.register(descriptor, select.POLLIN | select.POLLOUT)
-        if (watched := self._synced.watched()) is not None:
-            poll.register(watched, select.POLLIN)
-        limits = (timeout, *(p.patience() for p in (self._attempts, self._synced, self._overdue)))
+        for part in (self._synced, self._joining):
+            if (watched := part.watched()) is not None:
+                poll.register(watched, select.POLLIN)
+        parts = (self._attempts, self._synced, self._overdue, self._joining)
+        limits = (timeout, *(part.patience() for part in parts))
         patience = [limit for limit in limits if limit is not None]
         # rounded up, so that a deadline has passed when we wake; poll takes 24 days at most
         ready = poll.poll(min(*patience, _LONGEST_WAIT) * 1000 + 1 if patience else None)

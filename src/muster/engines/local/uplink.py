@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
-from typing import NoReturn
 
 from msgspec import Struct
 
@@ -102,26 +101,39 @@ class Uplink:
         self._pid = 0
         self._ready = False
         self._restarts = 0
+        self._failed: EngineError | None = None
+        self._deadline = 0.0
         self._start()
 
-    def wait(self) -> None:
-        """Until it carries connections. Raises EngineError."""
-        if self._ready:
+    @property
+    def starting(self) -> bool:
+        """Whether it is not known yet if it will carry connections."""
+        return not self._ready and self._failed is None
+
+    def watched(self) -> int | None:
+        """The descriptor to wait on while it starts."""
+        return self._routes.fileno() if self.starting else None
+
+    def patience(self) -> float | None:
+        """Seconds after which `step` wants to be called although nothing happened."""
+        return max(0.0, self._deadline - time.monotonic()) if self.starting else None
+
+    def step(self) -> None:
+        """See whether it carries connections by now; end it if that took too long."""
+        if not self.starting:
             return
-        if not self._pid:
-            self._fail("has ended")
-        process = os.pidfd_open(self._pid)
-        try:
+        with contextlib.suppress(BlockingIOError):
             while not self._ready:
-                wanted = [self._routes.fileno(), process]
-                found, _, _ = select.select(wanted, [], [], _STARTING)
-                if self._routes.fileno() in found:
-                    self._ready = has_default_route(self._routes.recv(1 << 16))
-                else:
-                    self._fail("has ended" if found else f"did nothing for {_STARTING:g} s")
-        finally:
-            os.close(process)
+                self._ready = has_default_route(self._routes.recv(1 << 16))
+        if self._ready:
             self._forget_place()
+        elif time.monotonic() >= self._deadline:
+            self._give_up(f"did nothing for {_STARTING:g} s")
+
+    def check(self) -> None:
+        """Raises EngineError if it carries no connections."""
+        if self._failed is not None:
+            raise self._failed
 
     def reaped(self, pid: int) -> bool:
         """Whether this child of ours that has ended was the program. If it was up, it is started
@@ -130,22 +142,21 @@ class Uplink:
             return False
         self._pid = 0
         again, self._ready = self._ready and self._restarts < _RESTARTS, False
-        if again:
-            self._restarts += 1
-            try:
-                self._start()
-                self.wait()
-            except (OSError, EngineError) as error:
-                # nodes that need nothing from outside need not end for it
-                print(error, file=sys.stderr)  # noqa: T201  into supervisor.log
+        if not again:
+            if self._failed is None:
+                self._give_up("has ended")
+            return True
+        self._restarts += 1
+        try:
+            self._start()
+        except (OSError, EngineError) as error:
+            self._give_up(f"cannot be started again: {error}")
         return True
 
     def close(self) -> None:
         """End it."""
         self._forget_place()
-        if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+        self._kill()
         os.close(self._namespace)
         os.close(self._output)
         self._routes.close()
@@ -172,13 +183,23 @@ class Uplink:
             setsigmask=(),
             setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM),
         )
+        self._deadline = time.monotonic() + _STARTING
 
-    def _fail(self, what: str) -> NoReturn:
+    def _give_up(self, what: str) -> None:
+        """Nodes that need nothing from outside need not end for it; none can begin any more."""
         said = os.pread(self._output, 1 << 16, 0).decode(errors="replace").splitlines()
         # without a system log, pasta says of each line that it could not be sent there
         told = [line for line in said if line and not line.startswith("Failed to send")]
         text = f": {told[-1]}" if told else ""
-        raise EngineError(f"no way out of the run's network: {self._name} {what}{text}")
+        self._failed = EngineError(f"no way out of the run's network: {self._name} {what}{text}")
+        self._kill()
+        self._forget_place()
+        print(self._failed, file=sys.stderr)  # noqa: T201  into supervisor.log
+
+    def _kill(self) -> None:
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     def _forget_place(self) -> None:
         if self._place.exists():
