@@ -33,8 +33,14 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     problem = next(_problems(run, plan, group, count), None)
     if problem is not None:
         raise InvalidInput(problem)
-    if replicas(run, plan)[group] == count:
+    before = replicas(run, plan)[group]
+    if before == count:
         return
+    if count > before:
+        from muster.engines.local.disk import check_added
+
+        if lacking := check_added(plan, home.root, group, count - before):
+            raise InvalidInput(*lacking)
     folder = home.run_dir(run.id)
     if runs.request_scale(db, run.id, group, count, why):
         bell.ring(folder.bell)

@@ -7,6 +7,7 @@ import glob
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,30 @@ def test_it_is_told_while_the_node_runs(client: Client, tmp_path: Path) -> None:
     assert SAID in told
     gate.write_text("go on\n")
     assert run.wait(60).state == "SUCCEEDED"
+
+
+def test_what_a_run_has_written_is_not_asked_for_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose nodes have used most of their disk can be resumed, and replicas need room."""
+    group = {"workers": {"replicas": 1, "max_replicas": 4}}
+    run = muster.run(
+        command=["sh", "-c", "exec sleep 1000"], node_groups=group, resources={"disk": "64MiB"}
+    )
+    client.service.suspend(run.id)
+    run.wait(60)
+    record = client.service.run(run.id)
+    free = SimpleNamespace(f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
+    monkeypatch.setattr("muster.engines.local.disk.os.statvfs", lambda _: free)
+    with pytest.raises(InvalidInput, match="all nodes together may use 64MiB"):
+        client.service.redraft(record, None)
+    with pytest.raises(InvalidInput, match="the added nodes may use 192MiB"):
+        client.service.scale(run.id, "workers", 4)
+    node = client.service.home.run_dir(run.id).node(0)
+    node.mkdir(parents=True, exist_ok=True)
+    (node / "big").write_bytes(b"x" * (3 << 20))
+    assert client.service.redraft(record, None) is None
+    run.cancel("enough").wait(60)
 
 
 # --- a disk of the node's own

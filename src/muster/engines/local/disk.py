@@ -56,12 +56,40 @@ def _demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
             yield Problem(path, f"{disk} bytes are too few for any program", hint)
     if total <= free or small:
         return
+    if total <= free + _used(plan, root):  # a suspended run's files are a part of what it asks for
+        return
     from muster.spec.quantities import format_size
 
     path = f"node_groups[{asking[0]}].resources.disk" if len(asking) == 1 else "resources.disk"
     text = f"all nodes together may use {format_size(total)}, {root} has {format_size(free)} free"
     hint = "ask for fewer nodes or less disk, free some, or set MUSTER_HOME to a larger disk"
     yield Problem(path, text, hint)
+
+
+def check_added(plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+    """Whether the disk has no room for so many more replicas of a group."""
+    index = next(i for i, one in enumerate(plan.groups) if one.name == group)
+    disk = plan.groups[index].resources.disk
+    if disk is None:
+        return []
+    room = os.statvfs(root)
+    free = room.f_bavail * room.f_frsize
+    total = disk * added * plan.policy.groups[index].nodes
+    if total <= free:
+        return []
+    from muster.spec.quantities import format_size
+
+    text = f"the added nodes may use {format_size(total)}, {root} has {format_size(free)} free"
+    return [Problem(group, text, "add fewer replicas, or free some space")]
+
+
+def _used(plan: RunPlan, root: Path) -> int:
+    """Bytes that the run's nodes have taken already, which is nothing before it starts."""
+    from muster.node.disk import count
+    from muster.storage.home import Home
+
+    *_, total = count(str(Home(root).run_dir(plan.run_id).path / "nodes"))
+    return total
 
 
 def _asks(said: ResourcePlan) -> bool:
