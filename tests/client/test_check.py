@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import muster
-from muster.client.check import check, common_networks
+from muster.client.check import _told, check, common_networks
 from muster.client.client import Client
 from muster.node.needs import NEEDS
 
@@ -167,3 +170,11 @@ def test_urls_are_tried_as_they_are_used(client: Client, tmp_path: Path) -> None
     )
     assert report.ok
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["a"]
+
+
+def test_nodes_are_named_in_the_order_of_their_ranks() -> None:
+    """Whichever was the first to say what it saw."""
+    said = ({"rank": rank, "address": "", "found": [], "offset": None} for rank in (2, 0, 1))
+    records = [SimpleNamespace(message=json.dumps(one), rank=one["rank"]) for one in said]
+    run: Any = SimpleNamespace(logs=lambda **_: iter(records))
+    assert [*_told(run, 3)] == [0, 1, 2]

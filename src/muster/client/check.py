@@ -130,7 +130,7 @@ def _told(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
             told[record.rank] = said
         if len(told) == nodes:
             break
-    return told
+    return dict(sorted(told.items()))  # they tell in no order
 
 
 def _said(line: str) -> dict[str, Any] | None:
