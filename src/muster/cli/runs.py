@@ -10,7 +10,6 @@ import click
 
 from muster.cli.arguments import change_options, json_option, run_argument
 from muster.cli.output import ago, exit_code_of, print_json, print_table, span, state
-from muster.cli.settings import value_text
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput
@@ -165,6 +164,8 @@ def _show(run: JobRun) -> None:
         ],
     )
     echo()
+    from muster.cli.settings import value_text
+
     settings = run.settings()
     print_table(
         ("SETTING", "FROM", "VALUE"),  # the last is cut where the terminal ends; --json has all

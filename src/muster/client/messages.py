@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.lifecycle.sentences import in_log, sentence
 from muster.secrets import hidden
 from muster.storage.log_reader import LogChunk
 from muster.storage.logs import MESSAGES
@@ -48,6 +47,8 @@ class Messages:
 
         Before the nodes' output is: what was written before a message was noted before it, too.
         """
+        from muster.lifecycle.sentences import in_log, sentence
+
         for entry in self._service.events(self._run_id, self._seq) if self._wanted else ():
             self._seq = entry.seq
             if entry.kind in ("attempt", "resumed"):

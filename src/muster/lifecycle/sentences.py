@@ -8,7 +8,6 @@ from typing import Any
 
 from muster.lifecycle.describe import in_a_line, reason_of
 from muster.lifecycle.states import NodeState, RunState
-from muster.spec.quantities import format_size
 
 #: What the service says of a run in each state.
 _RUN: Mapping[str, str] = {
@@ -83,7 +82,9 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _disk(first: Mapping[str, str], used: Any, allowed: Any) -> str:
-    """Runs of before have no figures."""
+    """Runs of earlier versions have no figures."""
+    from muster.spec.quantities import format_size  # few runs need it
+
     much, size = (
         (f" ({format_size(used)} or more)", f" of {format_size(allowed)}")
         if isinstance(used, int) and isinstance(allowed, int)
