@@ -14,7 +14,6 @@ from muster.engines.local.mounting import lifelines
 from muster.errors import Problem
 from muster.plan.environment import node_environment
 from muster.plan.model import MountPlan, RunPlan
-from muster.spec.oci_variables import ENTRYPOINT
 from muster.storage.home import Home
 
 
@@ -170,6 +169,8 @@ def _is_itself(mount: MountPlan) -> bool:
 
 def _overruled(plan: RunPlan) -> list[str]:
     """What the owner set and Muster sets too."""
+    from muster.spec.oci_variables import ENTRYPOINT
+
     notes = []
     fixed = {port.variable.removeprefix("env.") for port in plan.ports if port.fixed}
     for group in plan.groups:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster.engines.local import uplink
 from muster.node.files import replace_file
 from muster.plan.model import NodePlan
 
@@ -36,6 +35,8 @@ def write_hosts(
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{node.address} {' '.join(names_of[node.rank])}" for node in nodes]
     if routed:
+        from muster.engines.local import uplink  # few runs need it
+
         lines.append(f"{uplink.MACHINE} {_MACHINE}")
     with contextlib.suppress(OSError):  # a machine may have none
         for line in HOSTS.read_text().splitlines():
@@ -57,6 +58,8 @@ def write_resolver(path: Path) -> None:
 
 def resolver_for_nodes(text: str) -> str:
     """What `write_resolver` makes of a resolv.conf. The nodes have no IPv6 outside."""
+    from muster.engines.local import uplink
+
     servers: list[str] = []
     others = []
     for line in text.splitlines():
