@@ -101,15 +101,18 @@ def _network(text: str, problems: list[Problem]) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
-        pass
+        problems.append(_no_network(text))
+        return text
+
+
+def _no_network(text: str) -> Problem:
     try:
-        hint = f"did you mean {ipaddress.ip_network(text, strict=False)}?"
-        said = f"{text!r} is an address inside a network, not the network"
+        meant = ipaddress.ip_network(text, strict=False)
     except ValueError:
         hint = "write a network with its length, such as 10.0.1.0/24"
-        said = f"{text!r} is no network"
-    problems.append(Problem("--source", said, hint))
-    return text
+        return Problem("--source", f"{text!r} is no network", hint)
+    said = f"{text!r} is an address inside a network, not the network"
+    return Problem("--source", said, f"did you mean {meant}?")
 
 
 def _label(text: str, problems: list[Problem]) -> tuple[str, str]:

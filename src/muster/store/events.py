@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.store.database import Database, Row
-from muster.store.records import CorruptRecord, EventRecord, decoded, read_record
+from muster.store.records import EventRecord, read_entry
 
 
 def count(db: Database, run_id: str, kind: str) -> int:
@@ -42,8 +42,4 @@ def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
 def _event(db: Database, row: Row) -> EventRecord:
     what = f"event {row['seq']} of the run {row['run_id']} in {db.path}"
     way_out = f"`muster events {row['run_id']} --after {row['seq']}` shows those after it"
-    try:
-        data = decoded(row["data"])
-    except ValueError as error:
-        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
-    return read_record(EventRecord, {**dict(row), "data": data}, what, way_out)
+    return read_entry(EventRecord, row, what, way_out)

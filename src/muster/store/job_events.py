@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from muster.store.database import Database, Row
-from muster.store.records import CorruptRecord, JobEventRecord, decoded, read_record, readable_time
+from muster.store.records import JobEventRecord, read_entry, readable_time
 
 Kind = Literal["created", "edited", "deleted"]
 
@@ -42,8 +42,4 @@ def since(db: Database, job_id: str, seq: int = 0) -> list[JobEventRecord]:
 def _event(db: Database, row: Row) -> JobEventRecord:
     what = f"event {row['seq']} of the job {row['job_id']} in {db.path}"
     way_out = f"`muster jobs events {row['job_id']} --after {row['seq']}` shows those after it"
-    try:
-        data = decoded(row["data"])
-    except ValueError as error:
-        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
-    return read_record(JobEventRecord, {**dict(row), "data": data}, what, way_out)
+    return read_entry(JobEventRecord, row, what, way_out)

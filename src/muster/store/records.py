@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
 
 from muster.errors import StoreError
 from muster.lifecycle.states import JobState
+
+if TYPE_CHECKING:
+    from muster.store.database import Row
 
 T = TypeVar("T", bound=Struct)
 
@@ -47,6 +50,15 @@ def read_record(kind: type[T], values: Mapping[str, Any], what: str, way_out: st
         return convert(values, kind)
     except ValidationError as error:
         raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
+
+
+def read_entry(kind: type[T], row: Row, what: str, way_out: str) -> T:
+    """As `read_record`, of a row of an event log: what its `data` holds is JSON."""
+    try:
+        data = decoded(row["data"])
+    except ValueError as error:
+        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
+    return read_record(kind, {**dict(row), "data": data}, what, way_out)
 
 
 class JobRecord(Struct, frozen=True):
