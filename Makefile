@@ -1,17 +1,17 @@
-# Two commands do everything on a fresh machine with Python 3.11 and pip:
+# On a fresh machine with Python 3.11 and pip:
 #   make demo    train a real model on two nodes
 #   make test    lint, type check and test
-# and where there is time: make demos, make test-all
+# Slower: make demos, make test-all
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# most tests wait for processes more than they compute
-PYTEST := $(BIN)/pytest -n 3
+# three workers for two cores, since some tests wait; worksteal keeps the tests of a module together
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal --durations=20
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# tests start thousands of interpreters: let none compile Muster again
+# tests start thousands of interpreters, which should all use the compiled modules
 unexport PYTHONDONTWRITEBYTECODE
 
-# pip must not run twice in one environment, whatever -j says
+# two pips must not run in one environment, even with -j
 .NOTPARALLEL:
 .PHONY: demo demos test test-all lint bench seeds docs mutation clean
 
@@ -19,7 +19,7 @@ demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
 	$(BIN)/muster run examples/pytorch-digits/job.yaml
 
-# every example; horovod's where horovod has been built
+# every example; horovod's only if horovod is installed
 demos: $(VENV)/.heavy
 	@for job in examples/*/job.yaml examples/ads/train.yaml examples/jobset/jobset.yaml; do \
 	  case $$job in *horovod*) $(BIN)/python -c "import horovod" 2>/dev/null || continue;; esac; \
@@ -42,19 +42,20 @@ lint: $(VENV)/.dev $(VENV)/.frameworks
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
 
-# simulated runs that nobody has seen, or those of a range: make seeds SEEDS=1000:2000; what is left
-# when it is interrupted, it says
+# simulate runs with new seeds, or a range of seeds: make seeds SEEDS=1000:2000
+# when interrupted, it prints the seeds that are left
 SEEDS ?= 1000000
 seeds: $(VENV)/.dev
-	nice -n 10 $(BIN)/python -m muster.simulation --seeds $(SEEDS)
+	nice -n 10 $(BIN)/python tests/simulate.py --seeds $(SEEDS)
 
-# what of the heart could be changed without a test noticing; see docs/mutation.md
+# changes of the lifecycle that no test notices; see docs/mutation.md
 mutation: $(VENV)/.mutation
 	nice -n 10 $(BIN)/mutmut run --max-children 1
 	@$(BIN)/mutmut results
 
-# the pages that are made from the code
+# pages generated from the code
 docs: $(VENV)/.dev
+	$(BIN)/python -m muster.spec.generate
 	$(BIN)/python -m muster.spec.schema > docs/spec.md
 	$(BIN)/muster schema > docs/spec.schema.json
 	$(BIN)/python -m muster.cli.reference > docs/cli.md
@@ -62,7 +63,7 @@ docs: $(VENV)/.dev
 
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
+	  { echo "Python 3.11 or newer is required: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh .ci/install-venv $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
@@ -84,7 +85,7 @@ $(VENV)/.heavy: $(VENV)/.frameworks
 	$(BIN)/pip install --quiet $$($(BIN)/python .ci/packages heavy)
 	@touch $@
 
-# programs that tests use and skip without: a network's way out, firewall rules, file systems
+# programs that some tests require: outgoing connections, firewall rules, file systems
 $(VENV)/.system: $(VENV)/.base
 	sh .ci/install-programs
 	@touch $@

@@ -1,5 +1,5 @@
-"""Two nodes of each framework, started with the framework's own commands: what Muster is held
-against. Nobody waits here for anything that the framework would wait for by itself.
+"""Two nodes of each framework, started with the framework's own commands, to compare Muster with.
+The code adds no waits to those of the framework itself.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ PYTHON = sys.executable
 NODES = ("127.0.1.1", "127.0.1.2")
 MAIN = NODES[0]
 #: Seconds that anything may take before it counts as hanging.
-PATIENCE = 300.0
+TIMEOUT = 300.0
 Process = subprocess.Popen[bytes]
 
 
 class Hand:
-    """Starts processes and ends them. Each writes to a file below `folder`."""
+    """Start and end processes. Each writes to a file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._started: list[tuple[Process, Path]] = []
 
     def start(self, *words: object, env: Mapping[str, object] | None = None) -> Process:
-        """In a session of its own. env: on top of ours."""
+        """Start a process in a new session; `env` is added to this process's environment."""
         path = self.folder / f"{len(self._started)}.out"
         more = {name: str(value) for name, value in (env or {}).items()}
         with path.open("wb") as file:
@@ -48,24 +48,24 @@ class Hand:
         self._started.append((process, path))
         return process
 
-    def said(self, process: Process) -> str:
-        """All that it has written."""
+    def output(self, process: Process) -> str:
+        """The output of a process so far."""
         path = next(path for one, path in self._started if one is process)
         return path.read_text(errors="replace")
 
-    def until(self, there: Callable[[], bool]) -> None:
-        """Wait, looking often. Raises SystemExit if it takes for ever."""
-        end = time.monotonic() + PATIENCE
-        while not there():
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Poll until the condition holds. Raises SystemExit after a timeout."""
+        end = time.monotonic() + TIMEOUT
+        while not condition():
             if time.monotonic() > end:
-                raise SystemExit(f"by hand, it hangs:\n{self.all_said()}")
+                raise SystemExit(f"started by hand, it hangs:\n{self.all_output()}")
             time.sleep(0.005)
 
-    def all_said(self) -> str:
+    def all_output(self) -> str:
         return "\n".join(path.read_text(errors="replace") for _, path in self._started)
 
     def close(self) -> None:
-        """End what still runs, the first that was started first: workers follow their head."""
+        """End the running processes in the order of their start: workers end with their head."""
         for process, _ in self._started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -91,7 +91,7 @@ def answers(address: str, port: int) -> bool:
 
 
 def pytorch(hand: Hand, script: Path) -> Sequence[Process]:
-    """Five variables are all that ranks need."""
+    """Ranks need only five variables."""
     port = free_port()
     same = {"MASTER_ADDR": MAIN, "MASTER_PORT": port, "WORLD_SIZE": 2, "LOCAL_RANK": 0}
     return [hand.start(PYTHON, script, env={**same, "RANK": rank}) for rank in (0, 1)]
@@ -100,17 +100,24 @@ def pytorch(hand: Hand, script: Path) -> Sequence[Process]:
 def torchrun(hand: Hand, script: Path) -> Sequence[Process]:
     port = free_port()
     words = ("--nnodes", 2, "--nproc-per-node", 1, "--max-restarts", 3)
-    meeting = ("--rdzv-backend", "c10d", "--rdzv-id", "bench", "--rdzv-endpoint", f"{MAIN}:{port}")
+    rendezvous = (
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-id",
+        "bench",
+        "--rdzv-endpoint",
+        f"{MAIN}:{port}",
+    )
     started = []
     for node in NODES:
-        # every 127.x is "me": which one hosts has to be said
+        # every 127.x address is local: name the process that hosts the store
         own = ("--local-addr", node, "--rdzv-conf", f"is_host={node == MAIN}".lower())
-        started.append(hand.start(BIN / "torchrun", *words, *meeting, *own, script))
+        started.append(hand.start(BIN / "torchrun", *words, *rendezvous, *own, script))
     return started
 
 
 def dask(hand: Hand, script: Path) -> Sequence[Process]:
-    """All at once: workers and client try until the scheduler answers."""
+    """Start all at once: workers and client retry until the scheduler answers."""
     port = free_port()
     address = f"tcp://{MAIN}:{port}"
     where = ("--host", MAIN, "--port", port, "--dashboard-address", f"{MAIN}:{free_port()}")
@@ -122,8 +129,8 @@ def dask(hand: Hand, script: Path) -> Sequence[Process]:
 
 
 def ray(hand: Hand, script: Path) -> Sequence[Process]:
-    """The driver and the other node as soon as the head answers. Waiting for `ray start` to say it
-    is up, or for the dashboard to show both, was tried, and was slower."""
+    """Start the driver and the other node as soon as the head answers. Waiting for `ray start` to
+    report that it is up, or for the dashboard to show both, was slower."""
     port = free_port()
     same = ("--num-cpus", 1, "--object-store-memory", 100_000_000, "--disable-usage-stats")
     start = (BIN / "ray", "start", "--block", *same, "--temp-dir")
@@ -137,15 +144,15 @@ def ray(hand: Hand, script: Path) -> Sequence[Process]:
 
 
 def mpi(hand: Hand, script: Path) -> Sequence[Process]:
-    """MPICH's mpiexec says what it wants to have run on each node."""
+    """MPICH's mpiexec prints the command to run on each node."""
     words = ("-launcher", "manual", "-localhost", MAIN, "-hosts", ",".join(NODES))
-    # where there are other MPIs, mpi4py takes the first it comes upon
+    # with several MPIs installed, mpi4py uses the first one it finds
     library = BIN.parent / "lib" / "libmpi.so.12"
     env = {"MPI4PY_LIBMPI": library} if library.exists() else {}
     program = (PYTHON, "-m", "mpi4py", script)
     mpiexec = hand.start(BIN / "mpiexec.hydra", *words, "-ppn", 1, "-n", 2, *program, env=env)
-    hand.until(lambda: "HYDRA_LAUNCH_END" in hand.said(mpiexec))
-    for line in hand.said(mpiexec).splitlines():
+    hand.until(lambda: "HYDRA_LAUNCH_END" in hand.output(mpiexec))
+    for line in hand.output(mpiexec).splitlines():
         if line.startswith("HYDRA_LAUNCH: "):
             hand.start("sh", "-c", f"exec {line.removeprefix('HYDRA_LAUNCH: ')}", env=env)
     return [mpiexec]
@@ -158,11 +165,11 @@ def jax(hand: Hand, script: Path) -> Sequence[Process]:
 
 def tensorflow(hand: Hand, script: Path) -> Sequence[Process]:
     cluster = {"worker": [f"{node}:{free_port()}" for node in NODES]}
-    told = [{"cluster": cluster, "task": {"type": "worker", "index": rank}} for rank in (0, 1)]
-    return [hand.start(PYTHON, script, env={"TF_CONFIG": json.dumps(one)}) for one in told]
+    configs = [{"cluster": cluster, "task": {"type": "worker", "index": rank}} for rank in (0, 1)]
+    return [hand.start(PYTHON, script, env={"TF_CONFIG": json.dumps(one)}) for one in configs]
 
 
 def horovod(hand: Hand, script: Path) -> Sequence[Process]:
-    """On one host: for two, horovodrun wants ssh."""
+    """On one host: for two, horovodrun needs ssh."""
     words = ("--gloo", "--network-interfaces", "lo", "-np", 2, "-H", "localhost:2")
     return [hand.start(BIN / "horovodrun", *words, PYTHON, script)]

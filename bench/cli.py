@@ -11,14 +11,15 @@ RUNS = 10_000
 
 
 def fill(home: Path) -> None:
-    """10,000 finished runs, straight into the store."""
+    """Write 10,000 finished runs directly into the store."""
     from muster.client.client import Client
+    from muster.service.start import record
     from muster.store import runs as table
 
     client = Client(home)
     job, _ = client.job(None, command=["true"])
-    draft = client.draft(job)
-    first = client.service._accept(draft)
+    prepared = client.prepare_run(job)
+    first = record(client.service.context, prepared)
     with client.service.db.transaction() as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())

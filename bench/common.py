@@ -1,4 +1,4 @@
-"""What the benchmarks share: fair turns, medians, one table."""
+"""Helpers of the benchmarks: alternate measurements, and print medians in a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Measure = Callable[[], float]
 
 @contextmanager
 def fresh_home() -> Iterator[Path]:
-    """A MUSTER_HOME of the benchmark's own."""
+    """A temporary MUSTER_HOME."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         before = os.environ.get("MUSTER_HOME")
         os.environ["MUSTER_HOME"] = folder
@@ -31,7 +31,7 @@ def fresh_home() -> Iterator[Path]:
 
 
 def timed(argv: Sequence[str]) -> Measure:
-    """Wall seconds of a command as a whole process; its output is read and thrown away."""
+    """Wall-clock seconds of a command as a process; its output is read and discarded."""
 
     def measure() -> float:
         start = time.perf_counter()
@@ -45,12 +45,12 @@ def timed(argv: Sequence[str]) -> Measure:
 
 
 def compare(title: str, entrants: Mapping[str, Measure], *, rounds: int = 9) -> None:
-    """Measure in turns, so that a busy machine is busy for all; print medians and ratios.
+    """Measure in turns, so that load affects all entrants alike; print medians and ratios.
 
-    The first entrant is the floor the others are held against.
+    The first entrant is the floor, to which the others are compared.
     """
     for measure in entrants.values():
-        measure()  # warm
+        measure()  # warm up
     taken: dict[str, list[float]] = {name: [] for name in entrants}
     for _ in range(rounds):
         for name, measure in entrants.items():

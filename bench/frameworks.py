@@ -2,10 +2,10 @@
 
     python bench/frameworks.py [NAME ...] [--repeats N]
 
-The floor is the same cluster and program, started with the framework's own commands by a program
-that runs already (by_hand.py). Both take turns, after one turn each that does not count, so that
-a busy machine is busy for both. Each step says how many take part in it: a wrong cluster is no
-floor. Frameworks that are not installed are left out.
+The floor is the same cluster and program, started with the framework's own commands by a running
+program (by_hand.py). Both take turns, after a warm-up turn each, so that load affects both alike.
+Each step checks the number of participants: a wrong cluster is not measured. Frameworks that are
+not installed are skipped.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ from typing import Any, NamedTuple
 import by_hand
 from common import MUSTER, fresh_home
 
-#: The goal: at most so many seconds more than the floor, and so much of the floor.
+#: The goal: at most this many seconds, and this share of the floor, above the floor.
 SECONDS, SHARE = 0.5, 0.05
 STEP = re.compile(r"first-step (\d+\.\d+) of (\d+)")
 SCRIPTS = Path(__file__).with_name("first_steps")
 
 
 class Case(NamedTuple):
-    """A framework. ranks: who says that the first step is done. module, command: without which it
-    is not installed."""
+    """A framework: `ranks` report the first step; `module` and `command` must be installed."""
 
     name: str
     script: str
@@ -50,7 +49,7 @@ class Case(NamedTuple):
 
     @property
     def missing(self) -> str:
-        """What is not installed; empty if all is."""
+        """The missing module or command; empty if all are installed."""
         if find_spec(self.module) is None:
             return f"no {self.module}"
         return f"no {self.command}" if not (by_hand.BIN / self.command).exists() else ""
@@ -58,7 +57,7 @@ class Case(NamedTuple):
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 SMALL = {"num_cpus": 1, "object_store_memory": "100000000"}
-#: Ray's own is half a gigabyte for each of many files.
+#: Ray's default is half a gigabyte for each of many files.
 FILES = {"RAY_ROTATION_MAX_BYTES": str(32 << 20), "RAY_ROTATION_BACKUP_COUNT": "1"}
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1"}
 GLOO = {"JAX_PLATFORMS": "cpu", "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}
@@ -79,12 +78,12 @@ CASES = (
 )
 
 
-def first_step(case: Case, begin: float, said: str) -> float:
-    """Seconds from `begin` until all had done it."""
-    steps = STEP.findall(said)
+def first_step(case: Case, start: float, output: str) -> float:
+    """Seconds from `start` until all ranks had done the first step."""
+    steps = STEP.findall(output)
     if len(steps) != case.ranks or any(size != "2" for _, size in steps):
-        raise SystemExit(f"{case.name}: not the first step of two nodes:\n{said[-3000:]}")
-    return max(float(when) for when, _ in steps) - begin
+        raise SystemExit(f"{case.name}: not the first step of two nodes:\n{output[-3000:]}")
+    return max(float(when) for when, _ in steps) - start
 
 
 def floor(case: Case, script: Path) -> float:
@@ -92,10 +91,10 @@ def floor(case: Case, script: Path) -> float:
     with tempfile.TemporaryDirectory(prefix="hand-", dir=memory) as folder:
         hand = by_hand.Hand(Path(folder))
         try:
-            begin = time.time()
+            start = time.time()
             programs = case.by_hand(hand, script)
             hand.until(lambda: all(program.poll() is not None for program in programs))
-            return first_step(case, begin, "".join(map(hand.said, programs)))
+            return first_step(case, start, "".join(map(hand.output, programs)))
         finally:
             hand.close()
 
@@ -108,24 +107,24 @@ def muster(case: Case, script: Path) -> float:
             "framework": case.framework or case.name,
             "framework_options": case.options,
             "nodes": 2,
-            "max_runtime": f"{by_hand.PATIENCE:.0f}s",
+            "max_runtime": f"{by_hand.TIMEOUT:.0f}s",
         }
         (home / "job.json").write_text(json.dumps(job))
-        begin = time.time()
+        start = time.time()
         try:
-            done = muster_does("run", str(home / "job.json"))
-        except BaseException:  # the run would go on
-            muster_does("runs", "cancel", "last")
+            done = run_muster("run", str(home / "job.json"))
+        except BaseException:  # else the run would continue
+            run_muster("runs", "cancel", "last")
             raise
-        return first_step(case, begin, done.stdout + done.stderr)
+        return first_step(case, start, done.stdout + done.stderr)
 
 
-def muster_does(*words: str) -> subprocess.CompletedProcess[str]:
+def run_muster(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([MUSTER, *words], capture_output=True, text=True, check=False)
 
 
 def compare(case: Case, repeats: int) -> None:
-    """Print the medians of both; of the overhead, the median over the turns."""
+    """Print the medians of both, and the median of the overhead over all turns."""
     script = SCRIPTS / f"with_{case.script}.py"
     before = dict(os.environ)
     os.environ.update({**ONE_THREAD, **case.env})
@@ -149,19 +148,22 @@ def compare(case: Case, repeats: int) -> None:
 def main() -> None:
     known = [case.name for case in CASES]
     parser = argparse.ArgumentParser(description="Muster against each framework's own commands.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)}")
     parser.add_argument("--repeats", type=int, default=5, help="turns (default: %(default)s)")
-    asked = parser.parse_args()
-    if unknown := set(asked.names) - set(known):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(known):
         parser.error(f"no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what was started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the started processes
     for case in CASES:
-        if asked.names and case.name not in asked.names:
+        if options.names and case.name not in options.names:
             continue
         if case.missing:
-            print(f"{case.name:16} left out: {case.missing} beside {by_hand.PYTHON}", flush=True)
+            print(
+                f"{case.name:16} skipped: {case.missing} not installed with {by_hand.PYTHON}",
+                flush=True,
+            )
             continue
-        compare(case, asked.repeats)
+        compare(case, options.repeats)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def redirected() -> float:
 
 
 def run(*flags: str) -> float:
-    """From the command to the end of the run, whatever of its output was shown."""
+    """Seconds from the command to the end of the run, with or without showing its output."""
     with fresh_home() as home:
         command = [MUSTER, "run", "--nodes", str(NODES), *flags, "--", "python", "-c", WRITER]
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """200 trivial runs from one Python process, one after the other and 8 at a time.
 
-The floor is what the kernel needs to start as many processes; each run of ours is recorded,
-supervised, logged and certain to be gone.
+The floor is the time the kernel needs to start that many processes. Each run is recorded,
+supervised and logged, and leaves no process behind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ours(at_once: int) -> Measure:
 
     def measure() -> float:
         with fresh_home(), ThreadPoolExecutor(at_once) as pool:
-            one(0)  # the launcher starts once in a process
+            one(0)  # the launcher starts once per process
             start = time.perf_counter()
             list(pool.map(one, range(RUNS)))
             took = time.perf_counter() - start

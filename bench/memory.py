@@ -1,5 +1,4 @@
-"""Memory of a supervisor, with 1 node and with 100: proportional set size, its own and its nodes'
-agents'."""
+"""Proportional set size of a supervisor and of its nodes' agents, with 1 node and with 100."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from common import MUSTER, fresh_home
 
 
 def pss(pid: int) -> float:
-    """MB."""
+    """The proportional set size of a process in MB."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     match = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
     assert match is not None

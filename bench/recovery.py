@@ -1,8 +1,8 @@
-"""One node of many fails: how much work is it to have all of them running again?
+"""One node of many fails: how much work until all are running again?
 
-Everything of the control plane is real: the controller, `decide`, every transaction in SQLite.
-Only the nodes are not; they do as they are told at once and tell of it, some thousand at a time.
-JobSet states 290 pods a second at 15,000 nodes (README, since 0.3.0; without a harness).
+The control plane is real: the controller, `decide`, every SQLite transaction. The nodes are
+simulated: they act immediately and report in batches of some thousand events.
+JobSet states 290 pods per second at 15,000 nodes (README, since 0.3.0; without a harness).
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from muster.store import runs
 from muster.store.database import Database
 from muster.store.records import JobRecord, RunRecord
 
-JOBSET = 290  # pods a second
-AT_ONCE = 4096  # what is told at once
+JOBSET = 290  # pods per second
+AT_ONCE = 4096  # events reported together
 STRATEGIES = ("in_place", "recreate", "blocking_recreate")
 
 
-class Obedient:
-    """A session whose nodes do at once what they are told. When all are up for the first time, one
-    of them fails; when all are up again, somebody cancels the run."""
+class ImmediateSession:
+    """A session whose nodes act immediately. When all are up for the first time, one of them fails;
+    when all are up again, the run is canceled."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._to_tell: list[NodeEvent] = []
+        self._events: list[NodeEvent] = []
         self._started = False
         self.failed_at = 0.0
         self.seconds = 0.0
-        self.asked: list[CancelRequested] = []
+        self.requested: list[CancelRequested] = []
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         self._started = True
-        self._to_tell += [NodeStarted(*ref) for ref in nodes]
-        self._to_tell += [NodeReady(*ref) for ref in nodes]
+        self._events += [NodeStarted(*ref) for ref in nodes]
+        self._events += [NodeReady(*ref) for ref in nodes]
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:
-        self._to_tell += [NodeEnded(ref.rank, 143, 15, incarnation=ref[1]) for ref in nodes]
+        self._events += [NodeEnded(ref.rank, 143, 15, incarnation=ref[1]) for ref in nodes]
 
     kill = stop
 
@@ -62,19 +62,19 @@ class Obedient:
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
         if not self._started:
             return []
-        if not self._to_tell and not self.failed_at:
+        if not self._events and not self.failed_at:
             self.failed_at = time.perf_counter()
             return [NodeEnded(7, 1, message="lost a GPU")]
-        if not self._to_tell:
+        if not self._events:
             self.seconds = time.perf_counter() - self.failed_at
-            self.asked = [CancelRequested("measured")]
+            self.requested = [CancelRequested("measured")]
             return []
-        told, self._to_tell = self._to_tell[:AT_ONCE], self._to_tell[AT_ONCE:]
-        return told
+        batch, self._events = self._events[:AT_ONCE], self._events[AT_ONCE:]
+        return batch
 
     def close(self) -> None: ...
 
-    def seal(self) -> None: ...
+    def finish_logs(self) -> None: ...
 
 
 def recover(size: int, strategy: str) -> float:
@@ -83,9 +83,9 @@ def recover(size: int, strategy: str) -> float:
         db = Database.open(Path(folder) / "muster.db")
         plan = make_plan(size, strategy)
         accept(db, plan)
-        session = Obedient(size)
+        session = ImmediateSession(size)
         ledger = StoreLedger(db, plan)
-        Controller(plan.policy, ledger, session, SteadyClock(), 0, lambda: session.asked).run()
+        Controller(plan.policy, ledger, session, SteadyClock(), 0, lambda: session.requested).run()
         assert runs.get(db, plan.run_id).attempt == 1
         db.close()
     return session.seconds

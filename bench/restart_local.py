@@ -1,9 +1,9 @@
-"""One node of many fails: how long until all of them run again, with real processes?
+"""One node of many fails: how long until all are running again, with real processes?
 
-From the word that has the program of one node fail to the moment the run's event log has every
-node running again: agents, controller, store and all. `recreate` gives each replica new nodes as
-soon as its old ones are gone, and there is one replica; in place, only processes are new. The floor
-is what a shell needs to end as many processes and start them again.
+Measured from the message that makes one node's program fail until the run's event log shows every
+node running again, including agents, controller and store. `recreate` gives each replica new nodes
+as soon as its old ones are removed, and there is one replica; in place, only processes are new. The
+floor is the time a shell needs to end and restart the same number of processes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from common import fresh_home
 import muster
 
 ROUNDS = 5
-#: The last node fails when it is told to, the first time.
+#: The last node fails on request, in its first incarnation.
 PROGRAM = """
 if [ $MUSTER_RESTART = 0 ] && [ $((NODE_RANK + 1)) = $NODE_COUNT ]; then
     read word < $FIFO; exit 1
@@ -37,11 +37,11 @@ def floor(nodes: int) -> float:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
-        begin = time.perf_counter()
+        start = time.perf_counter()
         shell.stdin.write(b"go\n")
         shell.stdin.flush()
         shell.stdout.readline()
-        return time.perf_counter() - begin
+        return time.perf_counter() - start
 
 
 def restart(nodes: int, strategy: str) -> float:
@@ -59,23 +59,23 @@ def restart(nodes: int, strategy: str) -> float:
         spec.write_text(json.dumps(job))
         run = muster.run(spec)
         up = {0: 0, 1: 0}
-        begin = 0.0
+        start = 0.0
         for entry in run.events(follow=True):
             if entry.kind != "nodes" or entry.data["state"] != "READY":
                 continue
-            life = entry.data.get("restart", 0)
-            up[life] += count(entry.data["ranks"])
-            if life == 0 and up[0] == nodes:
-                begin = time.time()
+            incarnation = entry.data.get("restart", 0)
+            up[incarnation] += count(entry.data["ranks"])
+            if incarnation == 0 and up[0] == nodes:
+                start = time.time()
                 fifo.write_text("go\n")
             elif up[1] == nodes:
                 break
         run.cancel().wait(60)
-        return entry.time - begin
+        return entry.time - start
 
 
 def count(ranks: str) -> int:
-    """How many "0-3,7" are."""
+    """The number of ranks in "0-3,7"."""
     bounds = [part.partition("-") for part in ranks.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in bounds)
 

@@ -1,7 +1,7 @@
-"""1,000 short runs, on a quiet machine and on a loaded one: is anything ever lost?
+"""1,000 short runs, on an idle machine and on a loaded one: is anything lost?
 
 Counts missing and wrong log lines, wrong exit codes, wrong states, and processes left behind.
-Anything but zeros ends with exit code 1.
+Exits with 1 unless all are zero.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SCRIPT = (
 )
 
 
-def one(seed: int) -> dict[str, int]:
-    dice = random.Random(seed)
-    nodes, lines = dice.choice([1, 1, 2, 4]), dice.choice([0, 1, 7, 50])
-    code = dice.choice([0, 0, 0, 1, 21, 255])
+def check_run(seed: int) -> dict[str, int]:
+    rng = random.Random(seed)
+    nodes, lines = rng.choice([1, 1, 2, 4]), rng.choice([0, 1, 7, 50])
+    code = rng.choice([0, 0, 0, 1, 21, 255])
     name, value = MARK.split("=")
     run = muster.run(
         command=["sh", "-c", SCRIPT],
@@ -43,8 +43,8 @@ def one(seed: int) -> dict[str, int]:
     for record in run.logs(streams=["stdout", "stderr"]):
         seen.setdefault((record.rank, record.stream), []).append(record.message)
     # a failing run ends its other nodes in the middle of their output
-    told = range(nodes) if code == 0 else [n.rank for n in run.nodes if n.state == "FAILED"]
-    for rank in told:
+    expected = range(nodes) if code == 0 else [n.rank for n in run.nodes if n.state == "FAILED"]
+    for rank in expected:
         for stream, word in (("stdout", "out"), ("stderr", "err")):
             expected = [f"{word} {rank} {i}" for i in range(lines)]
             wrong["lines"] += seen.get((rank, stream), []) != expected
@@ -58,7 +58,7 @@ def orphans() -> int:
             if folder.name.isdigit() and MARK.encode() in (folder / "environ").read_bytes():
                 count += (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
         except OSError:
-            continue  # it ended while we looked
+            continue  # it has ended since the list was read
     return count
 
 
@@ -66,12 +66,12 @@ def soak(title: str, runs: int, at_once: int) -> int:
     with fresh_home():
         start = time.perf_counter()
         with ThreadPoolExecutor(at_once) as pool:
-            results = list(pool.map(one, range(runs)))
+            results = list(pool.map(check_run, range(runs)))
         took = time.perf_counter() - start
     wrong = {key: sum(result[key] for result in results) for key in results[0]}
     wrong["orphans"] = orphans()
-    told = ", ".join(f"{count} wrong {name}" for name, count in wrong.items())
-    print(f"{title}: {runs} runs, {runs / took:.0f}/s: {told}", flush=True)
+    summary = ", ".join(f"{count} wrong {name}" for name, count in wrong.items())
+    print(f"{title}: {runs} runs, {runs / took:.0f}/s: {summary}", flush=True)
     return sum(wrong.values())
 
 

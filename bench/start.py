@@ -1,7 +1,7 @@
-"""From the command line to a finished run: 1 node and 4, against a shell and against peers.
+"""From the command line to a finished run: 1 node and 4, compared with a shell and other tools.
 
-Peers are measured when installed beside Muster: pip install torchx submitit 'ray[default]';
-Ray also needs a cluster that is up, at RAY_ADDRESS.
+Other tools are measured if installed: pip install torchx submitit 'ray[default]';
+Ray also needs a running cluster at RAY_ADDRESS.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shell(count: int, command: str) -> Measure:
 
 
 def peers(nodes: int, *command: str) -> dict[str, Measure]:
-    """What is installed of them."""
+    """Other tools, if they are installed."""
     found: dict[str, Measure] = {}
     torchx = Path(PYTHON).with_name("torchx")
     if torchx.exists():

@@ -1,8 +1,9 @@
-"""What tests of several rooms share."""
+"""Fixtures for the tests of several packages."""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,38 +11,76 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from muster.client import api
 from muster.client.client import Client
+from muster.control.launcher import Launcher
+from support.launchers import SharedLauncher, spawn
 
-# how long examples take to make and to try says how busy the machine is, and nothing else
+# the duration of Hypothesis's examples depends on the load of the machine
 settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("muster")
 
-# where nodes find the programs of this environment (mpiexec, say), whether it is activated or not
+# nodes find the programs of this environment (for example mpiexec) even if it is not activated
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 #: Seconds for a test that is marked slow; for the others see `timeout` in pyproject.toml.
 SLOW_TIMEOUT = 900
 
 
+#: The folder with tests of the whole program, some of which take long.
+ROOT = Path(__file__).parent
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Heavy tests have a time limit of their own."""
+    """Give slow tests a longer time limit; start the long tests first, so that none is left over
+    when all other workers have finished."""
+    items.sort(key=lambda item: item.path.parent != ROOT)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _shared_launchers() -> Iterator[None]:
+    """Clients of this process use one launcher of supervisors, whatever the test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Launcher, "spawn", SharedLauncher.of_environment)
+        yield
+    SharedLauncher.end_all()
+
+
+@pytest.fixture
+def own_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client of the test spawns a launcher, as in a program."""
+    monkeypatch.setattr(Launcher, "spawn", spawn)
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test sees the person's own runs, or another test's."""
+def own_home(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """No test sees the user's runs or those of another test."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("MUSTER_HOME", str(home))
     monkeypatch.delenv("MUSTER_ISOLATION", raising=False)
-    return home
+    yield home
+    while api._clients:  # of `muster.run` and the other functions
+        _, client = api._clients.popitem()
+        client.service.close()
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """A random generator with a new seed in each run. Pytest shows the output of a failed test, so
+    also how to repeat it; `MUSTER_SEED=N` sets the seed of all tests."""
+    seed = os.environ.get("MUSTER_SEED") or str(random.SystemRandom().randrange(10**6))
+    print(f"repeat with MUSTER_SEED={seed}")
+    return random.Random(f"{seed} {request.node.name}")
 
 
 @pytest.fixture
 def client(own_home: Path) -> Iterator[Client]:
-    """A client of the test's own MUSTER_HOME, and nothing left of its runs afterwards."""
+    """A client with the test's own MUSTER_HOME; all its runs are ended afterwards."""
     client = Client(own_home)
     yield client
     for run in client.runs():
@@ -52,7 +91,7 @@ def client(own_home: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def alive() -> Callable[[str], list[str]]:
-    """Processes, zombies aside, whose command line or environment holds a text."""
+    """Processes, zombies aside, whose command line or environment contains a text."""
 
     def look(text: str) -> list[str]:
         found = []
@@ -63,7 +102,7 @@ def alive() -> Callable[[str], list[str]]:
                 data = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
                 state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
-                continue  # it ended while we looked
+                continue  # it ended meanwhile
             if state != "Z" and text.encode() in data:
                 found.append(folder.name)
         return found

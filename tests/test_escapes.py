@@ -1,3 +1,5 @@
+"""Escaping of control characters in text from outside."""
+
 from __future__ import annotations
 
 import pytest
@@ -21,16 +23,16 @@ from muster.escapes import visible, visible_line
         ("two\nlines\tand a tab", "two\nlines\tand a tab"),
     ],
 )
-def test_what_a_terminal_would_act_on_is_shown(text: str, shown: str) -> None:
+def test_control_characters_are_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
-def test_on_one_line() -> None:
+def test_line_breaks_are_escaped_in_one_line_of_text() -> None:
     assert visible_line("a\nb\tc\x1b") == "a\\nb\\tc\\x1b"
 
 
 @given(st.text(st.characters()))
-def test_nothing_is_left_and_a_second_time_changes_nothing(text: str) -> None:
+def test_escaping_is_complete_and_idempotent(text: str) -> None:
     once = visible_line(text)
     assert not [c for c in once if not c.isprintable() and not c.isspace()]
     assert not set(once) & set("\n\r\t\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029")

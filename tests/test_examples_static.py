@@ -1,4 +1,4 @@
-"""What the pages and examples say is so: specs are valid, quoted files and links exist."""
+"""Pages and examples are correct: specs are valid, quoted files and links exist."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def name(path: Path) -> str:
 
 def test_every_example_is_a_job_with_a_page() -> None:
     folders = {path for path in (ROOT / "examples").iterdir() if path.is_dir()}
-    # a function is started by a program, manifests have names of their own
+    # a program starts the function; manifests have other names
     others = {ROOT / "examples" / name for name in ("function", "ads", "jobset")}
     assert folders - others == {job.parent for job in JOBS}
     assert all((folder / "README.md").is_file() for folder in folders)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=name)
-def test_an_example_can_be_run_as_it_is(job: Path) -> None:
+def test_every_example_can_be_run(job: Path) -> None:
     spec = resolve(read_spec(job), RunOverrides()).spec
 
     assert spec.description
@@ -54,7 +54,7 @@ def test_the_trainer_reads_the_variable_of_its_mount() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_a_page_points_to_exists(page: Path) -> None:
+def test_links_of_pages_exist(page: Path) -> None:
     text = page.read_text()
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     missing += [

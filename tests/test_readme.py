@@ -1,4 +1,4 @@
-"""README's commands, typed in order in one terminal that starts in a fresh clone."""
+"""README's commands, run in order in one shell in a fresh clone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-#: What a comment before a block of README may say of it, and what it means here.
+#: Comments that may precede a block of README.
 SKIPPED = "<!-- not tried by the tests: "
 SLOW = "<!-- tried by the slow tests: "
 EXPECTED = """\
@@ -25,7 +25,7 @@ EXPECTED = """\
 class Command(NamedTuple):
     line: int  # of README
     text: str  # for the shell
-    output: list[str]  # what README shows of it; empty: nothing
+    output: list[str]  # as shown in README; empty if not shown
     skipped: bool
     slow: bool
 
@@ -36,7 +36,7 @@ class Command(NamedTuple):
 
 def commands(text: str) -> list[Command]:
     """Indented blocks and blocks of Python; lines after `$ ` with their output. A fence without
-    a language is the output of the command before it."""
+    a language is the output of the preceding command."""
     found: list[Command] = []
     comment = ""
     lines = iter(enumerate(text.splitlines(), 1))
@@ -74,7 +74,7 @@ def commands(text: str) -> list[Command]:
 
 
 def script(chosen: list[Command], folder: Path) -> str:
-    """Types them one after the other, and ends at the first that does not end as it should."""
+    """A script that runs the commands in order and stops at the first unexpected exit code."""
     parts = []
     for index, command in enumerate(chosen):
         parts.append(f"{{ {command.text}\n}} > {folder}/{index}.out 2>&1\n")
@@ -83,12 +83,12 @@ def script(chosen: list[Command], folder: Path) -> str:
     return "".join(parts)
 
 
-def alike(lines: list[str]) -> list[str]:
-    """Output without what differs from run to run: times, and the order of nodes."""
+def normalized(lines: list[str]) -> list[str]:
+    """Output without run-specific details: times, and the order of nodes."""
     return sorted(re.sub(r"\b\d+(\.\d+)?(s|ms)\b", "TIME", line) for line in lines)
 
 
-def type_them(chosen: list[Command], tmp_path: Path) -> None:
+def run_in_clone(chosen: list[Command], tmp_path: Path) -> None:
     clone = tmp_path / "muster"
     ignored = (ROOT / ".gitignore").read_text().split()
     names = [Path(pattern).name for pattern in ignored]
@@ -96,46 +96,46 @@ def type_them(chosen: list[Command], tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "a clone"]):
         subprocess.run([*git, *words], cwd=clone, check=True)
-    made = tmp_path / "made"
-    made.mkdir()
+    results = tmp_path / "results"
+    results.mkdir()
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
 
-    with (made / "shell").open("w") as trouble:
+    with (results / "shell").open("w") as errors:
         subprocess.run(
-            ["sh", "-c", script(chosen, made)],
+            ["sh", "-c", script(chosen, results)],
             cwd=clone,
             env=os.environ | {"PATH": path},
             stdin=subprocess.DEVNULL,
-            stdout=trouble,
-            stderr=trouble,
+            stdout=errors,
+            stderr=errors,
             timeout=1200,
             check=False,
         )
 
-    assert (made / "shell").read_text() == ""
+    assert (results / "shell").read_text() == ""
     for index, command in enumerate(chosen):
         where = f"README.md:{command.line}: {command.text}"
-        output = (made / f"{index}.out").read_text()
-        assert (made / f"{index}.code").read_text() == f"{command.exit_code}\n", (where, output)
+        output = (results / f"{index}.out").read_text()
+        assert (results / f"{index}.code").read_text() == f"{command.exit_code}\n", (where, output)
         if command.output:
-            assert alike(output.splitlines()) == alike(command.output), where
+            assert normalized(output.splitlines()) == normalized(command.output), where
 
 
 COMMANDS = commands((ROOT / "README.md").read_text())
 
 
-def test_few_commands_are_left_out() -> None:
-    left = [command.text for command in COMMANDS if command.skipped]
-    others = [text for text in left if not re.match(r"make (demo|test)\b", text)]
+def test_most_commands_of_the_readme_are_run() -> None:
+    skipped = [command.text for command in COMMANDS if command.skipped]
+    others = [text for text in skipped if not re.match(r"make (demo|test)\b", text)]
     assert all("pip install" in text for text in others)
-    assert len(left) - len(others) == 2
+    assert len(skipped) - len(others) == 2
     assert len(COMMANDS) > 25
 
 
 @pytest.mark.shows("jobs/access-cli")
 @pytest.mark.usefixtures("client")
-def test_commands_can_be_typed_in_order(tmp_path: Path) -> None:
-    type_them([one for one in COMMANDS if not one.skipped and not one.slow], tmp_path)
+def test_commands_print_what_the_readme_shows(tmp_path: Path) -> None:
+    run_in_clone([one for one in COMMANDS if not one.skipped and not one.slow], tmp_path)
 
 
 @pytest.mark.slow
@@ -144,5 +144,5 @@ def test_commands_can_be_typed_in_order(tmp_path: Path) -> None:
     reason="PyTorch, scikit-learn or Dask is not installed",
 )
 @pytest.mark.usefixtures("client")
-def test_every_command_can_be_typed_in_order(tmp_path: Path) -> None:
-    type_them([one for one in COMMANDS if not one.skipped], tmp_path)
+def test_all_commands_print_what_the_readme_shows(tmp_path: Path) -> None:
+    run_in_clone([one for one in COMMANDS if not one.skipped], tmp_path)

@@ -1,3 +1,5 @@
+"""Secrets in variables, arguments, texts and errors are masked."""
+
 from __future__ import annotations
 
 import pytest
@@ -13,19 +15,19 @@ from muster.secrets import HIDDEN, hidden, hidden_words, hide, print_traceback, 
         *("DB_PASS", "GITHUB_PAT", "JWT", "SIGNING_KEY"),
     ],
 )
-def test_secrets_are_known_by_their_names(name: str) -> None:
+def test_secrets_are_recognized_by_name(name: str) -> None:
     assert hide(name, "x") == HIDDEN
-    assert hide(name, "") == "", "that nothing was given is no secret"
+    assert hide(name, "") == "", "an empty value is not masked"
 
 
 @pytest.mark.parametrize(
     "name", ["PATH", "OMP_NUM_THREADS", "KEYBOARD", "MASTER_ADDR", "PWD", "HF_TOKEN_PATH", "PASSES"]
 )
-def test_others_are_shown(name: str) -> None:
+def test_other_variables_are_shown(name: str) -> None:
     assert hide(name, "x") == "x"
 
 
-def test_hidden_however_deep() -> None:
+def test_nested_secrets_are_hidden() -> None:
     data = {
         "env": {"A": "1", "A_TOKEN": "2"},
         "node_groups": [{"name": "TOKEN", "env": {"B_TOKEN": "3"}, "node_env": {"C_TOKEN": "4"}}],
@@ -79,11 +81,11 @@ def test_a_text_is_shown_without_its_secrets(text: str, shown: str) -> None:
         "ssl: private key",
     ],
 )
-def test_what_is_no_secret_is_shown(text: str) -> None:
+def test_values_that_are_not_secrets_are_shown(text: str) -> None:
     assert redacted(text) == text
 
 
-def test_words_of_a_command() -> None:
+def test_secrets_in_the_arguments_of_a_command_are_hidden() -> None:
     words = ["--token", "a", "--max-tokens", "5", "sh", "-c", "x --password b y", "--token=c"]
     shown = ["--token", "***", "--max-tokens", "5", "sh", "-c", "x --password *** y", "--token=***"]
     assert hidden_words(words) == shown
@@ -96,7 +98,7 @@ def test_words_of_a_command() -> None:
     ]
 
 
-def test_data_of_other_formats() -> None:
+def test_secrets_in_data_of_other_formats_are_hidden() -> None:
     data = {"env": [{"name": "HF_TOKEN", "value": "a"}], "git": {"token_env": "T"}, "token": "b"}
     assert hidden(data) == {
         "env": [{"name": "HF_TOKEN", "value": HIDDEN}],
@@ -105,12 +107,12 @@ def test_data_of_other_formats() -> None:
     }
 
 
-def test_those_that_are_known_by_their_value() -> None:
+def test_secrets_are_recognized_by_value() -> None:
     assert redacted("cannot log in with hunter2", ["", "hunter2"]) == "cannot log in with ***"
 
 
 @pytest.mark.parametrize("word", ["_TOKEN", "-.", "--token ", "a=", "://x:", "a-", "'", "a' "])
-def test_long_words_are_read_once(word: str) -> None:
+def test_secrets_after_long_words_are_hidden_in_time(word: str) -> None:
     text = word * 100_000
     assert redacted(f"{text}! PASSWORD=hunter2").endswith("PASSWORD=***")
     assert hidden_words([f"{text}! --password hunter2"])[0].endswith("--password ***")
@@ -119,7 +121,7 @@ def test_long_words_are_read_once(word: str) -> None:
 SECRET = "--token=hunter2 for https://me:hunter2@host/x"
 
 
-def test_errors_hold_no_secrets() -> None:
+def test_errors_contain_no_secrets() -> None:
     problem = Problem("--set env.KEY_TOKEN=hunter2", SECRET, "give --password=hunter2", "a.yaml:1")
     for error in (
         EngineError(f"cannot start {SECRET}"),

@@ -1,4 +1,4 @@
-"""The first step over two ranks: the gradients are averaged as they come."""
+"""The first step over two ranks: the gradients are averaged as they arrive."""
 
 import time
 

@@ -14,4 +14,4 @@ model(torch.ones(8, 4)).sum().backward()
 optimizer.step()
 print(f"first-step {time.time()} of {dist.get_world_size()}", flush=True)
 dist.destroy_process_group()
-os._exit(0)  # PyTorch 2.13 may abort while gloo's threads come down, which is not what is timed
+os._exit(0)  # PyTorch 2.13 may abort while gloo's threads end; not part of the measurement

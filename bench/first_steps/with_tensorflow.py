@@ -1,4 +1,4 @@
-"""The first step over two workers in step."""
+"""The first step over two synchronous workers."""
 
 import time
 

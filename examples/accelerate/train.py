@@ -1,7 +1,7 @@
 """Hugging Face Accelerate on scikit-learn's handwritten digits.
 
-Not a word about the cluster: `Accelerator()` finds it in the environment. Each step takes the same
-samples however many processes share them, so the losses are those of a single one.
+No cluster code: `Accelerator()` finds it in the environment. Each step takes the same
+samples on any number of processes, so the losses are those of a single process.
 """
 
 from __future__ import annotations

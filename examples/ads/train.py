@@ -1,4 +1,4 @@
-"""A distributed sum on Dask, as a program for ADS's distributed training would be."""
+"""A distributed sum on Dask, written like a program for ADS's distributed training."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LightGBM on Dask: handwritten digits, spread over the workers.
 
-Not a word about the cluster: `Client()` finds it in the environment.
+No cluster code: `Client()` finds it in the environment.
 """
 
 from __future__ import annotations

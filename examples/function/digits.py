@@ -1,4 +1,4 @@
-"""A function on four nodes: each grows a part of a forest, and we put the parts together."""
+"""A function on four nodes: each grows a part of a forest, and the parts are combined."""
 
 import os
 
@@ -17,7 +17,7 @@ def data():
 
 @muster.job(nodes=4, max_runtime="10m")
 def grow(trees):
-    """A forest of so many trees, another one on each node."""
+    """A forest with this number of trees, different on each node."""
     rank = int(os.environ["NODE_RANK"])
     train_x, _, train_y, _ = data()
     forest = RandomForestClassifier(trees, max_depth=6, random_state=rank).fit(train_x, train_y)

@@ -1,7 +1,7 @@
 """Horovod: a small network on scikit-learn's handwritten digits, plain or elastic.
 
-Nothing here is about Muster. Elastic, what has been learned so far stays in the memory of those
-that live: when a rank is lost, the others go on from their last commit.
+Nothing here is specific to Muster. In elastic mode the state stays in the memory of the surviving
+ranks: when a rank is lost, the others continue from their last commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-GLOBAL_BATCH = 48  # of all ranks together: the steps are the same however many they are
+GLOBAL_BATCH = 48  # of all ranks together: the steps are the same on any number of ranks
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -1,8 +1,8 @@
 """Data parallelism in JAX on scikit-learn's handwritten digits, with checkpoints.
 
-Nothing here is about Muster: `initialize()` finds the other processes in the environment.
-Checkpoints go to the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names, or to ./checkpoints
-where nothing is mounted; a run that finds one there goes on from it.
+Nothing here is specific to Muster: `initialize()` finds the other processes in the environment.
+Checkpoints go to the mounted folder $MUSTER_MOUNT_CHECKPOINTS, or to ./checkpoints if nothing is
+mounted; a run that finds one there resumes from it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def loss(model: Model, x: jax.Array, y: jax.Array) -> jax.Array:
 
 @jax.jit
 def train_step(model: Model, x: jax.Array, y: jax.Array) -> tuple[Model, jax.Array]:
-    """The batch lies on all devices: JAX adds up their gradients by itself."""
+    """The batch is spread over all devices; JAX sums their gradients."""
     value, gradient = jax.value_and_grad(loss)(model, x, y)
     return jax.tree.map(lambda p, g: p - 0.5 * g, model, gradient), value
 
@@ -56,20 +56,21 @@ def new_model() -> Model:
 
 
 def load(folder: Path) -> tuple[int, Model]:
-    """Steps done, and the model after them. One process looks and tells the others: all must go
-    on from the same step."""
+    """Completed steps and the model after them.
+
+    One process reads the checkpoint and broadcasts it: all must resume from the same step."""
     step, model = 0, new_model()
     if jax.process_index() == 0 and (folder / "model.npz").exists():
         saved = dict(np.load(folder / "model.npz"))
         step = int(saved.pop("step"))
         model = saved
-        print(f"goes on from step {step}")
-    told = multihost_utils.broadcast_one_to_all({"step": np.int32(step), "model": model})
-    return int(told["step"]), told["model"]
+        print(f"resumes from step {step}")
+    shared = multihost_utils.broadcast_one_to_all({"step": np.int32(step), "model": model})
+    return int(shared["step"]), shared["model"]
 
 
 def save(folder: Path, step: int, model: Model) -> None:
-    """Written whole under another name first: a checkpoint is there or it is not."""
+    """Write to another name first and rename, so that no checkpoint is incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "part").open("wb") as part:
         np.savez(part, step=step, **model)

@@ -1,7 +1,7 @@
 """Lightning on scikit-learn's handwritten digits.
 
-Not a word about the cluster: the Trainer finds it in the environment. Each step takes the same
-samples however many processes share them, so the losses are those of a single one.
+No cluster code: the Trainer finds it in the environment. Each step takes the same
+samples on any number of processes, so the losses are those of a single process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Digits(LightningModule):
         self.losses: list[Tensor] = []
 
     def train_dataloader(self) -> DataLoader:
-        # the Trainer would shuffle them, otherwise for each number of processes
+        # the Trainer would shuffle them, differently for each number of processes
         world, rank = self.trainer.world_size, self.trainer.global_rank
         sampler = DistributedSampler(self.train_set, world, rank, shuffle=False)
         return DataLoader(self.train_set, BATCH // world, sampler=sampler)

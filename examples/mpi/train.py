@@ -1,7 +1,7 @@
 """mpi4py: softmax regression on scikit-learn's handwritten digits, gradients summed by Allreduce.
 
-Nothing here is about Muster. Each rank has its share of the rows; as every row counts once in
-every step, the model does not depend on how many ranks there are.
+Nothing here is specific to Muster. Each rank has its share of the rows; every row counts once in
+every step, so the model does not depend on the number of ranks.
 """
 
 from __future__ import annotations

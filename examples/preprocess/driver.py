@@ -1,7 +1,7 @@
-"""Splits the text into parts, hands them to whoever asks, and adds up what comes back.
+"""Splits the text into parts, distributes them to workers, and adds up their counts.
 
-The text is the source of Python's own standard library. The driver needs no arguments: how many
-nodes there are, and which address is its own, is in its environment.
+The text is the source of Python's own standard library. The driver needs no arguments: its
+environment contains the number of nodes and its own address.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
             with connection, connection.makefile("rw") as stream:
                 line = stream.readline()
                 if not line:
-                    continue  # the startup probe, which only knocks
+                    continue  # the startup probe only connects
                 request = json.loads(line)
                 if "counts" in request:
                     words.update(request["counts"])

@@ -1,8 +1,8 @@
 """DistributedDataParallel on scikit-learn's handwritten digits, with checkpoints.
 
-Nothing here is about Muster: what `torch.distributed` needs is in the environment, as under
-torchrun. Checkpoints go to the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names, or to
-./checkpoints where nothing is mounted; a run that finds one there goes on from it.
+Nothing here is specific to Muster: the environment is set up for `torch.distributed`, as under
+torchrun. Checkpoints go to the mounted folder $MUSTER_MOUNT_CHECKPOINTS, or to ./checkpoints if
+nothing is mounted; a run that finds one there resumes from it.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def newest(folder: Path) -> Path | None:
 def load(folder: Path) -> dict[str, Any] | None:
     """Rank 0's newest checkpoint, on every rank.
 
-    One rank looks and tells the others: a shared folder need not show all nodes the same files at
-    the same moment, and ranks that start from different epochs would train different models.
+    One rank reads and broadcasts it: a shared folder may not show all nodes the same files at the
+    same moment, and ranks that start from different epochs would train different models.
     """
     state: list[dict[str, Any] | None] = [None]
     if dist.get_rank() == 0 and (found := newest(folder)) is not None:
-        print(f"goes on from {found.name}")
+        print(f"resumes from {found.name}")
         state = [torch.load(found, weights_only=True)]
     dist.broadcast_object_list(state)
     return state[0]
 
 
 def save(folder: Path, epoch: int, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Written whole under another name first: a checkpoint is there or it is not."""
+    """Write to another name first and rename, so that no checkpoint is incomplete."""
     state = {"epoch": epoch, "net": net.state_dict(), "optimizer": optimizer.state_dict()}
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / "part"
@@ -105,16 +105,16 @@ def main() -> None:
             accuracy = (net(test_x).argmax(1) == test_y).float().mean().item()
         print(f"test accuracy: {accuracy:.3f}")
     dist.barrier()
-    # whoever lets go of the group last joins gloo's threads. The model does that while it holds
-    # the interpreter's lock, which such a thread may be waiting for: both would wait for ever.
-    # destroy_process_group() does not hold it, so the model goes first
+    # the last reference to the group joins gloo's threads. If that is the model, it holds the
+    # interpreter's lock, for which such a thread may wait: a deadlock. destroy_process_group() does
+    # not hold the lock, so delete the model first
     del model
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
-    # PyTorch 2.13: a gloo thread that is still winding down can abort the process while the
-    # interpreter is taken apart; everything is saved and said, so leave without that
+    # PyTorch 2.13: a gloo thread that is still ending can abort the process while the interpreter
+    # shuts down; everything is saved and printed, so skip the shutdown
     sys.stdout.flush()
     os._exit(0)

@@ -1,8 +1,8 @@
-"""DistributedDataParallel on scikit-learn's handwritten digits that goes on after whatever happens.
+"""DistributedDataParallel on scikit-learn's handwritten digits, continuing after failures.
 
-Nothing here is about Muster. Every epoch ends with a distributed checkpoint, which ranks of any
-number can load: whoever starts finds the newest whole one and goes on from there. Each step takes
-the same samples however many ranks share them, so the losses are those of a single one.
+Nothing here is specific to Muster. Every epoch ends with a distributed checkpoint, which any number
+of ranks can load: a starting rank resumes from the newest complete one. Each step takes the same
+samples on any number of ranks, so the losses are those of a single rank.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 BATCH = 48  # over all ranks
 TRAIN = 30 * BATCH
-KEEP = 2  # checkpoints: the newest may be half written when something happens
+KEEP = 2  # checkpoints: the newest may be incomplete after a failure
 
 
 class Training:
-    """What a checkpoint holds. done: epochs."""
+    """The contents of a checkpoint; `done` is the number of completed epochs."""
 
     def __init__(self, world: int) -> None:
         torch.manual_seed(1)
@@ -59,15 +59,15 @@ class Training:
         dcp.save(self.state(), checkpoint_id=folder / f"epoch-{self.done}")
 
 
-def whole(folder: Path) -> list[Path]:
-    """The whole checkpoints, newest first: `.metadata` is what is written last."""
+def complete(folder: Path) -> list[Path]:
+    """The complete checkpoints, newest first: `.metadata` is written last."""
     found = [path for path in folder.glob("epoch-*") if (path / ".metadata").exists()]
     return sorted(found, key=lambda path: int(path.name[6:]), reverse=True)
 
 
 def newest(folder: Path) -> Path | None:
-    """One rank looks, and tells the others: they would not have to see the same files yet."""
-    found = [next(iter(whole(folder)), None) if dist.get_rank() == 0 else None]
+    """One rank chooses and broadcasts it: the others may not see the same files yet."""
+    found = [next(iter(complete(folder)), None) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found)
     return found[0]
 
@@ -84,12 +84,14 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=6, help="in all, those of before included")
+    parser.add_argument(
+        "--epochs", type=int, default=6, help="in total, with those of earlier starts"
+    )
     parser.add_argument("--pause", type=float, default=0.0, help="seconds after each step")
     options = parser.parse_args()
     checkpoints = Path(os.environ.get("MUSTER_MOUNT_CHECKPOINTS", "checkpoints"))
 
-    # a rank that hangs is one that is gone: the others say so after this time, not after 30 minutes
+    # the others report a hanging rank after this time, not after 30 minutes
     dist.init_process_group("gloo", timeout=timedelta(minutes=5))
     rank, world = dist.get_rank(), dist.get_world_size()
     print(f"rank {rank} of {world} on {socket.gethostname()}")
@@ -100,7 +102,7 @@ def main() -> None:
     if (found := newest(checkpoints)) is not None:
         training.load(found)
         if rank == 0:
-            print(f"goes on from {found.name}")
+            print(f"resumes from {found.name}")
 
     x, y, test_x, test_y = digits()
     share = BATCH // world
@@ -119,7 +121,7 @@ def main() -> None:
         training.save(checkpoints)
         if rank == 0:
             print(f"epoch {training.done}: loss {total.item():.4f}")
-            for old in whole(checkpoints)[KEEP:]:
+            for old in complete(checkpoints)[KEEP:]:
                 shutil.rmtree(old)
 
     if rank == 0:
@@ -133,7 +135,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # PyTorch 2.13: a gloo thread that is still winding down can hang or abort the process while
-    # the interpreter is taken apart; everything is saved and said, so leave without that
+    # PyTorch 2.13: a gloo thread that is still ending can hang or abort the process while the
+    # interpreter shuts down; everything is saved and printed, so skip the shutdown
     sys.stdout.flush()
     os._exit(0)

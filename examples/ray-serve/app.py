@@ -1,4 +1,4 @@
-"""A model that answers over HTTP, in replicas on all nodes: `serve.run` is all there is to it."""
+"""A model served over HTTP by replicas on all nodes: `serve.run` starts them."""
 
 import socket
 
@@ -21,7 +21,7 @@ class Digits:
         self.model = LogisticRegression(max_iter=300).fit(images / 16, labels)
 
     async def __call__(self, request: Request) -> dict[str, object]:
-        """What is on an image of 8x8 pixels from 0 to 16, and who says so."""
+        """The digit on an image of 8x8 pixels from 0 to 16, and the node that answers."""
         pixels = await request.json()
         (digit,) = self.model.predict([[value / 16 for value in pixels]])
         return {"digit": int(digit), "node": socket.gethostname()}

@@ -1,7 +1,7 @@
 """Data parallelism with Ray on scikit-learn's handwritten digits: each actor has a share of them.
 
-Not a word about the cluster: `ray.init()` finds it in the environment. An actor whose node is lost
-begins anew elsewhere, with the same share.
+No cluster code: `ray.init()` finds the cluster in the environment. An actor whose node is lost
+restarts elsewhere, with the same share.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return np.hstack([x / 16.0, np.ones((len(x), 1))]), y
 
 
-# started again as often as it has to be, and asked again what it could not answer
+# restarted without limit; calls that it could not answer are repeated
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD", max_restarts=-1, max_task_retries=-1)
 class Share:
-    """Every so manieth of the training images."""
+    """Every Nth training image, where N is the number of actors."""
 
     def __init__(self, number: int, of: int) -> None:
         x, y = digits()
@@ -34,7 +34,7 @@ class Share:
         return ray.get_runtime_context().get_node_id()
 
     def gradient(self, model: np.ndarray) -> tuple[np.ndarray, float]:
-        """Sums over the share: of the gradient, and of the loss."""
+        """Sums of the gradient and the loss over the share."""
         scores = self.x @ model
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
         chances /= chances.sum(axis=1, keepdims=True)
@@ -45,22 +45,22 @@ class Share:
 
 
 def train(shares: list, steps: int, after: Callable[[int, float], None]) -> np.ndarray:
-    """The model. after: is told of each step, and of the loss before it."""
+    """Train the model; `after` is called after each step with the loss before it."""
     model = np.zeros((65, 10))
     for step in range(1, steps + 1):
-        told = ray.put(model)
-        parts = ray.get([share.gradient.remote(told) for share in shares])
+        reference = ray.put(model)
+        parts = ray.get([share.gradient.remote(reference) for share in shares])
         model = model - 2.0 * sum(gradient for gradient, _ in parts) / TRAINING
         after(step, sum(loss for _, loss in parts) / TRAINING)
     return model
 
 
-def say(step: int, loss: float) -> None:
+def report(step: int, loss: float) -> None:
     if step % 50 == 0:
         print(f"step {step}: loss {loss:.6f}")
 
 
-def main(after: Callable[[int, float], None] = say) -> None:
+def main(after: Callable[[int, float], None] = report) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""A stand-in for a training: steps, a checkpoint every tenth, and a crash on the way.
+"""A stand-in for a training: steps, a checkpoint every tenth, and a crash.
 
-What it has learned is in a directory of the run, which outlives its nodes.
+Checkpoints are in a directory of the run, which outlives its nodes.
 """
 
 import argparse
@@ -23,17 +23,17 @@ def main() -> None:
     args = parser.parse_args()
     step = int(CHECKPOINT.read_text()) if CHECKPOINT.exists() else 0
     print(f"starting at step {step}, restart {RESTART}")
-    asked: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda number, _: asked.append(number))
+    requests: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: requests.append(number))
     while step < args.steps:
         time.sleep(0.02)
         step += 1
         if RANK == 2 and step == args.crash_at and (RESTART == 0 or args.crash_always):
             raise RuntimeError(f"lost a GPU at step {step}")
-        if step % 10 == 0 or asked:
+        if step % 10 == 0 or requests:
             save(step)
-        if asked:
-            print(f"saved at step {step}, as asked")
+        if requests:
+            print(f"saved at step {step}, as requested")
             sys.exit(0)
     print(f"done after step {step}")
 

@@ -1,6 +1,6 @@
 """Logistic regression with Spark's MLlib on scikit-learn's handwritten digits.
 
-Not a word about the cluster: `getOrCreate()` finds it in the environment.
+No cluster code: `getOrCreate()` finds it in the environment.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ParameterServerStrategy on scikit-learn's handwritten digits.
 
-Every node runs this; TF_CONFIG says as what. The chief drives: parameter servers hold the model,
-workers compute the steps. An evaluator looks at each checkpoint. Nothing here is about Muster.
-Checkpoints go to the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names, or to ./checkpoints
-where nothing is mounted; a chief that finds one there goes on from it.
+Every node runs this, with its task in TF_CONFIG. The chief coordinates, parameter servers hold the
+model, workers compute the steps, an evaluator evaluates each checkpoint. Nothing here is specific
+to Muster. Checkpoints go to the mounted folder $MUSTER_MOUNT_CHECKPOINTS, or to ./checkpoints if
+nothing is mounted; a chief that finds one there resumes from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 class Network(tf.Module):
-    """A linear one."""
+    """A linear model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Network(tf.Module):
 
 
 def serve(resolver: Any) -> None:
-    """Worker or parameter server: it serves the chief until it is ended from outside."""
+    """Worker or parameter server: serve the chief until ended from outside."""
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
@@ -52,7 +52,7 @@ def serve(resolver: Any) -> None:
 
 
 def drive(resolver: Any, checkpoints: str, steps: int) -> None:
-    """The chief: hands out steps, and saves after each round of them."""
+    """The chief: schedule steps, and save after each round of them."""
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -62,7 +62,7 @@ def drive(resolver: Any, checkpoints: str, steps: int) -> None:
     manager = tf.train.CheckpointManager(checkpoint, checkpoints, max_to_keep=3)
     if manager.latest_checkpoint is not None:
         checkpoint.restore(manager.latest_checkpoint)
-        print(f"goes on from step {int(step.numpy())}")
+        print(f"resumes from step {int(step.numpy())}")
 
     def batches(_: Any) -> tf.data.Dataset:
         x, y, _, _ = digits()
@@ -99,7 +99,7 @@ def drive(resolver: Any, checkpoints: str, steps: int) -> None:
 
 
 def evaluate(checkpoints: str, steps: int) -> None:
-    """Looks at each newest checkpoint, up to the last."""
+    """Evaluate each new checkpoint, up to the last."""
     network, step = Network(), tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(network=network, step=step)
     _, _, test_x, test_y = digits()
@@ -107,7 +107,7 @@ def evaluate(checkpoints: str, steps: int) -> None:
         try:
             checkpoint.restore(path).expect_partial()
         except tf.errors.NotFoundError:
-            continue  # a newer one has taken its place while it was read
+            continue  # replaced by a newer one while it was read
         accuracy = (np.argmax(network(test_x), 1) == test_y).mean()
         print(f"step {int(step.numpy())}: test accuracy {accuracy:.3f}")
         if int(step.numpy()) >= steps:

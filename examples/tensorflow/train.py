@@ -1,8 +1,8 @@
 """MultiWorkerMirroredStrategy on scikit-learn's handwritten digits, with checkpoints.
 
-Nothing here is about Muster: the strategy finds the other workers in TF_CONFIG. Checkpoints go to
-the mounted folder that $MUSTER_MOUNT_CHECKPOINTS names, or to ./checkpoints where nothing is
-mounted; a run that finds one there goes on from it.
+Nothing here is specific to Muster: the strategy finds the other workers in TF_CONFIG. Checkpoints
+go to the mounted folder $MUSTER_MOUNT_CHECKPOINTS, or to ./checkpoints if nothing is mounted; a run
+that finds one there resumes from it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def batches(context: tf.distribute.InputContext, done: int) -> tf.data.Dataset:
-    """This worker's part of each batch: whatever the number of workers, together they see all.
+    """This worker's part of each batch; all workers together process every sample.
 
-    done: steps that were made before.
+    `done` is the number of steps completed before.
     """
     x, y, _, _ = digits()
     data = tf.data.Dataset.from_tensor_slices((x, y))
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
 
-    # before anything else of TensorFlow: it starts this worker's server, and waits for the others
+    # first call of TensorFlow: it starts this worker's server, and waits for the others
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     resolver, workers = strategy.cluster_resolver, strategy.num_replicas_in_sync
     print(f"worker {resolver.task_id or 0} of {workers}")
@@ -83,7 +83,7 @@ def main() -> None:
         step.assign_add(1)
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
-    # all workers have to save; what counts is the chief's
+    # all workers must save; only the chief's checkpoint is used
     checkpoints = os.environ.get("MUSTER_MOUNT_CHECKPOINTS", "checkpoints")
     chief = strategy.extended.should_checkpoint
     checkpoint = tf.train.Checkpoint(network=network, step=step)
@@ -93,7 +93,7 @@ def main() -> None:
     if (last := tf.train.latest_checkpoint(checkpoints)) is not None:
         checkpoint.restore(last)
         if chief:
-            print(f"goes on from step {int(step.numpy())}")
+            print(f"resumes from step {int(step.numpy())}")
 
     done = int(step.numpy())
     data = strategy.distribute_datasets_from_function(lambda context: batches(context, done))

@@ -8,12 +8,12 @@
         print(record.rank, record.message)
 
 Everything public is listed in `__all__`; each name is imported when first used, so that
-`import muster` costs next to nothing.
+`import muster` is fast.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing takes longer to import than all of this takes to run
+TYPE_CHECKING = False  # importing typing takes longer than running this module
 if TYPE_CHECKING:
     from typing import Any
 
@@ -54,7 +54,8 @@ __all__ = [
     "runs",
 ]
 
-_HOME = {
+#: Public name -> its module; others are in `muster.client.api`.
+_MODULES = {
     "InvalidInput": "muster.errors",
     "MusterError": "muster.errors",
     "NotFound": "muster.errors",
@@ -78,7 +79,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'muster' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOME.get(name, "muster.client.api")), name)
+    value = getattr(import_module(_MODULES.get(name, "muster.client.api")), name)
     globals()[name] = value
     return value
 

@@ -4,7 +4,7 @@ from muster.interrupt import leave_at_once
 
 
 def main() -> None:
-    """Ctrl-C is seen to before anything else is imported."""
+    """Run the command. Ctrl-C is handled before anything else is imported."""
     leave_at_once()
     from muster.cli.main import main
 

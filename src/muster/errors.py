@@ -1,7 +1,7 @@
-"""Errors a person can act on, and the exit code each kind ends a command with.
+"""Errors that users can act on, with the exit code of each kind.
 
-This module may be imported from every room. Anything that is not a `MusterError` is a defect of
-Muster and is shown with its traceback; a `MusterError` never is.
+A command shows a `MusterError` as a message; any other exception is a defect of Muster and is shown
+with its traceback. Every package may import this module.
 """
 
 from __future__ import annotations
@@ -25,43 +25,49 @@ EXIT_TERMINATED = 143
 
 
 class MusterError(Exception):
-    """Root of all errors Muster raises on purpose.
+    """Base class of the errors that Muster raises on purpose.
 
-    The text says what is wrong, where, and what to do about it. Secrets in it are hidden, as it may
-    end up in any log.
+    The text names the problem, its place and what to do. Secrets in it are hidden, as it may be
+    logged.
     """
 
+    #: Exit code of a command that ends with this error.
     exit_code: int = EXIT_PLATFORM
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
 
+#: Characters of a problem's path in its text.
+_MAX_PATH = 1000
+
+
 class Problem(NamedTuple):
-    """One thing wrong with what the user gave.
+    """One problem with the user's input."""
 
-    path: where, as a path into the spec (`node_groups[1].env.PATH`), a flag (`--nodes`) or "".
-    message: what is wrong, with the offending value.
-    hint: what to do, or "".
-    source: file and line (`job.yaml:12`) where known, or "".
-    meant: of an unknown field, the path of the one whose name was probably meant, or "".
-    """
-
+    #: A path into the spec (`node_groups[1].env.PATH`), a flag (`--nodes`) or "".
     path: str
+    #: The problem, with the wrong value.
     message: str
+    #: What to do, or "".
     hint: str = ""
+    #: File and line (`job.yaml:12`) where known, or "".
     source: str = ""
+    #: For an unknown field: the path of the field that was probably meant, or "".
     meant: str = ""
 
     def __str__(self) -> str:
-        where = ": ".join(part for part in (self.source, self.path) if part)
+        path = self.path
+        if len(path) > _MAX_PATH:  # an unknown key of a file may be as long as the file
+            path = f"{path[: _MAX_PATH // 2]}...{path[-_MAX_PATH // 2 :]}"
+        where = ": ".join(part for part in (self.source, path) if part)
         text = f"{where}: {self.message}" if where else self.message
-        # one line, whatever the name of a file or a value in it holds
+        # one line, even if a file name or a value in it has line breaks
         return visible_line(f"{text} ({self.hint})" if self.hint else text)
 
 
 class InvalidInput(MusterError):  # noqa: N818
-    """What the user gave cannot be used; every problem is reported together."""
+    """The user's input cannot be used. Reports all problems at once."""
 
     exit_code = EXIT_BAD_INPUT
 
@@ -72,19 +78,21 @@ class InvalidInput(MusterError):  # noqa: N818
 
 
 class NotFound(InvalidInput):
-    """No job, run or artifact goes by the name or id that was given."""
+    """No job, run or file has the given name or id."""
 
 
 class StoreError(MusterError):
-    """The database or MUSTER_HOME cannot be used (unwritable, full, corrupt): the user's to mend,
-    so it counts as bad input."""
+    """The database or MUSTER_HOME cannot be used: unwritable, full or corrupt.
+
+    The user has to repair it, so it counts as bad input.
+    """
 
     exit_code = EXIT_BAD_INPUT
 
 
 class StoreBusy(StoreError):  # noqa: N818
-    """The database cannot be written right now, but may be later: another process holds it, or
-    the disk is full."""
+    """The database cannot be written at the moment: another process holds it, or the disk is
+    full."""
 
 
 class StoreFull(StoreBusy):
@@ -92,21 +100,21 @@ class StoreFull(StoreBusy):
 
 
 class RunFailed(MusterError):  # noqa: N818
-    """A run whose result was asked for has none: it failed, was canceled or is suspended."""
+    """A run has no result: it failed, was canceled or is suspended."""
 
     exit_code = EXIT_RUN_FAILED
 
 
 class MusterWarning(UserWarning):
-    """Something that whoever waits for a run, or looks at runs, should act on."""
+    """A warning about a run or MUSTER_HOME; commands show it as a message."""
 
 
 class NotAnswering(MusterWarning):
-    """The supervisor of a run that somebody waits for is stopped, or hangs."""
+    """The supervisor of a run is stopped or hangs."""
 
 
 class LowSpace(MusterWarning):
-    """The disk of MUSTER_HOME is full, or nearly."""
+    """The disk of MUSTER_HOME is full or nearly full."""
 
 
 class HomeGone(MusterError):  # noqa: N818
@@ -114,36 +122,36 @@ class HomeGone(MusterError):  # noqa: N818
 
 
 class EngineError(MusterError):
-    """The engine could not do what was asked of it."""
+    """The engine failed to do what a run needs."""
 
 
-class SystemLack(MusterError):  # noqa: N818
-    """The machine lacks what Muster needs: space, open files, a working directory."""
+class ResourceShortage(MusterError):  # noqa: N818
+    """The machine lacks a resource that Muster needs: space, open files, a working directory."""
 
 
-#: errno -> what to do about it.
+#: errno -> what to do.
 _HINTS = {
     errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space, or ask for a larger quota",
+    errno.EDQUOT: "free some space, or request a larger quota",
     errno.EROFS: "set MUSTER_HOME to a folder you can write to",
-    errno.EACCES: "check whose it is and its permissions",
-    errno.EPERM: "check whose it is and its permissions",
+    errno.EACCES: "check its owner and permissions",
+    errno.EPERM: "check its owner and permissions",
     errno.EMFILE: "allow more: `ulimit -n 1024`",
     errno.ENFILE: "end some programs, or raise fs.file-max",
     errno.ENOMEM: "end some programs",
     errno.EAGAIN: "end some programs, or allow more processes: `ulimit -u`",
     errno.EIO: "look at the disk: `dmesg` may say more",
     errno.ENAMETOOLONG: "give it a shorter name, or a shorter folder",
-    errno.EISDIR: "a file belongs there: move the folder away",
-    errno.ENOTDIR: "a folder belongs there: move the file away",
-    errno.ELOOP: "links there lead to each other: remove them",
+    errno.EISDIR: "a file is expected there: move the folder away",
+    errno.ENOTDIR: "a folder is expected there: move the file away",
+    errno.ELOOP: "symbolic links there form a loop: remove them",
 }
 
 
-def lack_of(error: OSError) -> SystemLack | None:
-    """What the machine lacks, as an error a person can act on; None if that is not the reason."""
-    if isinstance(error, FileNotFoundError) and error.filename is None and _adrift():
-        return SystemLack("the working directory was deleted; `cd` to another one")
+def shortage_from(error: OSError) -> ResourceShortage | None:
+    """The ResourceShortage for an OSError; None if the error has another reason."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and _in_deleted_folder():
+        return ResourceShortage("the working directory was deleted; `cd` to another one")
     hint = _HINTS.get(error.errno or 0)
     if hint is None:
         return None
@@ -151,10 +159,10 @@ def lack_of(error: OSError) -> SystemLack | None:
     if error.errno == errno.ENOSPC and without_inodes(os.path.dirname(str(error.filename or ""))):
         why, hint = "its disk has no inodes left", "delete some files"
     subject = f"{error.filename}: " if error.filename else ""
-    return SystemLack(f"{subject}{why} ({hint})")
+    return ResourceShortage(f"{subject}{why} ({hint})")
 
 
-def _adrift() -> bool:
+def _in_deleted_folder() -> bool:
     try:
         os.getcwd()
     except OSError:
@@ -163,10 +171,10 @@ def _adrift() -> bool:
 
 
 def without_inodes(folder: str | os.PathLike[str]) -> bool:
-    """Whether no more files can be made on the disk of a folder, however much space it has."""
+    """Whether the disk of a folder has no inodes left, so that no file can be created."""
     try:
         disk = os.statvfs(folder)
     except OSError:
         return False
-    # file systems without a fixed number of inodes (btrfs) say 0 of 0
+    # file systems without a fixed number of inodes (btrfs) report 0 of 0
     return disk.f_files > 0 and disk.f_favail == 0

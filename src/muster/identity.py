@@ -1,20 +1,20 @@
-"""Ids of jobs and runs, and who makes them."""
+"""Ids of jobs and runs, and the name of the user."""
 
 from __future__ import annotations
 
 import os
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: nothing to misread
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no characters that look alike
 _LENGTH = 10
 
 
 def new_id() -> str:
-    """Ten characters, 50 random bits: unique among all a person will ever have."""
+    """A new id: ten characters, 50 random bits."""
     return "".join(_ALPHABET[byte & 31] for byte in os.urandom(_LENGTH))
 
 
 def user_name() -> str:
-    """Whose process this is: the user's name, or number if it has none (OCI: createdBy)."""
+    """The user of this process: the name, or the number if it has none (OCI: createdBy)."""
     import pwd
 
     try:

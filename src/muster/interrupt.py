@@ -1,6 +1,6 @@
-"""Ctrl-C, for a command: from our first line to the last it ends without a traceback.
+"""Ctrl-C ends a command without a traceback, from the first line of Muster to the last.
 
-Not before that: while Python itself starts, what is said is Python's to say.
+While the interpreter itself starts, Python may still print one.
 """
 
 from __future__ import annotations
@@ -8,31 +8,32 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # typing takes longer to import than all of this takes to run
+TYPE_CHECKING = False  # importing typing takes longer than running this module
 if TYPE_CHECKING:
     import signal
     from types import FrameType
 else:
-    import _signal as signal  # built in; the module around it has much to import first
+    import _signal as signal  # built in; the module `signal` imports more
 
-#: What a command ends with that Ctrl-C has ended, as for a shell: 128 and the signal's number.
+#: Exit code of a command that Ctrl-C ended, as in a shell: 128 + the number of the signal.
+#: `errors.EXIT_INTERRUPTED` is the same; its module imports more than this one may.
 EXIT_INTERRUPTED = 130
 
 
 def leave(_number: int, _frame: FrameType | None) -> None:
-    """While there is nothing to tidy up, or to say."""
+    """End the process at once, while there is nothing to clean up."""
     os._exit(EXIT_INTERRUPTED)
 
 
 def leave_at_once() -> None:
-    """Have Ctrl-C end the process at once, unless whoever started it wants it ignored."""
+    """Make Ctrl-C end the process at once, unless the parent process has set it to be ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
-    sys.unraisablehook = _swallowed
+    sys.unraisablehook = _exit_if_interrupted
 
 
 class Raised:
-    """Within it Ctrl-C is a KeyboardInterrupt, for those who have to tidy up."""
+    """Within this context Ctrl-C raises KeyboardInterrupt, for code that has to clean up."""
 
     def __enter__(self) -> None:
         if signal.getsignal(signal.SIGINT) is leave:
@@ -43,7 +44,7 @@ class Raised:
 
 
 class Held:
-    """Within it signals wait: from being accepted to being named, no run is lost to one."""
+    """Within this context signals are blocked, so that a started run is not lost to one."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
@@ -55,8 +56,8 @@ class Held:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
 
 
-def _swallowed(unraisable: sys.UnraisableHookArgs) -> None:
-    """It came where nothing can be raised, in a finalizer, and nobody else will hear of it."""
+def _exit_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
+    """Exit for a KeyboardInterrupt in a finalizer, where it cannot be raised."""
     if unraisable.exc_type is KeyboardInterrupt:
         os._exit(EXIT_INTERRUPTED)
     sys.__unraisablehook__(unraisable)

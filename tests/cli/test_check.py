@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-MUSTER = [sys.executable, "-m", "muster"]
-
-
-def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*MUSTER, *args], check=False, capture_output=True, text=True, timeout=120, **more
-    )
+from support.command import muster
 
 
 @pytest.mark.shows(
@@ -25,7 +16,7 @@ def muster(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
     "cluster-design/firewall",
     "cluster-design/security-list",
 )
-def test_ports_of_a_framework() -> None:
+def test_ports_of_a_framework_are_listed() -> None:
     shown = muster("ports", "dask").stdout
     assert "8786" in shown and "the scheduler" in shown
     shown = json.loads(muster("ports", "pytorch", "--json").stdout)
@@ -39,11 +30,11 @@ def test_ports_of_a_framework() -> None:
 def test_frameworks_are_listed() -> None:
     listed = {row["name"] for row in json.loads(muster("ports", "--json").stdout)}
     assert {"generic", "pytorch", "dask"} <= listed
-    assert "survey" not in listed
+    assert "preflight" not in listed
 
 
 @pytest.mark.shows("cluster-design/firewall")
-def test_nodes_that_can_work_together(tmp_path: Path) -> None:
+def test_a_check_reports_that_nodes_can_work_together(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     job = {
         "command": "true",
@@ -59,15 +50,15 @@ def test_nodes_that_can_work_together(tmp_path: Path) -> None:
     lines = {line["what"]: line["texts"] for line in report["lines"]}
     assert list(lines) == ["framework", "address", "names", "ports", "clocks", "folders", "disk"]
     assert len(lines["ports"]) == 3
-    assert lines["ports"][-1] == "a port that was chosen at random is reached on 3 nodes"
-    assert [text.endswith("of node-0 is reached") for text in lines["ports"][:-1]] == [True, True]
+    assert lines["ports"][-1] == "a random port is reachable on 3 nodes"
+    assert [text.endswith("of node-0 is reachable") for text in lines["ports"][:-1]] == [True, True]
     assert any("data (/mnt/data) can be read, not written" in text for text in lines["folders"])
     assert not list((tmp_path / "data").iterdir())
-    assert json.loads(muster("runs", "list", "--json").stdout) == [], "nothing is left of it"
+    assert json.loads(muster("runs", "list", "--json").stdout) == [], "the check leaves no run"
 
 
-def test_a_port_that_somebody_has(tmp_path: Path) -> None:
-    """Nodes in namespaces of their own still share the machine's network."""
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    """Nodes in separate namespaces still share the machine's network."""
     job = {"command": "true", "framework": "pytorch", "nodes": 2}
     with socket.socket() as taken:
         taken.bind(("", 0))

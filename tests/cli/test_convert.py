@@ -1,4 +1,4 @@
-"""`muster convert`, and manifests where specs may stand."""
+"""`muster convert`, and manifests in place of specs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from muster.client import api
+from support import command
 
 MANIFEST = """\
 apiVersion: v1
@@ -40,15 +41,7 @@ spec:
 
 
 def muster(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "muster", *args],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stderr
-    return done
+    return command.muster(*args, code=code)
 
 
 @pytest.fixture
@@ -67,7 +60,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
                 "name": "workers",
                 "nodes": 2,
                 "command": ["sh", "-c", "echo $JOB_COMPLETION_INDEX of $(hostname)"],
-                "mounts": [{"source": "scratch:life/tmp", "path": "/tmp"}],
+                "mounts": [{"source": "scratch:incarnation/tmp", "path": "/tmp"}],
                 "hostname": "demo-workers-${replica}-${index}",
                 "node_env": {"JOB_COMPLETION_INDEX": "${index}"},
             }
@@ -80,8 +73,7 @@ def test_a_manifest_becomes_a_spec(manifest: Path) -> None:
     assert done.stderr.splitlines() == [
         f"note: Namespace team ({manifest}:1) is not needed",
         "note: nodeSelector is not used: Muster chooses where nodes run",
-        "note: the container's name is not in a spec of Muster's own, and is lost: it is called "
-        "after its group",
+        "note: the container's name is not in a spec, and is lost: it gets its group's name",
     ]
 
 
@@ -91,25 +83,25 @@ def test_a_spec_becomes_a_manifest(tmp_path: Path) -> None:
     done = muster("convert", str(spec), "--output", str(output))
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
+        "note: keep_attempts: the logs of earlier pods are not kept",
         "note: clean_env: pods get the variables of the manifest and of their image, no others",
-        "note: keep_attempts: logs of earlier pods are kept by nobody",
         "note: subdomain: is demo there: without one, names would not resolve",
-        "note: node_groups[workers].hostname: nodes are called demo-workers-REPLICA-INDEX there",
+        "note: node_groups[workers].hostname: nodes are named demo-workers-REPLICA-INDEX there",
     ]
     data = yaml.safe_load(output.read_text())
     assert data["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 2
     assert muster("convert", str(output), "--to", "jobset").stdout == output.read_text()
 
 
-def test_one_of_several_is_named(tmp_path: Path) -> None:
+def test_one_of_several_manifests_is_chosen_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(MANIFEST.replace("NAME", "one"))
     (tmp_path / "b.yaml").write_text(MANIFEST.replace("NAME", "two"))
     assert muster("convert", f"{tmp_path}#two").stdout.startswith("name: two\n")
     wrong = muster("convert", str(tmp_path), code=2).stderr
-    assert "there are 2 JobSets here: one, two (name one: " in wrong
+    assert "there are 2 jobs here: one, two (name one: " in wrong
 
 
-def test_where_it_cannot_be_written(manifest: Path, tmp_path: Path) -> None:
+def test_an_unwritable_output_is_refused(manifest: Path, tmp_path: Path) -> None:
     wrong = muster("convert", str(manifest), "--output", str(tmp_path / "no" / "x"), code=2)
     assert wrong.stderr.splitlines()[-1].endswith("No such file or directory")
 
@@ -127,13 +119,13 @@ def test_a_folder_of_manifests_runs_all_of_them(tmp_path: Path) -> None:
     assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in done.stderr
 
 
-def test_what_a_run_is_told_is_explained(manifest: Path) -> None:
-    said = muster("explain", str(manifest)).stdout
-    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in said
+def test_explain_shows_notes(manifest: Path) -> None:
+    output = muster("explain", str(manifest)).stdout
+    assert "note: nodeSelector is not used: Muster chooses where nodes run\n" in output
 
 
 @pytest.mark.parametrize("flag", ["--detach", "--suspend"])
-def test_who_does_not_follow_is_told_too(manifest: Path, flag: str) -> None:
+def test_notes_are_printed_when_detached(manifest: Path, flag: str) -> None:
     done = muster("run", str(manifest), flag)
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
     assert notes[1] == "note: nodeSelector is not used: Muster chooses where nodes run"
@@ -141,13 +133,13 @@ def test_who_does_not_follow_is_told_too(manifest: Path, flag: str) -> None:
     muster("runs", "cancel", "last")
 
 
-def test_programs_are_told_too(manifest: Path, own_home: Path) -> None:
+def test_notes_reach_the_python_api(manifest: Path, own_home: Path) -> None:
     run = api.run(manifest, home=own_home)
     assert "nodeSelector is not used: Muster chooses where nodes run" in run.notes
     assert run.wait(60).state == "SUCCEEDED"
 
 
-def test_what_waits_and_what_differs_is_explained(tmp_path: Path) -> None:
+def test_explain_shows_dependencies_and_differences(tmp_path: Path) -> None:
     job = yaml.safe_load(MANIFEST.replace("NAME", "demo").partition("---\n")[2])
     (workers,) = job["spec"]["replicatedJobs"]
     main = workers["template"]["spec"]["template"]["spec"]["containers"][0]
@@ -157,9 +149,9 @@ def test_what_waits_and_what_differs_is_explained(tmp_path: Path) -> None:
     job["spec"]["replicatedJobs"] = [first, workers]
     path = tmp_path / "jobset.yaml"
     path.write_text(yaml.dump(job))
-    said = muster("explain", str(path)).stdout
-    assert "startup: workers when data has succeeded\n" in said
-    assert " --rank=0\n  of which each node has its own: '--rank=${index}'\n" in said
+    output = muster("explain", str(path)).stdout
+    assert "startup: workers when data has succeeded\n" in output
+    assert " --rank=0\n  of these, different on each node: '--rank=${index}'\n" in output
 
 
 def test_flags_that_describe_the_job_are_refused(manifest: Path) -> None:
@@ -167,7 +159,7 @@ def test_flags_that_describe_the_job_are_refused(manifest: Path) -> None:
     assert "describes the job already" in wrong
 
 
-def test_nobody_pays_for_formats_who_uses_none(tmp_path: Path) -> None:
+def test_formats_are_imported_only_when_used(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
     code = (
@@ -180,8 +172,8 @@ def test_nobody_pays_for_formats_who_uses_none(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_restarts_of_one_that_is_not_followed_yet(tmp_path: Path) -> None:
-    """Its turn comes when the first has ended, which waits for its second attempt."""
+def test_restarts_of_a_run_that_is_not_followed_yet_are_printed(tmp_path: Path) -> None:
+    """The second run is followed after the first has ended; by then it has a second attempt."""
     done = tmp_path / "done"
     first = f"until test -e {done}; do sleep 0.01; done"
     second = f"echo try $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1 || exit 1; touch {done}"
@@ -197,7 +189,7 @@ def test_restarts_of_one_that_is_not_followed_yet(tmp_path: Path) -> None:
             "        backoffLimit: 0\n        backoffLimit: 0", "        backoffLimit: 0"
         )
         texts.append(data.replace("'X'", repr(script)).replace("  replicatedJobs:", again))
-    # what the programs share has to be seen by both: their /tmp is their own
+    # both programs must see the shared folder: /tmp is private to each
     here = f"volumes: [{{name: here, hostPath: {{path: {tmp_path}}}}}]"
     text = "---\n".join(texts).replace("nodeSelector: {disk: fast}", here)
     seen = f"volumeMounts: [{{name: here, mountPath: {tmp_path}}}]\n              command:"

@@ -1,5 +1,5 @@
-"""The command line where the machine does not give it what it needs: a sentence and a documented
-exit code, never a traceback."""
+"""The command line without the resources it needs: one sentence and a documented exit code, never a
+traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 from muster.cli.main import cli
 from muster.client.client import Client
 
-MUSTER = [sys.executable, "-m", "muster"]
 MANIFEST = """
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -27,7 +26,7 @@ spec:
   - name: w
     template: {spec: {template: {spec: {containers: [{name: c, image: i, command: ["true"]}]}}}}
 """
-#: How each command is called so that it prints. A command added later has to be added here.
+#: Arguments with which each command prints something. Add new commands here.
 PRINTS = {
     "run": "run -- seq 3",
     "runs cancel": "runs cancel last",
@@ -75,14 +74,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "few.yaml").write_text(MANIFEST)
     client = Client(root)
     job, new = client.job(command=["seq", "1", "30000"], name="seq")
-    client.start(client.draft(job, new_job=new)).wait(60)
+    client.start(client.prepare_run(job, new_job=new)).wait(60)
     yield root
     client.service.close()
 
 
 @pytest.fixture
 def shell(home: Path) -> Any:
-    """Runs a line of sh in which `muster` is ours; returns it with its exit code and output."""
+    """Run a line of sh, in which `muster` is the tested one. Returns the completed process."""
 
     def run(line: str, **environ: str) -> subprocess.CompletedProcess[str]:
         muster = f'muster() {{ "{sys.executable}" -m muster "$@"; }}; '
@@ -111,41 +110,41 @@ def test_every_command_is_tried() -> None:
 
 
 @pytest.mark.parametrize("line", PRINTS.values())
-def test_standard_output_is_full(shell: Any, line: str) -> None:
+def test_full_standard_output_is_reported(shell: Any, line: str) -> None:
     done = shell(f"muster {line} > /dev/full")
-    *said, last = done.stderr.splitlines()
+    *output, last = done.stderr.splitlines()
     assert last == "error: cannot write to standard output: No space left on device", done.stderr
     assert done.returncode == 4
-    assert "Traceback" not in str(said)
+    assert "Traceback" not in str(output)
 
 
 @pytest.mark.parametrize("line", PRINTS.values())
-def test_reader_that_has_gone(shell: Any, line: str) -> None:
-    """The pipe has no reader from the start. `muster run` may not say 0: that is for a run that
-    has succeeded, unless that is what it saw."""
+def test_a_pipe_without_a_reader_is_no_error(shell: Any, line: str) -> None:
+    """The pipe has no reader from the start. `muster run` must not exit with 0 unless it has seen
+    the run succeed."""
     done = shell(f"muster {line} > >(exec true)")
     assert done.returncode in ((0, 128 + signal.SIGPIPE) if line.startswith("run ") else (0,)), done
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("line", ["logs last", "logs last --json", "runs list", "events last"])
-def test_head(shell: Any, line: str) -> None:
+def test_head_ends_a_command_without_an_error(shell: Any, line: str) -> None:
     done = shell(f"set -o pipefail; muster {line} | head -1")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_head_of_a_run_that_continues(shell: Any, home: Path) -> None:
+def test_head_of_a_running_run_detaches(shell: Any, home: Path) -> None:
     line = "run --name endless -- sh -c 'while seq 1000; do :; done'"
     done = shell(f"muster {line} | head -1; echo ${{PIPESTATUS[0]}}")
     assert done.stdout.splitlines()[1:] == [str(128 + signal.SIGPIPE)]
-    assert "endless-1 continues without us; `muster logs endless-1 --follow` shows" in done.stderr
+    assert "Detached from endless-1; still running" in done.stderr
     run = Client(home).run("endless-1")
     assert not run.done
     run.cancel().wait(60)
 
 
-def test_exit_code_of_a_run_that_nobody_reads(shell: Any) -> None:
+def test_the_exit_code_of_a_run_does_not_depend_on_a_reader(shell: Any) -> None:
     line = "run --json -- sh -c 'exit 7'"
     assert shell(f"muster {line} > >(exec true)").returncode == 1
     assert shell("muster runs wait last > >(exec true)").returncode == 1
@@ -153,9 +152,9 @@ def test_exit_code_of_a_run_that_nobody_reads(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["2>/dev/full", "2> >(exec true)", "2>&-"])
-def test_standard_error_cannot_be_written(shell: Any, where: str) -> None:
-    """What it says there is for people; the exit code holds all the same."""
-    assert shell(f"muster runs show nobody {where}").returncode == 2
+def test_the_exit_code_does_not_depend_on_standard_error(shell: Any, where: str) -> None:
+    """The exit code is right even if standard error is full, broken or closed."""
+    assert shell(f"muster runs show missing {where}").returncode == 2
     assert shell(f"muster runs list --state running {where}").returncode == 2
     done = shell(f"muster run -- sh -c 'echo a; exit 3' {where}")
     assert (done.returncode, done.stdout) == (1, "workers/0 | a\n")
@@ -163,15 +162,15 @@ def test_standard_error_cannot_be_written(shell: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["runs list", "runs show last", "logs last", "run -- true"])
-def test_all_standard_streams_closed(shell: Any, line: str) -> None:
+def test_all_standard_streams_may_be_closed(shell: Any, line: str) -> None:
     assert shell(f"muster {line} <&- >&- 2>&-").returncode == 0
 
 
-def test_working_directory_that_was_deleted(shell: Any, tmp_path: Path) -> None:
+def test_a_deleted_working_directory_is_reported(shell: Any, tmp_path: Path) -> None:
     names = ("run", "runs list", "jobs list", "explain", "logs", "check", "convert", "image build")
     for line in [*(PRINTS[name] for name in names), "run train.py", "run .", "run git+https://x/y"]:
-        gone = tmp_path / "gone"
-        done = shell(f"mkdir {gone}; cd {gone}; rmdir {gone}; muster {line}")
+        deleted = tmp_path / "deleted"
+        done = shell(f"mkdir {deleted}; cd {deleted}; rmdir {deleted}; muster {line}")
         assert "Traceback" not in done.stderr, (line, done.stderr)
         assert done.returncode in (0, 2, 4), (line, done)
         if done.returncode == 4:
@@ -180,8 +179,8 @@ def test_working_directory_that_was_deleted(shell: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [64, 23, 16, 10])
-def test_few_open_files(shell: Any, files: int) -> None:
-    """Reading needs hardly any; what a run needs depends on its nodes."""
+def test_a_low_limit_of_open_files_is_enough_for_reading(shell: Any, files: int) -> None:
+    """Reading needs few open files; a run's need depends on its nodes."""
     for line in ("runs list", "runs show seq-1", "logs seq-1", "events seq-1", "jobs list"):
         done = shell(f"ulimit -n {files}; muster {line}")
         assert done.returncode == 0, (line, done.stderr)
@@ -194,14 +193,14 @@ def test_few_open_files(shell: Any, files: int) -> None:
             assert "`ulimit -n 1024`" in done.stdout + done.stderr
 
 
-def test_files_that_may_not_grow(shell: Any) -> None:
+def test_a_limit_of_file_sizes_is_reported(shell: Any) -> None:
     done = shell("export MUSTER_HOME=$PWD/other; ulimit -f 1; muster run -- true")
     assert done.returncode == 2
-    assert "files may grow to " in done.stderr
+    assert "files may not exceed " in done.stderr
     assert "`ulimit -f unlimited`" in done.stderr
 
 
-def test_logs_of_more_streams_than_open_files(shell: Any) -> None:
+def test_logs_of_more_streams_than_open_files_are_complete(shell: Any) -> None:
     assert shell("muster run --nodes 20 -- sh -c 'echo $NODE_RANK'").returncode == 0
     done = shell("ulimit -n 24; muster logs last --stream stdout")
     assert sorted(done.stdout.split()[2::3], key=int) == [str(rank) for rank in range(20)], done
@@ -216,22 +215,24 @@ def test_logs_of_more_streams_than_open_files(shell: Any) -> None:
         {"LC_ALL": "C", "PYTHONIOENCODING": "latin-1:strict"},
     ],
 )
-def test_what_the_encoding_lacks(shell: Any, environ: dict[str, str]) -> None:
+def test_characters_missing_in_the_encoding_are_escaped(
+    shell: Any, environ: dict[str, str]
+) -> None:
     shell("muster run --name g -- true; muster jobs edit g --set description='Grüße 雪…'")
     done = shell("muster jobs list; muster runs show 雪", **environ)
     assert "Traceback" not in done.stderr
-    assert "no run called" in done.stderr
+    assert "no run named" in done.stderr
     assert "\\u96ea" in done.stdout or "雪" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("temporary", ["/nowhere/at/all", "/dev/null", "/proc"])
-def test_temporary_folder_that_is_none(shell: Any, temporary: str) -> None:
+def test_a_missing_temporary_folder_is_no_error(shell: Any, temporary: str) -> None:
     done = shell("muster run -- true && muster check -- true", TMPDIR=temporary)
     assert done.returncode == 0, done
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_no_home_directory() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user id")
+def test_a_missing_home_directory_is_reported() -> None:
     """An id without an entry in the user database, as in some containers."""
     code = (
         "import os, sys; from muster.storage.home import default_home\n"
@@ -246,7 +247,7 @@ def test_no_home_directory() -> None:
     assert "set it to a full path" in done.stderr
 
 
-def test_a_home_with_a_name_that_is_too_long(shell: Any) -> None:
+def test_a_home_with_a_name_that_is_too_long_is_reported(shell: Any) -> None:
     done = shell("muster runs list", MUSTER_HOME=f"/tmp/{'h' * 300}")
     assert done.returncode in (2, 4)
     assert "File name too long" in done.stderr
@@ -254,7 +255,7 @@ def test_a_home_with_a_name_that_is_too_long(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["lease", "life"])
-def test_other_things_in_the_place_of_a_suspended_run_s_files(
+def test_folders_and_links_in_place_of_a_suspended_run_s_files(
     shell: Any, home: Path, tmp_path: Path, name: str
 ) -> None:
     run = shell("muster run --detach -- sleep 1000").stdout.strip()
@@ -264,10 +265,10 @@ def test_other_things_in_the_place_of_a_suspended_run_s_files(
     place.mkdir()
     done = shell(f"muster runs resume {run}")
     assert done.returncode in (2, 4)
-    assert f"{name}: Is a directory (a file belongs there: move the folder away)" in done.stderr
+    assert f"{name}: Is a directory (a file is expected there: move the folder away)" in done.stderr
     assert "Traceback" not in done.stderr
     place.rmdir()
-    # a link would have a file that is none of ours changed
+    # following a link would change the file of another user
     theirs = tmp_path / "theirs"
     theirs.write_text("theirs")
     place.symlink_to(theirs)

@@ -1,31 +1,23 @@
-"""`muster image` as a person uses it, as far as that needs no builder."""
+"""`muster image`, as far as it needs no builder."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.command import muster
 
-def muster(
+
+def image(
     *args: str, code: int = 0, cwd: Path | None = None, path: str | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run `muster image` with this PATH."""
     env = {**os.environ, "PATH": os.environ["PATH"] if path is None else path}
-    done = subprocess.run(
-        [sys.executable, "-m", "muster", "image", *args],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=cwd,
-        env=env,
-    )
-    assert done.returncode == code, done.stderr
-    return done
+    return muster("image", *args, code=code, cwd=cwd, env=env)
 
 
 @pytest.fixture
@@ -39,12 +31,12 @@ BUILD = ["build", "--framework", "dask", "--source", "code", "--entrypoint", "tr
 
 
 @pytest.mark.shows("cluster-design/recipe")
-def test_a_recipe_is_only_printed(here: Path) -> None:
-    done = muster(*BUILD, "--print", cwd=here, path="")
+def test_a_recipe_can_be_printed_without_building(here: Path) -> None:
+    done = image(*BUILD, "--print", cwd=here, path="")
     assert done.stdout.startswith("# A node of a dask cluster.")
     assert "ENV CLUSTER_TYPE=DASK ENTRY_POINT=/code/train.py\n" in done.stdout
-    assert done.stdout == muster(*BUILD, "--print", cwd=here).stdout
-    assert json.loads(muster(*BUILD, "--print", "--json", cwd=here).stdout) == {
+    assert done.stdout == image(*BUILD, "--print", cwd=here).stdout
+    assert json.loads(image(*BUILD, "--print", "--json", cwd=here).stdout) == {
         "recipe": done.stdout
     }
     assert sorted(path.name for path in here.iterdir()) == ["code"]
@@ -55,45 +47,45 @@ ADS = ["--backend", "distributed-job", "--type", "dask", "--image-name", "reg.io
 
 @pytest.mark.shows("cluster-design/ads-build-command")
 @pytest.mark.parametrize("typed", [["image", "build"], ["opctl", "build-image"], ["build-image"]])
-def test_adss_command_gets_the_one_that_is_meant(here: Path, typed: list[str]) -> None:
+def test_ads_options_are_answered_with_the_equivalent_command(here: Path, typed: list[str]) -> None:
     words = [*typed, *ADS, "--source", "code", "--entrypoint", "train.py"]
-    command = [sys.executable, "-m", "muster"]
-    done = subprocess.run([*command, *words], check=False, capture_output=True, text=True, cwd=here)
-    assert done.returncode == 2
-    said = " ".join(done.stderr.split())
-    meant = (
+    done = muster(*words, code=2, cwd=here)
+    output = " ".join(done.stderr.split())
+    equivalent = (
         "muster image build --framework dask --tag reg.io/team/my-image:1 --source code "
         "--entrypoint train.py"
     )
-    assert f"`{meant}`" in said, said
-    assert muster(*meant.split()[2:], "--print", cwd=here).stdout.startswith("# A node of a dask")
+    assert f"`{equivalent}`" in output, output
+    assert image(*equivalent.split()[2:], "--print", cwd=here).stdout.startswith(
+        "# A node of a dask"
+    )
 
 
-def test_words_of_ads_in_another_form(here: Path) -> None:
-    done = muster("build", "--type=horovod-pytorch", "-s", "my code", "-t", "a:1", code=2, cwd=here)
+def test_ads_options_in_other_forms_are_recognized(here: Path) -> None:
+    done = image("build", "--type=horovod-pytorch", "-s", "my code", "-t", "a:1", code=2, cwd=here)
     assert "--framework horovod --source 'my code' -t a:1`" in " ".join(done.stderr.split())
-    done = muster("build", "--frame-work", "dask", code=2, cwd=here)
+    done = image("build", "--frame-work", "dask", code=2, cwd=here)
     assert "what is meant" not in done.stderr
 
 
 def test_notes_go_to_stderr(here: Path) -> None:
     (here / "code" / ".env").write_text("")
-    done = muster(*BUILD, "--print", cwd=here)
-    assert done.stderr.startswith("note: .env will be in the image")
+    done = image(*BUILD, "--print", cwd=here)
+    assert done.stderr.startswith("note: .env will be readable")
 
 
-def test_all_it_is_built_from_can_be_kept(here: Path) -> None:
-    done = muster(*BUILD, "--output", "context", "--no-build", cwd=here, path="")
+def test_the_build_context_can_be_kept(here: Path) -> None:
+    done = image(*BUILD, "--output", "context", "--no-build", cwd=here, path="")
     assert done.stdout == "context/Containerfile\n"
     text = (here / "context" / "Containerfile").read_text()
-    assert text == muster(*BUILD, "--print", cwd=here).stdout
+    assert text == image(*BUILD, "--print", cwd=here).stdout
     wheel = next((here / "context").glob("muster_jobs-*.whl")).name
     assert f"COPY {wheel} " in text
     assert (here / "context" / "code" / "train.py").read_text() == "print()"
 
 
-def test_everything_wrong_comes_together(here: Path) -> None:
-    done = muster("build", "--framework", "daks", "--source", "cod", "--tag", "A b", code=2)
+def test_all_problems_of_a_build_are_reported_at_once(here: Path) -> None:
+    done = image("build", "--framework", "daks", "--source", "cod", "--tag", "A b", code=2)
     assert [line.split(":")[1] for line in done.stderr.splitlines()] == [
         " --tag",
         " --framework",
@@ -101,33 +93,33 @@ def test_everything_wrong_comes_together(here: Path) -> None:
     ]
 
 
-def test_a_name_is_needed_to_build(here: Path) -> None:
-    done = muster(*BUILD, code=2, cwd=here)
+def test_building_needs_a_name(here: Path) -> None:
+    done = image(*BUILD, code=2, cwd=here)
     assert done.stderr.startswith("error: --tag: is missing (REGISTRY/NAME:TAG, or --print")
 
 
-def test_not_building_needs_a_place(here: Path) -> None:
-    done = muster(*BUILD, "--no-build", code=2, cwd=here)
+def test_a_build_without_a_builder_needs_an_output_folder(here: Path) -> None:
+    done = image(*BUILD, "--no-build", code=2, cwd=here)
     assert "--no-build: needs --output" in done.stderr
 
 
 @pytest.mark.shows("cluster-design/build-images")
-def test_without_any_builder(here: Path) -> None:
-    done = muster(*BUILD, "--tag", "train:1", code=4, cwd=here, path="")
+def test_a_missing_builder_is_reported(here: Path) -> None:
+    done = image(*BUILD, "--tag", "train:1", code=4, cwd=here, path="")
     assert done.stderr == (
         "error: none of podman, buildah, docker is on PATH; install one, or write the recipe with "
         "--output and build it elsewhere\n"
     )
 
 
-def test_without_the_builder_that_is_insisted_on(here: Path) -> None:
+def test_a_missing_requested_builder_is_reported(here: Path) -> None:
     args = [*BUILD, "--tag", "train:1", "--builder", "buildah"]
-    done = muster(*args, code=2, cwd=here, path="")
-    assert "--builder: buildah is not on PATH (nor any other builder)" in done.stderr
+    done = image(*args, code=2, cwd=here, path="")
+    assert "--builder: buildah is not on PATH (no other builder is either)" in done.stderr
 
 
-def test_a_builder_that_fails_is_heard(here: Path) -> None:
-    # given: a builder that ends as docker does without its daemon
+def test_output_of_a_failed_builder_is_shown(here: Path) -> None:
+    # given: a builder that fails like docker without its daemon
     tools = here / "bin"
     tools.mkdir()
     (tools / "docker").write_text(
@@ -136,11 +128,13 @@ def test_a_builder_that_fails_is_heard(here: Path) -> None:
     (tools / "docker").chmod(0o755)
     for quiet in ([], ["--quiet"]):
         # when
-        done = muster(*BUILD, "--tag", "train:1", *quiet, code=4, cwd=here, path=str(tools))
-        # then: its own words, and ours
-        words, ours = done.stderr.splitlines()
-        assert words == "Cannot connect to the Docker daemon at unix:///x."
-        assert ours.startswith("error: cannot build train:1: docker's daemon does not run")
+        done = image(*BUILD, "--tag", "train:1", *quiet, code=4, cwd=here, path=str(tools))
+        # then: the builder's output, and the explanation
+        printed, explanation = done.stderr.splitlines()
+        assert printed == "Cannot connect to the Docker daemon at unix:///x."
+        assert explanation.startswith(
+            "error: cannot build train:1: the docker daemon is not running"
+        )
         assert done.stdout == ""
 
 
@@ -148,8 +142,8 @@ def test_a_builder_that_fails_is_heard(here: Path) -> None:
     ("tag", "message"),
     [
         ("train:1", "TAG: 'train:1' names no registry to push to (build it as REGISTRY/train:1;"),
-        ("reg.io/Train:1", "TAG: 'reg.io/Train:1' has capitals in its name"),
+        ("reg.io/Train:1", "TAG: 'reg.io/Train:1' has upper-case letters in its name"),
     ],
 )
-def test_what_cannot_be_pushed(tag: str, message: str) -> None:
-    assert message in muster("push", tag, code=2).stderr
+def test_invalid_names_cannot_be_pushed(tag: str, message: str) -> None:
+    assert message in image("push", tag, code=2).stderr

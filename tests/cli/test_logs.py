@@ -1,4 +1,4 @@
-"""`muster logs` of a run in several attempts."""
+"""`muster logs` of a run with several attempts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster.errors import InvalidInput
 from muster.frameworks import registry
 from muster.frameworks.base import Cluster, Framework, RoleSetup, Service, Setup, Succeeds
 from muster.spec.overrides import overrides_from_mapping
-from muster.storage.logs import LogWriter, StreamInfo
+from muster.storage.log_index import LogWriter, StreamInfo
 
 
 @pytest.fixture
 def run_id(client: Client) -> str:
     """A run that has ended, to which two further attempts are added by hand."""
     job, new = client.job(None, command=["true"], name="demo")
-    run = client.start(client.draft(job, overrides_from_mapping({}), new_job=new)).wait(60)
+    run = client.start(client.prepare_run(job, overrides_from_mapping({}), new_job=new)).wait(60)
     for attempt in (1, 2):
         folder = client.service.home.run_dir(run.id).logs(attempt)
         folder.mkdir()
@@ -44,7 +44,7 @@ def by_attempt(result: Result) -> list[tuple[int, str]]:
     return [(record["attempt"], record["message"]) for record in found]
 
 
-def test_records_say_which_attempt_they_are_of(run_id: str) -> None:
+def test_records_have_their_attempt(run_id: str) -> None:
     program = ("--stream", "stdout")
     assert by_attempt(call(run_id, "--json", *program)) == [(2, "line of 2")]
     assert by_attempt(call(run_id, "--json", "--attempt", "1", *program)) == [(1, "line of 1")]
@@ -54,23 +54,25 @@ def test_records_say_which_attempt_they_are_of(run_id: str) -> None:
     )
 
 
-def test_a_line_between_attempts(run_id: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_printed_between_attempts(run_id: str, capfd: pytest.CaptureFixture[str]) -> None:
     result = call(run_id, "--attempt", "all", "--stream", "stdout")
     assert result.stderr == "-- attempt 2 --\n"
     assert capfd.readouterr().out == "workers/0 | line of 1\nworkers/0 | line of 2\n"
     assert call(run_id).stderr == ""
 
 
-def test_attempts_that_are_not_there(run_id: str) -> None:
-    with pytest.raises(InvalidInput, match=r"attempt 7 of demo-1 \(there are: 0, 1, 2\)"):
+def test_missing_attempts_are_reported(run_id: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"attempt 7 of demo-1 has no output \(attempts with output: 0, 1, 2\)"
+    ):
         call(run_id, "--attempt", "7")
     result = call(run_id, "--attempt", "first")
     assert result.exit_code == 2
-    assert "'first' is neither the number of an attempt nor all" in result.stderr
+    assert "'first' is neither a number nor all" in result.stderr
 
 
 class Choir(Framework):
-    """Two services: one with an output of its own, one that shares the program's."""
+    """Two services: one with its own output, one that shares the program's."""
 
     name = "choir"
     summary = "for tests"
@@ -85,21 +87,21 @@ class Choir(Framework):
         return Setup(roles={role_.name: role for role_ in cluster.roles})
 
 
-def test_what_a_service_writes(
+def test_output_of_a_service_is_shown_on_request(
     client: Client, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is kept apart from what the program writes, and is there for whoever asks."""
+    """It is kept separate from the output of the program."""
     entry = EntryPoint("choir", f"{__name__}:Choir", registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "_entry_points", lambda: [entry])
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Choir.__module__])
     command = ["echo", "program runs"]
     job, new = client.job(None, command=command, name="song", framework="choir")
-    run = client.start(client.draft(job, overrides_from_mapping({}), new_job=new)).wait(60)
+    run = client.start(client.prepare_run(job, overrides_from_mapping({}), new_job=new)).wait(60)
     assert run.state == "SUCCEEDED", run.details
     call(run.id, "--stream", "stdout", "--stream", "stderr")
     assert capfd.readouterr().out == "workers/0 | bass sings\nworkers/0 | program runs\n"
-    for asked in ("alto", "all"):
-        call(run.id, "--service", asked)
+    for requested in ("alto", "all"):
+        call(run.id, "--service", requested)
         assert capfd.readouterr().out == "workers/0 alto | alto sings\n"
     (record,) = (
         json.loads(line) for line in call(run.id, "--json", "--service", "alto").stdout.splitlines()
@@ -109,10 +111,10 @@ def test_what_a_service_writes(
         "alto",
         "workers",
     )
-    with pytest.raises(InvalidInput, match=r"song-1 has no service bass \(there are: alto, all\)"):
+    with pytest.raises(InvalidInput, match=r"song-1 has no service bass \(use alto or all\)"):
         call(run.id, "--service", "bass")
 
 
-def test_a_run_without_services(run_id: str) -> None:
-    with pytest.raises(InvalidInput, match=r"has no service all \(none of its services has output"):
+def test_a_run_without_services_is_reported(run_id: str) -> None:
+    with pytest.raises(InvalidInput, match=r"has no service all \(no service of the run has"):
         call(run_id, "--service", "all")

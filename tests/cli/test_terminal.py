@@ -1,41 +1,38 @@
-"""What comes from outside never acts on the terminal."""
+"""External text never acts on the terminal."""
 
 from __future__ import annotations
 
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from muster.cli.terminal import echo, plain, style
+from support import command
 
-MUSTER = [sys.executable, "-m", "muster"]
-
-#: A title, the clipboard, a cleared screen, the same with C1 controls, directions, zero width.
+#: Sets the title and the clipboard, clears the screen (also with a C1 control), changes the writing
+#: direction, and has characters of zero width.
 EVIL = "\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x9b2J\r\x08\x7f\u202egpj\u2066\u200b\ufeff"
 
 
-def acting(text: str) -> list[str]:
-    """What in a text a terminal would act on, or nobody would see."""
+def control_characters(text: str) -> list[str]:
+    """Control and invisible characters in a text."""
     return [c for c in text if not c.isprintable() and c not in "\n\t"]
 
 
 def muster(*args: str, cwd: Path) -> str:
-    """What it printed, on either stream."""
-    done = subprocess.run(
-        [*MUSTER, *args], cwd=cwd, capture_output=True, check=False, timeout=120, encoding="utf-8"
-    )
+    """Both output streams of a command."""
+    done = command.muster(*args, cwd=cwd, encoding="utf-8")
     assert "Traceback (most recent call last)" not in done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A job in which everything that can be said is hostile."""
+    """A job in which every text is hostile."""
     script = tmp_path / f"a\n{EVIL}.sh"
     script.write_text(f"printf '%s\\n' '{EVIL}' >&2\nprintf 'Error: %s\\n' '{EVIL}' >&2\nexit 3\n")
     (tmp_path / f"shared{EVIL}").mkdir()
@@ -54,13 +51,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_no_command_lets_what_it_shows_act_on_the_terminal(folder: Path) -> None:
+def test_no_command_prints_control_characters(folder: Path) -> None:
     summary = muster("run", "job.json", "--json", cwd=folder)
     shown = {
-        # all before is the program's own output
+        # the lines before are the program's own output
         "run": summary[: summary.index("main/0 |")] + summary[summary.index("hostile-1 ") :],
     }
-    for command in [
+    for words in [
         "runs list",
         "runs list --json",
         "runs show last",
@@ -79,8 +76,8 @@ def test_no_command_lets_what_it_shows_act_on_the_terminal(folder: Path) -> None
         "convert job.json",
         "runs cancel last",
     ]:
-        shown[command] = muster(*command.split(), cwd=folder)
-    for command, argument in [
+        shown[words] = muster(*words.split(), cwd=folder)
+    for words, argument in [
         ("run", f"{EVIL}.yaml"),
         ("run", f"missing{EVIL}"),
         ("runs show", EVIL),
@@ -99,10 +96,12 @@ def test_no_command_lets_what_it_shows_act_on_the_terminal(folder: Path) -> None
         (f"run job.json --{EVIL}", "x"),
         (f"{EVIL}", "x"),
     ]:
-        shown[f"{command} EVIL"] = muster(*command.split(" "), argument, cwd=folder)
-    found = {command: acting(text) for command, text in shown.items() if acting(text)}
+        shown[f"{words} EVIL"] = muster(*words.split(" "), argument, cwd=folder)
+    found = {
+        words: control_characters(text) for words, text in shown.items() if control_characters(text)
+    }
     assert found == {}
-    assert "\\x1b]0;title" in shown["run"], "shown, not lost"
+    assert "\\x1b]0;title" in shown["run"], "escaped, not removed"
     assert "\\x1b]0;title" in shown["run EVIL"]
 
 
@@ -141,7 +140,7 @@ def test_no_command_shows_a_secret(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps(spec))
     ran = muster("run", "job.json", cwd=tmp_path)
     shown = {"run": ran[ran.index("secretive-1 ") :]}
-    for command in [
+    for words in [
         "runs list",
         "runs list --json",
         "runs show last",
@@ -156,7 +155,7 @@ def test_no_command_shows_a_secret(tmp_path: Path) -> None:
         "explain job.json --json",
         "convert job.json",
     ]:
-        shown[command] = muster(*command.split(), cwd=tmp_path)
-    assert [command for command, text in shown.items() if secret in text] == []
+        shown[words] = muster(*words.split(), cwd=tmp_path)
+    assert [words for words, text in shown.items() if secret in text] == []
     assert "convert with --show-secrets" in shown["convert job.json"]
     assert secret in muster("convert", "job.json", "--show-secrets", cwd=tmp_path)

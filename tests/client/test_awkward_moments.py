@@ -1,4 +1,4 @@
-"""Cancels, kills and mistakes at the worst of times."""
+"""Cancels, kills and errors at the worst moments."""
 
 from __future__ import annotations
 
@@ -17,26 +17,21 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import bell, force, lease
+from muster.control import force, lease, wakeup
 from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
 from muster.store import runs
+from support.runs import supervisor_pid, until_ready
 
 
 def start(client: Client, *command: str, **overrides: Any) -> JobRun:
     job, new = client.job(None, command=list(command))
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def supervisor_of(client: Client, run: JobRun) -> int:
-    pid = lease.holder(client.service.home.run_dir(run.id).lease)
-    assert pid is not None
-    return pid
+    return client.start(client.prepare_run(job, overrides_from(overrides), new_job=new))
 
 
 def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
-    """From a server that takes the call and never says a word."""
+    """The server accepts the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"ftp://127.0.0.1:{silent.getsockname()[1]}/x"
         run = start(client, "true", mounts=[{"source": url}])
@@ -49,19 +44,19 @@ def test_cancel_while_a_mount_is_being_copied_in(client: Client) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["namespaces", "plain"])
-def test_sockets_of_programs_where_the_home_is_far_down(
+def test_programs_can_make_sockets_if_the_path_of_the_home_is_long(
     tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python's multiprocessing puts one into TMPDIR, and their paths have at most 107 bytes."""
+    """Python's multiprocessing creates sockets in TMPDIR; a socket's path has at most 107 bytes."""
     monkeypatch.setenv("MUSTER_ISOLATION", isolation)
-    serves = (
+    program = (
         "import multiprocessing as m, os, tempfile as t; m.set_start_method('forkserver');"
         "p = m.Process(target=print, args=('served', t.gettempdir() == os.environ['TMPDIR']));"
         "p.start(); p.join(); open(os.environ['TMPDIR'] + '/kept', 'w')"
     )
     client = Client(tmp_path / ("far-down-" * 10))
     try:
-        run = start(client, sys.executable, "-c", serves).wait(60)
+        run = start(client, sys.executable, "-c", program).wait(60)
         assert run.state == "SUCCEEDED", run.details
         assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
             "served True"
@@ -77,7 +72,7 @@ def test_sockets_of_programs_where_the_home_is_far_down(
 def test_no_program_starts_after_a_cancel(
     client: Client, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its code is still being unpacked, say."""
+    """Not even if the cancel arrives while the code is being unpacked."""
     monkeypatch.setenv("MUSTER_ISOLATION", isolation)
     code = tmp_path / "code"
     code.mkdir()
@@ -85,7 +80,7 @@ def test_no_program_starts_after_a_cancel(
         (code / f"{number}.txt").write_text("x")
     (code / "main.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     job, new = client.job(code, entrypoint="main.py")
-    run = client.start(client.draft(job, new_job=new))
+    run = client.start(client.prepare_run(job, new_job=new))
     work = client.service.home.run_dir(run.id).work(0)
     while not work.exists():
         assert not run.refresh().done
@@ -94,25 +89,22 @@ def test_no_program_starts_after_a_cancel(
     assert not (tmp_path / "ran").exists()
 
 
-def test_everybody_who_waits_for_a_killed_run_sees_its_end(
+def test_all_waiting_commands_see_the_end_of_a_killed_run(
     client: Client, alive: Callable[[str], list[str]]
 ) -> None:
     run = start(client, "sleep", "1000")
-    while run.nodes[0].state != "READY":  # what never began would be begun anew
-        pass
+    until_ready(run)  # a node that had not started would be started again
     argv = [sys.executable, "-m", "muster", "runs", "wait", run.id]
     waiting = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(5)]
-    os.kill(supervisor_of(client, run), signal.SIGKILL)
-    told = [process.communicate(timeout=60)[0] for process in waiting]
-    assert told == [f"{run.name} FAILED\n"] * 5
+    os.kill(supervisor_pid(client, run), signal.SIGKILL)
+    output = [process.communicate(timeout=60)[0] for process in waiting]
+    assert output == [f"{run.name} FAILED\n"] * 5
 
 
-def test_a_cancel_that_nobody_heard_is_honoured(client: Client) -> None:
+def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> None:
     run = start(client, "sleep", "1000")
-    pid = supervisor_of(client, run)
-    while not [node for node in run.nodes if node.state == "READY"]:
-        assert not run.refresh().done
-    # it has nothing left to record, so it is not stopped with the database in its hands
+    pid = supervisor_pid(client, run)
+    until_ready(run)
     os.kill(pid, signal.SIGSTOP)
     runs.request(client.service.db, run.id, "cancel", "enough")
     os.kill(pid, signal.SIGKILL)
@@ -120,14 +112,15 @@ def test_a_cancel_that_nobody_heard_is_honoured(client: Client) -> None:
     assert run.details == "enough"
 
 
-def test_a_program_whose_launcher_was_killed_gets_another(client: Client) -> None:
+@pytest.mark.usefixtures("own_launcher")
+def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
-    launcher = client.service._launcher
+    launcher = client.service.context._launcher
     assert launcher is not None
     launcher.close()
     with pytest.raises(muster.MusterError, match="cannot start a supervisor"):
         start(client, "true")
-    assert client.run("last").state == "FAILED", "the run is settled at once"
+    assert client.run("last").state == "FAILED", "the run has failed at once"
     assert start(client, "true").wait(60).state == "SUCCEEDED"
 
 
@@ -138,7 +131,7 @@ def test_standard_streams_may_be_closed() -> None:
 
 
 def test_output_that_cannot_be_written_back_fails_the_run(client: Client, tmp_path: Path) -> None:
-    """Even if the node was told to end, because it only served the others."""
+    """Even that of a node that was stopped because it only served the others."""
     remote = tmp_path / "remote"
     remote.mkdir()
     spec = tmp_path / "a.yaml"
@@ -149,13 +142,13 @@ def test_output_that_cannot_be_written_back_fails_the_run(client: Client, tmp_pa
         f"mounts: [{{source: 'file://{remote}'}}]\n"
     )
     job, new = client.job(spec)
-    run = client.start(client.draft(job, new_job=new))
+    run = client.start(client.prepare_run(job, new_job=new))
     while not [node for node in run.nodes if node.state == "READY"]:
         assert not run.refresh().done
     remote.rmdir()
-    remote.write_text("in the way")
+    remote.write_text("a file, not a folder")
     assert run.wait(60).state == "FAILED"
-    assert "wrote is not where it belongs" in run.details
+    assert "wrote could not be copied back" in run.details
 
 
 def test_isolated_without_namespaces_is_refused(
@@ -164,18 +157,20 @@ def test_isolated_without_namespaces_is_refused(
     monkeypatch.setenv("MUSTER_ISOLATION", "plain")
     job, new = client.job(None, command=["true"], network="isolated")
     with pytest.raises(muster.InvalidInput, match="isolated is not possible here"):
-        client.draft(job, new_job=new)
+        client.prepare_run(job, new_job=new)
 
 
 @pytest.mark.parametrize("where", ["/etc", "/usr", "HOME", "PARENT"])
-def test_mounts_over_what_nodes_live_on_are_refused(client: Client, where: str) -> None:
+def test_mounts_over_required_paths_are_refused(client: Client, where: str) -> None:
     root = client.service.home.root
     path = {"HOME": str(root), "PARENT": str(root.parent)}.get(where, where)
     with pytest.raises(muster.InvalidInput, match="it would hide"):
         start(client, "true", mounts=[{"source": "/tmp", "path": path}])
 
 
-def test_what_the_owner_should_know(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ineffective_settings_are_reported_as_notes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MUSTER_ISOLATION", "plain")
     run = start(
         client,
@@ -190,25 +185,25 @@ def test_what_the_owner_should_know(client: Client, monkeypatch: pytest.MonkeyPa
     assert run.wait(60).state == "SUCCEEDED"
 
 
-def test_a_shape_with_gpus_runs_with_what_there_is(client: Client) -> None:
+def test_a_shape_larger_than_the_machine_runs_with_a_note(client: Client) -> None:
     run = start(client, "true", shape="VM.GPU.A10.1").wait(60)
     assert run.state == "SUCCEEDED", run.details
     assert "shape VM.GPU.A10.1 is larger than this machine" in run.notes[0]
 
 
-def test_memory_nothing_fits_into(client: Client) -> None:
+def test_too_little_memory_is_refused(client: Client) -> None:
     with pytest.raises(muster.InvalidInput, match=r"10 bytes are too few .*did you mean 10GiB"):
         start(client, "true", resources={"memory": 10})
 
 
-def test_logs_refuse_what_the_run_does_not_have(client: Client) -> None:
+def test_logs_refuse_unknown_ranks_groups_and_streams(client: Client) -> None:
     run = start(client, "true").wait(60)
     with pytest.raises(muster.InvalidInput) as caught:
         run.logs(ranks=[9], groups=["x"], streams=["y"], tail=-1)
     assert [p.path for p in caught.value.problems] == ["rank", "group", "stream", "tail"]
 
 
-def test_text_is_a_command_line() -> None:
+def test_a_text_command_is_split_like_a_command_line() -> None:
     assert [
         r.message
         for r in muster.run(command="echo 'a b'").wait(60).logs(streams=["stdout", "stderr"])
@@ -216,7 +211,9 @@ def test_text_is_a_command_line() -> None:
 
 
 @pytest.mark.shows("jobs/edit-shape")
-def test_an_edited_job_is_what_its_file_runs(client: Client, tmp_path: Path) -> None:
+def test_running_the_file_of_an_edited_job_runs_the_edited_job(
+    client: Client, tmp_path: Path
+) -> None:
     spec = tmp_path / "a.yaml"
     spec.write_text("command: true\n")
     muster.run(spec).wait(60)
@@ -225,15 +222,15 @@ def test_an_edited_job_is_what_its_file_runs(client: Client, tmp_path: Path) -> 
     named = muster.run("a").wait(60)
     for run in (again, named):
         assert run.job_id == muster.get_job("a@1").id
-        (asked,) = [s.value for s in run.settings() if s.path.endswith(".resources")]
-        assert asked["cpus"] == 1
+        (requested,) = [s.value for s in run.settings() if s.path.endswith(".resources")]
+        assert requested["cpus"] == 1
     assert len(muster.runs(job="a", state="succeeded", limit=5)) == 3
 
 
 @pytest.mark.shows(
     "distributed-jobs/capability-mounts", "jobs/job-logging-options", "jobs/storage-logs"
 )
-def test_logs_in_a_folder_of_one_s_own(
+def test_logs_are_written_to_the_given_folder(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -243,87 +240,89 @@ def test_logs_in_a_folder_of_one_s_own(
     assert (run.log_folder() / "workers-0.out").read_text() == "kept\n"
 
 
-def test_a_url_that_is_only_read_has_to_be_there(client: Client, tmp_path: Path) -> None:
+def test_a_read_only_url_must_exist(client: Client, tmp_path: Path) -> None:
     mount = {"source": f"file://{tmp_path}/nope", "read_only": True}
     run = start(client, "true", mounts=[mount]).wait(60)
     assert run.state == "FAILED"
     assert "could not be started" in run.details
     log = client.service.home.run_dir(run.id).supervisor_log
-    assert "there is nothing" in log.read_text()
+    assert "no files found" in log.read_text()
 
 
 # --- a supervisor that does not answer
-
-
-def until_ready(run: JobRun) -> None:
-    """Its supervisor has nothing left to record, so it is not stopped while it writes."""
-    while not all(node.state == "READY" for node in run.nodes):
-        assert not run.refresh().done
 
 
 @pytest.fixture(params=["namespaces", "plain"])
 def stopped(
     request: pytest.FixtureRequest, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[JobRun, int]]:
-    """A run whose supervisor was stopped, and the supervisor."""
+    """A run whose supervisor was stopped with SIGSTOP, and the pid of the supervisor."""
     if request.param == "plain":
         monkeypatch.setenv("MUSTER_ISOLATION", "plain")
     run = start(client, "sh", "-c", f"sleep 1000 & MARK={os.urandom(8).hex()} exec sleep 1000")
     until_ready(run)
-    pid = supervisor_of(client, run)
+    pid = supervisor_pid(client, run)
     os.kill(pid, signal.SIGSTOP)
     yield run, pid
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_cancel_that_is_not_heard_says_so(stopped: tuple[JobRun, int]) -> None:
+def test_a_cancel_warns_that_the_supervisor_does_not_answer(stopped: tuple[JobRun, int]) -> None:
     run, pid = stopped
     text = rf"supervisor of {run.name} \(process {pid}\) is stopped; `kill -CONT {pid}`"
     with pytest.warns(NotAnswering, match=text), pytest.raises(TimeoutError):
         run.cancel().wait(6)
     os.kill(pid, signal.SIGCONT)
-    assert run.wait(60).state == "CANCELED", "it was only late"
+    assert run.wait(60).state == "CANCELED", "the supervisor continued"
 
 
 @pytest.mark.parametrize(
     "words", ["runs suspend", "runs wait", "logs -f", "events -f", "runs cancel"]
 )
-def test_whoever_waits_for_it_says_so(stopped: tuple[JobRun, int], words: str) -> None:
+def test_waiting_commands_warn_that_the_supervisor_does_not_answer(
+    stopped: tuple[JobRun, int], words: str
+) -> None:
     run, pid = stopped
     argv = [sys.executable, "-m", "muster", *words.split(), run.name]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as waiting:
         assert waiting.stderr is not None
-        told = waiting.stderr.readline()
-        assert told.startswith(f"warning: the supervisor of {run.name} (process {pid}) is stopped")
-        assert told.endswith(f"`muster runs cancel --force {run.name}` ends the run without it\n")
-        forced = [sys.executable, "-m", "muster", *told.split("`muster ")[1].split("`")[0].split()]
+        output = waiting.stderr.readline()
+        assert output.startswith(
+            f"warning: the supervisor of {run.name} (process {pid}) is stopped"
+        )
+        assert output.endswith(f"`muster runs cancel --force {run.name}` ends the run without it\n")
+        forced = [
+            sys.executable,
+            "-m",
+            "muster",
+            *output.split("`muster ")[1].split("`")[0].split(),
+        ]
         done = subprocess.run(forced, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, f"{run.name} is CANCELED\n"), done.stderr
         waiting.wait(60)
 
 
 @pytest.mark.shows("distributed-jobs/capability-cancel", "jobs/cancel-deprovisions")
-def test_a_cancel_by_force_leaves_nothing(
+def test_a_forced_cancel_ends_every_process(
     stopped: tuple[JobRun, int], client: Client, alive: Callable[[str], list[str]]
 ) -> None:
     run, pid = stopped
-    for agent in children(pid):  # a whole process group was stopped, say
+    for agent in children(pid):  # as if its whole process group had been stopped
         os.kill(agent, signal.SIGSTOP)
     assert run.cancel(force=True).wait(60).state == "CANCELED"
-    assert run.details == "canceled by its owner"
+    assert run.details == "canceled by user"
     assert alive(run.id) == []
-    assert run.cancel(force=True).wait(60).state == "CANCELED", "again, without effect"
+    assert run.cancel(force=True).wait(60).state == "CANCELED", "a second cancel has no effect"
 
 
-def test_a_supervisor_continues_if_its_child_does_not_die(
+def test_a_supervisor_that_survives_sigkill_is_reported_and_continues(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(client, "sleep", "1000")
-    while not [node for node in run.nodes if node.state == "READY"]:
-        assert not run.refresh().done
+    until_ready(run)
     with monkeypatch.context() as patched:
-        patched.setattr(force, "_DYING", 0.0)
+        patched.setattr(force, "_KILL_TIMEOUT", 0.0)
         patched.setattr(os, "kill", lambda pid, number: None)
         with pytest.raises(EngineError, match="was killed and has not ended"):
             end_supervisor(client.service.home.run_dir(run.id), run.name)
@@ -331,14 +330,14 @@ def test_a_supervisor_continues_if_its_child_does_not_die(
     assert run.wait(60).state == "CANCELED"
 
 
-def test_force_only_kills_who_drives_the_run(client: Client) -> None:
-    """The number was given to another process since."""
+def test_a_forced_cancel_kills_only_the_supervisor_of_the_run(client: Client) -> None:
+    """The recorded pid belongs to another process by now."""
     run = start(client, "true").wait(60)
     folder = client.service.home.run_dir(run.id)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        held = lease.take(folder, run.name)
+        held = lease.acquire_or_refuse(folder, run.name)
         os.pwrite(held, b"%-9d\n" % other.pid, 0)
-        assert lease.supervisor(folder.lease) is None
+        assert lease.holder_pid(folder.lease) is None
         with pytest.raises(EngineError, match="cannot find the process that drives"):
             end_supervisor(folder, run.name)
         os.close(held)
@@ -346,22 +345,22 @@ def test_force_only_kills_who_drives_the_run(client: Client) -> None:
         assert other.poll() is None
 
 
-def test_a_busy_supervisor_answers(client: Client) -> None:
+def test_a_supervisor_drains_many_notifications(client: Client) -> None:
     run = start(client, "sleep", "1000")
     until_ready(run)
-    path = client.service.home.run_dir(run.id).bell
+    path = client.service.home.run_dir(run.id).wakeup
     for _ in range(100):
-        bell.ring(path)
-    while bell.unheard(path):
+        wakeup.notify(path)
+    while wakeup.pending(path):
         assert not run.refresh().done
-    assert not bell.unheard(path.with_name("nothing"))
+    assert not wakeup.pending(path.with_name("missing"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_cancel_while_an_export_is_being_mounted(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a server that is away."""
+    """The server is unreachable, so that `mount` does not return."""
     waiting = tmp_path / "waiting"
     mount = tmp_path / "bin" / "mount"
     mount.parent.mkdir()
@@ -376,7 +375,7 @@ def test_cancel_while_an_export_is_being_mounted(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_an_export_that_cannot_be_mounted(
+def test_an_export_that_cannot_be_mounted_fails_the_run(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mount = tmp_path / "mount"
@@ -389,7 +388,7 @@ def test_an_export_that_cannot_be_mounted(
     assert "no such host" in client.service.home.run_dir(run.id).supervisor_log.read_text()
 
 
-# --- suspending what cannot be
+# --- refused requests
 
 
 def test_suspending_a_run_that_has_ended_is_refused(client: Client) -> None:
@@ -401,24 +400,26 @@ def test_suspending_a_run_that_has_ended_is_refused(client: Client) -> None:
     with pytest.raises(muster.InvalidInput, match="cannot be suspended"):
         canceled.suspend()
     canceled.wait(60)
-    going = start(client, "sleep", "1000")
+    running = start(client, "sleep", "1000")
     argv = [
         sys.executable,
         "-m",
         "muster",
         "runs",
         "suspend",
-        going.name,
+        running.name,
         ended.name,
         canceled.name,
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert [line.split()[1] for line in done.stderr.splitlines()] == [ended.name, canceled.name]
-    assert not [e for e in going.events() if e.kind == "suspend_requested"], "all or none"
+    assert not [e for e in running.events() if e.kind == "suspend_requested"], (
+        "one refused run refuses all"
+    )
 
 
-def test_asking_twice_is_asking_once(client: Client) -> None:
+def test_repeated_requests_have_no_further_effect(client: Client) -> None:
     run = start(client, "sleep", "1000")
     until_ready(run)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Clusters that stay, with a real Dask."""
+"""Persistent clusters, with a real Dask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from muster.client.cluster import Cluster
 from muster.client.run import JobRun
 from muster.errors import EngineError, InvalidInput, NotFound
 from muster.lifecycle.states import NodeState
-from muster.spec.overrides import changes_from_flags, overrides_from_mapping
+from muster.spec.override_flags import changes_from_flags
+from muster.spec.overrides import overrides_from_mapping
 from support.faults import lose_node, until
 
 pytestmark = pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
@@ -28,16 +29,16 @@ OPTIONS = {"threads": 1, "worker_args": ["--no-nanny"]}
 
 
 def workers_of(dask: object) -> list[str]:
-    told = dask.scheduler_info(n_workers=-1)["workers"]  # type: ignore[attr-defined]
-    return sorted(worker["name"] for worker in told.values())
+    reported = dask.scheduler_info(n_workers=-1)["workers"]  # type: ignore[attr-defined]
+    return sorted(worker["name"] for worker in reported.values())
 
 
-def test_life_of_a_cluster(client: Client) -> None:
-    """Up, used, grown, shrunk, found by its name, and down, with nothing left of it."""
+def test_a_cluster_from_start_to_end(client: Client) -> None:
+    """Start a cluster, find it by name, use it, scale it and end it."""
     lab, _ = clusters.up(client, "dask", 1, name="lab", ttl=3600, options=OPTIONS)
     assert lab.wait().state == "UP"
     assert lab.dashboard is not None and lab.dashboard.endswith("/status")
-    with pytest.raises(InvalidInput, match=r"lab is up already \(lab-1\)"):
+    with pytest.raises(InvalidInput, match=r"lab is up already, as lab-1"):
         clusters.up(client, "dask", 1, name="lab")
 
     found = clusters.find(client, "lab")
@@ -53,7 +54,7 @@ def test_life_of_a_cluster(client: Client) -> None:
             assert not found.run.refresh().done
             time.sleep(0.05)
         assert dask.submit(pow, 2, 11).result(timeout=60) == 2048
-    with pytest.raises(InvalidInput, match=r"lab has room for 16 .*--max-workers 1000"):
+    with pytest.raises(InvalidInput, match=r"the maximum of lab is 16 .*--max-workers 1000"):
         found.scale(1000)
     with pytest.raises(InvalidInput, match=r"lab is a dask cluster \(connect with its dask_client"):
         found.ray_init()
@@ -64,17 +65,17 @@ def test_life_of_a_cluster(client: Client) -> None:
         clusters.find(client, "lab")
 
 
-def test_a_cluster_with_a_network_of_its_own(client: Client) -> None:
-    """Nobody but its nodes reaches it: that is said instead of waiting for an answer."""
+def test_a_cluster_on_an_isolated_network_refuses_clients(client: Client) -> None:
+    """Only its nodes can reach it; connecting from elsewhere fails at once."""
     job, new = client.job(None, command=["true"], framework="dask", network="isolated", name="lab")
     overrides = overrides_from_mapping({"suspend": True})
-    closed = Cluster(client.start(client.draft(job, overrides, new_job=new)))
-    with pytest.raises(InvalidInput, match="lab has network: isolated: only its own nodes") as told:
+    closed = Cluster(client.start(client.prepare_run(job, overrides, new_job=new)))
+    with pytest.raises(InvalidInput, match="lab has network: isolated: only its nodes") as reported:
         closed.dask_client()
-    assert told.value.problems[0].hint.endswith("or give it network: shared")
+    assert reported.value.problems[0].hint.endswith("or give it network: shared")
 
 
-def test_the_path_of_its_token_is_shown_as_data(
+def test_the_path_of_the_token_of_a_cluster_is_shown_as_data(
     client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, new = client.job(None, command=["true"])
@@ -82,12 +83,12 @@ def test_the_path_of_its_token_is_shown_as_data(
     monkeypatch.setattr(JobRun, "endpoints", {"token": "/x/token"})
     monkeypatch.setattr(JobRun, "replicas", {"workers": 1})
     monkeypatch.setattr(JobRun, "spec", spec)
-    lab = Cluster(client.start(client.draft(job, new_job=new)).wait(60))
+    lab = Cluster(client.start(client.prepare_run(job, new_job=new)).wait(60))
     print_json(lab.to_dict())
     assert json.loads(capsys.readouterr().out)["token_file"] == "/x/token"
 
 
-def test_one_that_is_suspended_is_still_there(client: Client) -> None:
+def test_a_suspended_cluster_is_listed(client: Client) -> None:
     lab, _ = clusters.up(client, "dask", 1, options=OPTIONS)
     lab.wait().run.suspend().wait(60)
     assert [one.state for one in clusters.clusters(client)] == ["SUSPENDED"]
@@ -96,26 +97,26 @@ def test_one_that_is_suspended_is_still_there(client: Client) -> None:
     assert clusters.find(client, "dask").down().state == "CANCELED"
 
 
-def test_of_two_that_come_at_once_one_stays(client: Client) -> None:
-    """Neither sees the other before it has begun."""
+def test_of_two_clusters_started_at_once_with_one_name_one_remains(client: Client) -> None:
+    """The second command lists the clusters before the first one has started."""
     first, _ = clusters.up(client, "dask", 1, options=OPTIONS)
     seen, real = [], clusters.clusters
 
-    def blind(of: Client) -> list[Cluster]:
+    def empty_at_first(of: Client) -> list[Cluster]:
         seen.append(of)
         return [] if len(seen) == 1 else real(of)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clusters, "clusters", blind)
-        with pytest.raises(InvalidInput, match=r"dask is up already \(dask-1\)"):
+        patch.setattr(clusters, "clusters", empty_at_first)
+        with pytest.raises(InvalidInput, match=r"dask is up already, as dask-1"):
             clusters.up(client, "dask", 1, options=OPTIONS)
     assert [one.run.name for one in clusters.clusters(client)] == ["dask-1"]
     first.down()
 
 
-def test_its_time_to_live_ends_it(client: Client) -> None:
-    brief, _ = clusters.up(client, "dask", 1, ttl=0.0, options=OPTIONS)
-    run = brief.run.wait(120)
+def test_the_time_to_live_ends_a_cluster(client: Client) -> None:
+    lab, _ = clusters.up(client, "dask", 1, ttl=0.0, options=OPTIONS)
+    run = lab.run.wait(120)
     assert (run.state, run.details) == ("SUCCEEDED", "")
     assert [record.message for record in run.logs(streams=["stdout"], ranks=[0])] == [
         "its time to live is over"
@@ -139,10 +140,10 @@ spec:
 """
 
 
-def test_one_of_adss_yaml_ends_when_its_time_is_over(client: Client, tmp_path: Path) -> None:
-    """An hour after it has first started, also if its main node begins again."""
+def test_the_time_to_live_ends_a_cluster_of_ads_yaml(client: Client, tmp_path: Path) -> None:
+    """The lifetime counts from the first start, also if the main node restarts."""
     (tmp_path / "lab.yaml").write_text(ADS)
-    client.start(client.draft_for(tmp_path / "lab.yaml", changes_from_flags()))
+    client.start(client.prepare(tmp_path / "lab.yaml", changes_from_flags()))
     lab = clusters.find(client, "lab").wait()
     started = lab.run.refresh().started
     assert started is not None and lab.until == started + 3600
@@ -156,33 +157,33 @@ def test_one_of_adss_yaml_ends_when_its_time_is_over(client: Client, tmp_path: P
     lab.down()
 
 
-def test_running_adss_yaml_says_where_the_cluster_is(client: Client, tmp_path: Path) -> None:
+def test_running_ads_yaml_prints_the_address_of_the_cluster(client: Client, tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_text(ADS)
     command = [sys.executable, "-m", "muster", "run", str(tmp_path / "lab.yaml")]
     env = {**os.environ, "MUSTER_HOME": str(client.service.home.root)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as following:
         assert following.stdout is not None
-        told = [line for line in iter(following.stdout.readline, "\n") if line]
+        output = [line for line in iter(following.stdout.readline, "\n") if line]
         lab = clusters.find(client, "lab")
-        assert told[0] == "lab is UP: dask, 1 worker\n"
-        said = dict(line.split(maxsplit=1) for line in told[1:])
-        assert said["address"].strip() == lab.address
-        assert "ends" in said and "muster cluster down lab" in "".join(told)
+        assert output[0] == "lab is UP: dask, 1 worker\n"
+        given = dict(line.split(maxsplit=1) for line in output[1:])
+        assert given["address"].strip() == lab.address
+        assert "ends" in given and "muster cluster down lab" in "".join(output)
         lab.down()
         following.stdout.read()
     assert following.returncode == 3
 
 
-def test_it_ends_when_nobody_has_used_it(client: Client) -> None:
+def test_an_idle_cluster_ends(client: Client) -> None:
     lab, _ = clusters.up(client, "dask", 1, idle=0.2, options=OPTIONS)
     run = lab.run.wait(120)
     assert run.state == "SUCCEEDED", run.details
     assert [record.message for record in run.logs(streams=["stdout"], ranks=[0])] == [
-        "nobody has used it for 0.2 s"
+        "unused for 0.2 s"
     ]
 
 
-def test_a_worker_that_is_lost_is_replaced(client: Client) -> None:
+def test_a_lost_worker_of_a_cluster_is_replaced(client: Client) -> None:
     lab, _ = clusters.up(client, "dask", 1, options=OPTIONS)
     lab.wait()
     with lab.dask_client() as dask:
@@ -195,12 +196,12 @@ def test_a_worker_that_is_lost_is_replaced(client: Client) -> None:
     assert lab.run.nodes[0].state == NodeState.READY
 
 
-def test_after_it_was_scaled_down_the_main_node_can_be_lost(client: Client) -> None:
-    """The cluster begins anew, and does not wait for the worker that there is not to be."""
+def test_a_scaled_down_cluster_survives_the_loss_of_its_main_node(client: Client) -> None:
+    """The cluster restarts, and does not wait for the scaled-down worker."""
     lab, _ = clusters.up(client, "dask", 2, options=OPTIONS)
     lab.wait()
     lab.scale(1)
-    until(lambda: len(lab.run.refresh().nodes) == 2, "the worker's end")
+    until(lambda: len(lab.run.refresh().nodes) == 2, "the end of the worker")
     lose_node(lab.run.id, 0)
     for event in lab.run.events(follow=True):
         if event.kind == "restart":
@@ -210,7 +211,7 @@ def test_after_it_was_scaled_down_the_main_node_can_be_lost(client: Client) -> N
         assert workers_of(dask) == ["node-1"]
 
 
-def test_one_that_cannot_come_up_says_why(client: Client) -> None:
+def test_a_cluster_that_cannot_start_reports_why(client: Client) -> None:
     broken = {**OPTIONS, "worker_args": ["--no-such-thing"]}
     lab, _ = clusters.up(client, "dask", 1, options=broken)
     with pytest.raises(EngineError, match=r"(?s)did not come up: node-. failed: .*no-such-thing"):
@@ -221,14 +222,14 @@ def test_one_that_cannot_come_up_says_why(client: Client) -> None:
 @pytest.mark.parametrize(
     ("framework", "more", "message"),
     [
-        ("pytorch", {}, "no cluster that clients connect to"),
+        ("pytorch", {}, "cannot run as a persistent cluster"),
         ("dsk", {}, 'did you mean "dask"'),
         ("dask", {"options": {"thread": 1}}, "framework_options.thread: unknown field"),
         ("dask", {"max_workers": 0}, "--max-workers: is less than the 1 it starts with"),
-        ("mpi", {"idle": 60}, "no cluster that clients connect to"),
+        ("mpi", {"idle": 60}, "cannot run as a persistent cluster"),
     ],
 )
-def test_what_is_no_cluster_is_refused(
+def test_invalid_clusters_are_refused(
     client: Client, framework: str, more: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):

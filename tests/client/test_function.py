@@ -25,7 +25,7 @@ MINUTE = 60
 
 
 class Odd(Exception):  # noqa: N818
-    """Cannot be unpickled: its arguments are not those it was made with."""
+    """Cannot be unpickled: its arguments differ from those of its constructor."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
@@ -64,13 +64,13 @@ def fail(how: str) -> Any:
             return threading.Lock()
 
 
-def test_called_it_is_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calling_a_job_calls_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODE_RANK", "0")
     assert add(1, two=1) == 3
     assert (add.__name__, add.__doc__, repr(add)) == ("add", "Adds.", "<FunctionJob add>")
 
 
-def test_results_come_back(client: muster.Client) -> None:
+def test_results_are_returned(client: muster.Client) -> None:
     run = add.submit(20, two=2)
     assert run.result(MINUTE) == 42
     assert run.results() == [42, 43]
@@ -79,7 +79,7 @@ def test_results_come_back(client: muster.Client) -> None:
 
     other = add.options(nodes=3).submit(1)
     assert other.results(MINUTE) == [2, 3, 4]
-    assert other.job_id == run.job_id  # how many nodes is the run's affair
+    assert other.job_id == run.job_id  # the number of nodes belongs to the run
     renamed = add.options(framework="pytorch", name="sum").submit(1)
     assert renamed.job_name == "sum"
     assert renamed.results(MINUTE) == [2, 3]
@@ -94,7 +94,7 @@ def test_each_process_has_a_result(client: muster.Client) -> None:
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="dask.distributed is not installed")
-def test_where_only_the_main_node_calls_it(client: muster.Client) -> None:
+def test_only_the_main_node_calls_the_function(client: muster.Client) -> None:
     @muster.job(framework="dask", nodes=2)
     def where() -> str:
         return os.environ["NODE_RANK"]
@@ -104,7 +104,7 @@ def test_where_only_the_main_node_calls_it(client: muster.Client) -> None:
     assert run.result() == "0"
 
 
-def test_replicas_that_are_not_wanted_have_no_result(client: muster.Client) -> None:
+def test_replicas_that_are_not_started_have_no_result(client: muster.Client) -> None:
     @muster.job(node_groups=[{"name": "w", "nodes": 2, "replicas": 1, "max_replicas": 3}])
     def rank() -> int:
         return int(os.environ["NODE_RANK"])
@@ -112,7 +112,7 @@ def test_replicas_that_are_not_wanted_have_no_result(client: muster.Client) -> N
     assert rank.submit().results(MINUTE) == [0, 1]
 
 
-def test_those_that_did_not_have_to_succeed(client: muster.Client) -> None:
+def test_results_of_processes_that_may_fail(client: muster.Client) -> None:
     @muster.job(
         node_groups=[{"name": "w", "replicas": 3, "min_success": 2}],
         processes_per_node=2,
@@ -128,7 +128,7 @@ def test_those_that_did_not_have_to_succeed(client: muster.Client) -> None:
 
 
 @needs_mpich
-def test_ranks_that_a_launcher_starts(client: muster.Client) -> None:
+def test_results_of_ranks_started_by_a_launcher(client: muster.Client) -> None:
     @muster.job(framework="mpi", nodes=2, processes_per_node=2)
     def rank(culprit: int) -> int:
         from mpi4py import MPI
@@ -143,17 +143,17 @@ def test_ranks_that_a_launcher_starts(client: muster.Client) -> None:
         rank.submit(3).result(MINUTE)
 
 
-def test_what_is_kept_is_its_owner_s(client: muster.Client, own_home: Path) -> None:
+def test_stored_arguments_and_results_are_private(client: muster.Client, own_home: Path) -> None:
     run = add.submit(1)
     run.result(MINUTE)
-    kept = [*own_home.rglob("arguments.pickle"), *own_home.rglob("result.pickle")]
-    assert len(kept) == 3
-    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
+    stored = [*own_home.rglob("arguments.pickle"), *own_home.rglob("result.pickle")]
+    assert len(stored) == 3
+    assert {path.stat().st_mode & 0o777 for path in stored} == {0o600}
     run.delete()
-    assert not any(path.exists() for path in kept)
+    assert not any(path.exists() for path in stored)
 
 
-def test_the_exception_itself_comes_back(client: muster.Client) -> None:
+def test_the_exception_of_the_function_is_raised(client: muster.Client) -> None:
     run = fail.submit("ours")
     with pytest.raises(Ours) as caught:
         run.result(MINUTE)
@@ -163,7 +163,7 @@ def test_the_exception_itself_comes_back(client: muster.Client) -> None:
     assert first == f"on rank 1 of {run.name}:"
     assert second == "Traceback (most recent call last):"
     assert last.endswith("Ours: boom")
-    assert "node/function.py" not in note  # only the frames that are theirs
+    assert "node/function.py" not in note  # only the frames of the function
     with pytest.raises(Ours):
         run.results()
     assert run.cause is not None
@@ -178,28 +178,30 @@ def test_the_exception_itself_comes_back(client: muster.Client) -> None:
         ("lock", "TypeError: the function returned a lock, which cannot be sent back: "),
     ],
 )
-def test_what_is_no_exception_to_raise(client: muster.Client, how: str, text: str) -> None:
+def test_exceptions_that_cannot_be_sent_raise_run_failed(
+    client: muster.Client, how: str, text: str
+) -> None:
     run = fail.submit(how)
     with pytest.raises(RunFailed) as caught:
         run.result(MINUTE)
     assert str(caught.value).startswith(text.replace("{run}", run.name))
 
 
-def test_a_node_that_is_killed(client: muster.Client) -> None:
+def test_a_killed_node_fails_the_call(client: muster.Client) -> None:
     with pytest.raises(RunFailed, match=r"\(signal 9\)"):
         fail.submit("kill").result(MINUTE)
 
 
-def test_a_run_that_is_canceled_or_takes_too_long(client: muster.Client) -> None:
+def test_waiting_for_a_result_raises_on_timeout_and_cancel(client: muster.Client) -> None:
     run = fail.options(nodes=1).submit("ours")
     with pytest.raises(TimeoutError):
         run.result(0)
     run.cancel()
-    with pytest.raises(RunFailed, match="is CANCELED: canceled by its owner"):
+    with pytest.raises(RunFailed, match="is CANCELED: canceled by user"):
         run.result(MINUTE)
 
 
-def test_the_last_life_counts(client: muster.Client, tmp_path: Path) -> None:
+def test_the_result_of_the_last_incarnation_counts(client: muster.Client, tmp_path: Path) -> None:
     @muster.job(failure={"max_restarts": 1})
     def flaky(mark: str) -> str:
         if not Path(mark).exists():
@@ -215,7 +217,7 @@ def test_the_last_life_counts(client: muster.Client, tmp_path: Path) -> None:
         flaky.submit(str(tmp_path / "dies")).result(MINUTE)
 
 
-def test_it_can_be_run_by_its_name(client: muster.Client) -> None:
+def test_a_function_can_be_run_by_its_name(client: muster.Client) -> None:
     @muster.job
     def greet(whom: str = "you") -> str:
         return f"hello {whom}"
@@ -226,7 +228,7 @@ def test_it_can_be_run_by_its_name(client: muster.Client) -> None:
     assert greet.attach(again.id).result() == "hello you"
 
 
-def test_requests_for_more_than_a_call(client: muster.Client) -> None:
+def test_recursive_functions_and_closures(client: muster.Client) -> None:
     """A function that calls itself by its decorated name, and a closure."""
     base = 10
 
@@ -237,10 +239,10 @@ def test_requests_for_more_than_a_call(client: muster.Client) -> None:
     assert factorial.submit(3).result(MINUTE) == 60
 
 
-# --- what can be wrong, before anything starts
+# --- errors before anything starts
 
 
-def test_what_cannot_be_sent(client: muster.Client) -> None:
+def test_arguments_that_cannot_be_sent_are_refused(client: muster.Client) -> None:
     with pytest.raises(InvalidInput) as caught:
         add.submit(1, two=threading.Lock())  # type: ignore[arg-type]
     assert str(caught.value).startswith("arguments: argument two of add cannot be sent: ")
@@ -257,7 +259,9 @@ def test_what_cannot_be_sent(client: muster.Client) -> None:
     assert client.runs() == []
 
 
-def test_too_large(client: muster.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_are_too_large_are_refused(
+    client: muster.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(packing, "MAX_SIZE", 1 << 20)
 
     @muster.job
@@ -267,13 +271,13 @@ def test_too_large(client: muster.Client, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidInput) as caught:
         size.submit(bytes(1 << 20))
     assert str(caught.value) == (
-        "arguments: argument 1 of size takes more than 1 MiB "
+        "arguments: argument 1 of size takes more than 1MiB "
         "(put large values into a mount, and pass their path)"
     )
     assert size.submit(bytes(1 << 19)).result(MINUTE) == 1 << 19
 
 
-def test_wrong_calls_and_options(client: muster.Client) -> None:
+def test_wrong_calls_and_options_are_refused(client: muster.Client) -> None:
     with pytest.raises(TypeError, match="missing a required argument: 'one'"):
         add.submit()  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="frmework: unknown field"):
@@ -285,14 +289,18 @@ def test_wrong_calls_and_options(client: muster.Client) -> None:
     assert client.runs() == []
 
 
-def test_without_cloudpickle(client: muster.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cloudpickle_is_reported(
+    client: muster.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(InvalidInput) as caught:
         add.submit(1)
     assert str(caught.value) == ("functions need cloudpickle (pip install 'muster-jobs[function]')")
 
 
-def test_another_python_is_told(client: muster.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_version_is_reported(
+    client: muster.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = pickle.loads(packing.pack_function(twice, "twice")) | {"python": [3, 2]}
     monkeypatch.setattr(packing, "pack_function", lambda *_: pickle.dumps(sent))
     run = muster.job(twice).submit(1)
@@ -302,10 +310,10 @@ def test_another_python_is_told(client: muster.Client, monkeypatch: pytest.Monke
     assert "the function twice is of Python 3.2 and cannot be called by" in run.cause["message"]
 
 
-# --- where it is called from
+# --- scripts and notebooks as callers
 
 SCRIPT = """
-import beside, muster
+import sibling, muster
 
 class Mine(Exception):
     pass
@@ -313,8 +321,8 @@ class Mine(Exception):
 @muster.job(nodes=2)
 def work(number):
     if number < 0:
-        raise Mine(beside.NAME)
-    return beside.name(number)
+        raise Mine(sibling.NAME)
+    return sibling.name(number)
 
 if __name__ == "__main__":
     print(work.submit(1).results(60))
@@ -323,25 +331,25 @@ if __name__ == "__main__":
     except Mine as error:
         print("Mine:", error)
 """
-BESIDE = "import under.more\nNAME = 'beside'\ndef name(n):\n    return under.more.text(n)\n"
+SIBLING = "import package.more\nNAME = 'sibling'\ndef name(n):\n    return package.more.text(n)\n"
 MORE = "def text(n):\n    return f'number {n}'\n"
 
 
-def test_from_a_script_with_modules_beside_it(client: muster.Client, tmp_path: Path) -> None:
-    (tmp_path / "under").mkdir()
-    (tmp_path / "under" / "__init__.py").touch()
-    (tmp_path / "under" / "more.py").write_text(MORE)
-    (tmp_path / "beside.py").write_text(BESIDE)
+def test_modules_next_to_the_calling_script_are_sent(client: muster.Client, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (tmp_path / "package" / "more.py").write_text(MORE)
+    (tmp_path / "sibling.py").write_text(SIBLING)
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
-    assert done.stdout == "['number 1', 'number 1']\nMine: beside\n"
+    assert done.stdout == "['number 1', 'number 1']\nMine: sibling\n"
 
 
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
-def test_from_a_notebook(client: muster.Client, tmp_path: Path) -> None:
+def test_functions_defined_in_a_notebook(client: muster.Client, tmp_path: Path) -> None:
     import nbclient
     import nbformat
 

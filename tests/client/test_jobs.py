@@ -1,4 +1,4 @@
-"""Jobs without a run, of their own, named for people, and deleted."""
+"""Creating, naming and deleting jobs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def code_of(client: Client, job: muster.Job) -> Path:
 
 
 def refused(*problems: str) -> pytest.RaisesExc[InvalidInput]:
-    def are_these(error: InvalidInput) -> bool:
+    def has_exactly_these(error: InvalidInput) -> bool:
         assert str(error).splitlines() == list(problems)
         return True
 
-    return pytest.RaisesExc(InvalidInput, check=are_these)
+    return pytest.RaisesExc(InvalidInput, check=has_exactly_these)
 
 
 @pytest.mark.shows(
@@ -43,7 +43,7 @@ def refused(*problems: str) -> pytest.RaisesExc[InvalidInput]:
     "distributed-jobs/start-a-run",
     "cluster-design/example-tags",
 )
-def test_a_job_is_made_without_a_run_of_it(script: Path) -> None:
+def test_a_job_is_created_without_a_run(script: Path) -> None:
     job = muster.create_job(script, nodes=2, env={"X": "1"}, tags={"team": "ml"})
     assert (job.name, job.version, job.state, job.tags) == ("train", 1, "ACTIVE", {"team": "ml"})
     assert muster.runs() == []
@@ -57,11 +57,11 @@ def test_a_job_is_made_without_a_run_of_it(script: Path) -> None:
     assert muster.create_job(script, nodes=2, env={"X": "1"}, tags={"team": "ml"}).id == job.id
 
 
-def test_what_a_run_is_refused_for_a_job_is_refused_for(script: Path) -> None:
+def test_creating_a_job_refuses_what_running_it_refuses(script: Path) -> None:
     with refused(
-        "display_name: 'two\\nlines' has characters in it that cannot be shown, or several lines "
+        "display_name: 'two\\nlines' has unprintable characters or several lines "
         "(use one line of text)",
-        "env.1A: '1A' cannot name an environment variable "
+        "env.1A: '1A' is not a valid name of an environment variable "
         "(use letters, digits and _, not starting with a digit)",
     ):
         muster.create_job(script, env={"1A": "x"}, display_name="two\nlines")
@@ -69,62 +69,58 @@ def test_what_a_run_is_refused_for_a_job_is_refused_for(script: Path) -> None:
 
 
 @pytest.mark.shows("cluster-design/job-for-each-launch")
-def test_a_job_of_its_own_is_never_taken_for_another(script: Path) -> None:
+def test_a_job_created_as_new_is_never_reused(script: Path) -> None:
     first = muster.create_job(script)
-    own = muster.create_job(script, new=True)
-    assert (own.name, own.version) == ("train", 2)
+    separate = muster.create_job(script, new=True)
+    assert (separate.name, separate.version) == ("train", 2)
     assert muster.create_job(script).id == first.id
     assert muster.run(script).wait(60).job_id == first.id
     run = muster.run(script, new=True).wait(60)
     copied = muster.run("train@1", new=True).wait(60)
-    assert len({first.id, own.id, run.job_id, copied.job_id}) == 4
-    said = [next(iter(r.logs(streams=["stdout"]))).message for r in (run, copied)]
-    assert [muster.get_job(text.split()[0]).id for text in said] == [run.job_id, copied.job_id]
+    assert len({first.id, separate.id, run.job_id, copied.job_id}) == 4
+    messages = [next(iter(r.logs(streams=["stdout"]))).message for r in (run, copied)]
+    assert [muster.get_job(text.split()[0]).id for text in messages] == [run.job_id, copied.job_id]
 
 
 @pytest.mark.shows("cluster-design/job-states")
-def test_display_names_repeat(script: Path, tmp_path: Path) -> None:
+def test_display_names_need_not_be_unique(script: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text("pass")
     jobs = [
         muster.create_job(script, display_name="Train the net"),
         muster.create_job(script, display_name="Train the net", new=True),
     ]
-    assert muster.get_job("Train the net").id == jobs[1].id  # of versions the newest
+    assert muster.get_job("Train the net").id == jobs[1].id  # the latest version
     muster.create_job(other, display_name="Train the net")
-    with refused(
-        "several jobs are called 'Train the net': other@1, train@2, train@1 (say which of them)"
-    ):
+    with refused("several jobs are named 'Train the net': other@1, train@2, train@1 (use an id)"):
         muster.get_job("Train the net")
-    with refused(
-        "several jobs are called 'Train the net': other@1, train@2, train@1 (say which of them)"
-    ):
+    with refused("several jobs are named 'Train the net': other@1, train@2, train@1 (use an id)"):
         muster.run("Train the net")
     jobs[1].edit("display_name=Train it")
     assert muster.get_job("Train it").display_name == "Train it"
     for _ in range(2):
         jobs[0].run(run_name="worker").wait(60)
-    with refused("several runs are called 'worker': train-2, train-1 (say which of them)"):
+    with refused("several runs are named 'worker': train-2, train-1 (use an id)"):
         muster.get_run("worker")
 
 
-def test_names_that_are_none(script: Path) -> None:
+def test_invalid_run_names_are_refused(script: Path) -> None:
     with refused("run_name: '   ' is empty (use one line of text)"):
         muster.run(script, run_name="   ")
     with refused(
         "run_name: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' has 256 "
-        "characters, and 255 are allowed (use one line of text)"
+        "characters, 255 are allowed (use one line of text)"
     ):
         muster.run(script, run_name="x" * 256)
     with refused(
-        "name: 'the net' is not a name for a job (use up to 255 letters, digits, . _ and -, "
-        "starting with a letter or digit; display_name takes any text)"
+        "name: 'the net' is not a valid job name (use up to 255 letters, digits, . _ and -, "
+        "starting with a letter or digit; display_name can be any text)"
     ):
         muster.run(script, name="the net")
     assert muster.jobs() == []
 
 
-def test_what_describes_a_job_is_no_matter_of_a_run_of_it(script: Path) -> None:
+def test_options_that_describe_a_job_are_refused_for_its_runs(script: Path) -> None:
     muster.create_job(script)
     hint = "(`muster run` with the file or code that train is from, changed, makes a new version)"
     with refused(
@@ -137,7 +133,7 @@ def test_what_describes_a_job_is_no_matter_of_a_run_of_it(script: Path) -> None:
 
 
 @pytest.mark.shows("cluster-design/job-states", "jobs/lifecycle-job-events")
-def test_a_deleted_job_can_be_read_and_not_run(client: Client, script: Path) -> None:
+def test_a_deleted_job_can_be_shown_but_not_run(client: Client, script: Path) -> None:
     job = muster.create_job(script, description="old")
     run = job.run(suspend=True)
     code = code_of(client, job)
@@ -157,7 +153,7 @@ def test_a_deleted_job_can_be_read_and_not_run(client: Client, script: Path) -> 
             again()
     with refused("job train@1 is deleted (run its file again, which makes a new one)"):
         muster.run("train", new=True)
-    with refused("train-1 is CANCELED, not SUSPENDED"):  # and no hint that would not work
+    with refused("train-1 is CANCELED, not SUSPENDED"):  # without a hint that would not work
         run.resume()
     user = getpass.getuser()
     assert [(event.seq, event.kind, event.by) for event in job.events()] == [
@@ -178,7 +174,7 @@ def test_a_deleted_job_can_be_read_and_not_run(client: Client, script: Path) -> 
         muster.get_run(run.id)
 
 
-def test_code_that_another_job_has_stays(client: Client, script: Path) -> None:
+def test_code_used_by_another_job_is_kept(client: Client, script: Path) -> None:
     first, second = muster.create_job(script), muster.create_job(script, new=True)
     code = code_of(client, first)
     first.delete()
@@ -188,15 +184,15 @@ def test_code_that_another_job_has_stays(client: Client, script: Path) -> None:
     assert not code.exists()
 
 
-def test_a_job_that_is_deleted_while_a_run_of_it_is_drafted(client: Client, script: Path) -> None:
-    """Nothing of the run stays, and whoever wanted it hears why."""
+def test_a_prepared_run_of_a_job_deleted_meanwhile_is_refused(client: Client, script: Path) -> None:
+    """The error names the deletion, and no record or folder of the run remains."""
     job = muster.create_job(script)
-    draft = client.draft(client.service.job(job.id))
+    prepared = client.prepare_run(client.service.job(job.id))
     job.delete()
     with refused("job train@1 is deleted (run its file again, which makes a new one)"):
-        client.start(draft)
+        client.start(prepared)
     assert client.runs() == []
-    assert not client.service.home.run_dir(draft.plan.run_id).path.exists()
+    assert not client.service.home.run_dir(prepared.plan.run_id).path.exists()
 
 
 RACE = """
@@ -218,20 +214,20 @@ print(*outcome)
 @pytest.fixture
 def racers() -> Iterator[list[subprocess.Popen[str]]]:
     pipe = subprocess.PIPE
-    made = [
+    processes = [
         subprocess.Popen([sys.executable, "-c", RACE], stdin=pipe, stdout=pipe, text=True)
         for _ in range(2)
     ]
-    yield made
-    for process in made:
+    yield processes
+    for process in processes:
         process.kill()
         process.communicate()
 
 
-def test_whoever_is_first_wins(
+def test_a_job_can_be_deleted_while_others_run_it(
     client: Client, script: Path, racers: list[subprocess.Popen[str]]
 ) -> None:
-    """Others start runs while the Job is deleted: each run is refused, or ends as any does."""
+    """Others start runs while the Job is deleted: each run is either refused or succeeds."""
     job = muster.create_job(script)
     for process in racers:
         assert process.stdin is not None
@@ -251,22 +247,22 @@ def test_whoever_is_first_wins(
     assert {run.wait(60).state for run in job.runs()} <= {"SUCCEEDED"}
 
 
-def test_who_made_it_does_not_depend_on_variables(
+def test_the_creator_of_a_job_does_not_depend_on_variables(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOGNAME", "somebody")
-    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.setenv("LOGNAME", "mallory")
+    monkeypatch.setenv("USER", "mallory")
     if os.getuid() == 0:
         assert muster.create_job(script).created_by == "root"
-    assert muster.create_job(script).created_by != "somebody"
+    assert muster.create_job(script).created_by != "mallory"
 
 
-def test_a_run_s_own_is_no_job_s() -> None:
+def test_options_of_a_run_are_refused_for_a_job() -> None:
     with pytest.raises(MusterError, match="run_name"):
         muster.create_job(command="true", run_name="x")
 
 
-def test_a_run_that_is_resumed_may_be_called_otherwise(script: Path) -> None:
+def test_a_run_can_be_renamed_when_it_is_resumed(script: Path) -> None:
     run = muster.create_job(script, tags={"a": "1"}).run(suspend=True, run_name="first")
     run.resume(run_name="second", tags={"b": "2"}).wait(60)
     assert (run.state, run.display_name) == ("SUCCEEDED", "second")

@@ -1,4 +1,4 @@
-"""Output over several attempts: folders made by hand, a supervisor that is but a held FIFO."""
+"""Output of several attempts: folders created by hand, a supervisor simulated by an open FIFO."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from muster.client import logs
-from muster.client.logs import Selection, check_attempt, chunks
+from muster.client.logs import chunks
 from muster.client.messages import RunChunk
-from muster.control.answering import Answering
-from muster.control.watch import begin_life
+from muster.client.selection import Selection, check_attempt
+from muster.control.liveness import open_liveness_pipe
+from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import InvalidInput, NotFound
+from muster.service import follow
+from muster.service.follow import Follower
+from muster.storage.file_watch import Watcher
 from muster.storage.home import Home
+from muster.storage.log_index import LogWriter, StreamInfo
 from muster.storage.log_reader import records
-from muster.storage.logs import LogWriter, StreamInfo
-from muster.storage.notify import Watcher
 from muster.store.records import EventRecord
 
 
@@ -37,29 +39,29 @@ class Attempt:
         self.clock = 0
         self._writer = LogWriter(folder, streams)
 
-    def put(self, text: str, rank: int = 0) -> None:
+    def write(self, text: str, rank: int = 0) -> None:
         with (self.folder / f"{rank}.out").open("a") as file:
             file.write(text)
 
-    def note(self) -> None:
+    def index(self) -> None:
         self.clock += 1
         self._writer.note_growth(self.clock, range(2))
 
-    def say(self, *lines: str, rank: int = 0) -> None:
-        self.put("".join(f"{line}\n" for line in lines), rank)
-        self.note()
+    def write_lines(self, *lines: str, rank: int = 0) -> None:
+        self.write("".join(f"{line}\n" for line in lines), rank)
+        self.index()
 
     def end(self) -> None:
-        self.note()
+        self.index()
         self._writer.finish(self.clock)
         self._writer.close()
 
-    def die(self) -> None:
+    def abandon(self) -> None:
         self._writer.close()
 
 
 class Run:
-    """A run and its service, as far as who reads its output needs them."""
+    """A run and its service, as far as log readers need them."""
 
     id, name, attempt = "r1", "demo-1", 0
 
@@ -67,52 +69,51 @@ class Run:
         self.home = Home(root)
         self.folder = self.home.run_dir(self.id).path
         self.folder.mkdir(parents=True)
-        self._life: int | None = None
+        self._pipe: int | None = None
         self.entries: list[EventRecord] = []
         self.successor: Callable[[], None] = lambda: None
 
-    def begin(self) -> None:
-        self._life = begin_life(self.home.run_dir(self.id).life)
+    def start(self) -> None:
+        self._pipe = open_liveness_pipe(self.home.run_dir(self.id).liveness_pipe)
 
     def end(self) -> None:
-        # closed last: whoever waits for that may have begun another before we are back
-        life, self._life = self._life, None
-        if life is not None:
-            os.close(life)
+        # closed last: a waiting reader may start another attempt at once
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            os.close(pipe)
 
     def new(self, number: int) -> Attempt:
         return Attempt(self.folder / "logs" / str(number))
 
-    def wait(self, run_id: str, timeout: float | None) -> None:
-        """As the service's: has somebody take the run up, and gives up if somebody does."""
-        assert (run_id, timeout) == (self.id, 0)
+    def recover(self) -> None:
+        """Start what follows the supervisor that has ended."""
         self.successor()
-        if self._life is not None:
-            raise TimeoutError
 
-    def answering(self, run_id: str) -> Answering:
-        """As the service's. There is no bell, and nothing to say."""
-        return Answering(self.home.run_dir(run_id), self.name)
+    def follow(self, run_id: str) -> Follower:
+        """Like the service's method, without a supervisor to wake."""
+        return Follower(
+            self.home,
+            run_id,
+            check=SupervisorCheck(self.home.run_dir(run_id), self.name),
+            space_mark=self.home.root / "reserve" / "mark",
+            recover=self.recover,
+            warn=self.warn,
+        )
 
-    def warn(self, answering: Answering) -> None:
-        assert answering.look() == ""
+    def warn(self, check: SupervisorCheck) -> None:
+        assert check.check() == ""
 
     def events(self, run_id: str, after: int) -> list[EventRecord]:
-        """As the service's."""
+        """Like the service's method."""
         assert run_id == self.id
         return self.entries[after:]
 
-    def tell(self, kind: str, at: int = 0, **data: Any) -> None:
-        """An entry of the event log, at the time of an attempt's clock (ns)."""
+    def add_event(self, kind: str, at: int = 0, **data: Any) -> None:
+        """Add an entry to the event log; `at` is the time of an attempt's clock (ns)."""
         seq = len(self.entries) + 1
         self.entries.append(EventRecord(self.id, seq, at / 1e9, kind, data))
-        with self.home.run_dir(self.id).pulse.open("a") as pulse:
-            pulse.write(".")
-
-    @property
-    def space_mark(self) -> Path:
-        """As the service's, which is never touched."""
-        return self.home.root / "reserve" / "mark"
+        with self.home.run_dir(self.id).event_notification.open("a") as notification:
+            notification.write(".")
 
     def chunks(self, *, follow: bool = False, **selection: Any) -> Iterator[RunChunk]:
         this: Any = self
@@ -128,8 +129,8 @@ def lines_of(found: Iterator[RunChunk]) -> Iterator[tuple[int, str]]:
             yield record.attempt, record.message
 
 
-class Follower:
-    """Somebody who follows the run, in a thread."""
+class Reader:
+    """Follow the run's output in a thread."""
 
     def __init__(self, run: Run, **selection: Any) -> None:
         self._found: Queue[tuple[int, str] | BaseException | None] = Queue()
@@ -165,19 +166,19 @@ def run(tmp_path: Path) -> Iterator[Run]:
     run.end()
 
 
-@pytest.fixture(params=["told", "looking"])
+@pytest.fixture(params=["inotify", "polling"])
 def any_watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "looking":
-        monkeypatch.setattr(logs, "Watcher", Watcher.polling)
+    if request.param == "polling":
+        monkeypatch.setattr(follow, "Watcher", Watcher.polling)
 
 
-# --- what there is
+# --- reading
 
 
-def test_which_attempt(run: Run) -> None:
+def test_an_attempt_can_be_chosen(run: Run) -> None:
     for number in (0, 1, 2, 10):
         attempt = run.new(number)
-        attempt.say(f"a{number}", f"b{number}")
+        attempt.write_lines(f"a{number}", f"b{number}")
         attempt.end()
     everything = [(n, f"{letter}{n}") for n in (0, 1, 2, 10) for letter in "ab"]
     assert run.read() == everything[-2:]
@@ -189,89 +190,89 @@ def test_which_attempt(run: Run) -> None:
 @pytest.mark.parametrize("lines", range(8))
 @pytest.mark.parametrize("follow", [False, True])
 def test_the_last_lines_of_all_attempts_together(run: Run, lines: int, follow: bool) -> None:
-    said: list[tuple[int, str]] = []
+    written: list[tuple[int, str]] = []
     for number in range(3):
         attempt = run.new(number)
-        attempt.say(f"{number} first", rank=1)
-        attempt.say(f"{number} second")
-        attempt.put(f"{number} half")
+        attempt.write_lines(f"{number} first", rank=1)
+        attempt.write_lines(f"{number} second")
+        attempt.write(f"{number} half")
         attempt.end()
-        said += [(number, f"{number} {which}") for which in ("first", "second", "half")]
+        written += [(number, f"{number} {which}") for which in ("first", "second", "half")]
     got = list(lines_of(run.chunks(follow=follow, attempt="all", tail=lines)))
-    assert got == said[len(said) - lines :]
-    assert run.read(tail=1) == said[-1:]
+    assert got == written[len(written) - lines :]
+    assert run.read(tail=1) == written[-1:]
 
 
-def test_nothing_yet(run: Run) -> None:
+def test_logs_are_empty_before_any_output(run: Run) -> None:
     assert run.read() == run.read(attempt="all") == run.read(attempt=0) == []
     (run.folder / "logs" / "0").mkdir(parents=True)
-    assert run.read() == [], "it is being made"
+    assert run.read() == [], "the folder exists before its index"
 
 
-def test_the_newest_with_output_is_shown_while_the_next_waits(run: Run) -> None:
-    run.new(0).say("a")
+def test_the_latest_attempt_with_output_is_shown_while_the_next_waits(run: Run) -> None:
+    run.new(0).write_lines("a")
     run.attempt = 1
     assert run.read() == [(0, "a")]
     assert run.read(attempt=1) == []
 
 
-def test_an_attempt_that_is_not_there_is_told_at_once(run: Run) -> None:
+def test_a_missing_attempt_is_reported_at_once(run: Run) -> None:
     for number in (2, 3):
-        run.new(number).say("a")
+        run.new(number).write_lines("a")
     run.attempt = 4
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as caught:
         run.chunks(attempt=1)
-    text = "attempt: there is no output of attempt 1 of demo-1 (there are: 2, 3, 4)"
-    assert str(told.value) == text
+    text = "attempt: attempt 1 of demo-1 has no output (attempts with output: 2, 3, 4)"
+    assert str(caught.value) == text
     this: Any = run
     check_attempt(run.home, this, 4)
     with pytest.raises(InvalidInput):
         check_attempt(run.home, this, 5)
 
 
-def test_what_is_no_attempt_is_left_alone(run: Run) -> None:
-    run.new(0).say("a")
+def test_other_files_in_the_log_folder_are_ignored(run: Run) -> None:
+    run.new(0).write_lines("a")
     for name in ("core", "x-1", "²"):
         (run.folder / "logs" / name).mkdir()
     (run.folder / "logs" / "7").touch()
     assert run.read(attempt="all") == [(0, "a")]
 
 
-def test_logs_in_a_folder_elsewhere(run: Run, tmp_path: Path) -> None:
+def test_logs_in_a_linked_folder_are_read(run: Run, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (run.folder / "logs").symlink_to(tmp_path / "elsewhere")
-    run.new(0).say("a")
+    run.new(0).write_lines("a")
     assert run.read() == [(0, "a")]
 
 
-# --- what comes
+# --- following
 
 
 @pytest.mark.usefixtures("any_watcher")
-def test_following_goes_on_with_the_next_attempt(run: Run) -> None:
-    run.begin()
-    follower = Follower(run)
+def test_following_continues_with_the_next_attempt(run: Run) -> None:
+    run.start()
+    follower = Reader(run)
     for number in range(4):
         attempt = run.new(number)
-        attempt.say("one")
+        attempt.write_lines("one")
         follower.expect((number, "one"))
-        attempt.say("two")
-        attempt.put("half")
+        attempt.write_lines("two")
+        attempt.write("half")
         attempt.end()
         follower.expect((number, "two"), (number, "half"))
     run.end()
     follower.expect_end()
 
 
-def test_following_begins_with_the_newest(run: Run) -> None:
-    run.begin()
+def test_following_starts_with_the_latest_attempt(run: Run) -> None:
+    run.start()
     for number in range(3):
         attempt = run.new(number)
-        attempt.say(f"a{number}")
-    newest, every = Follower(run), Follower(run, attempt="all")
+        attempt.write_lines(f"a{number}")
+    newest, every = Reader(run), Reader(run, attempt="all")
     newest.expect((2, "a2"))
     every.expect((0, "a0"), (1, "a1"), (2, "a2"))
-    run.new(3).say("a3")
+    run.new(3).write_lines("a3")
     newest.expect((3, "a3"))
     every.expect((3, "a3"))
     run.end()
@@ -280,120 +281,120 @@ def test_following_begins_with_the_newest(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("any_watcher")
-def test_the_last_nodes_of_one_attempt_may_write_when_the_next_has_begun(run: Run) -> None:
-    run.begin()
+def test_late_output_of_an_attempt_is_shown_while_the_next_runs(run: Run) -> None:
+    run.start()
     old = run.new(0)
-    old.say("a")
-    follower = Follower(run)
+    old.write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
     new = run.new(1)
-    new.say("b")
+    new.write_lines("b")
     follower.expect((1, "b"))
-    old.say("saving", rank=1)
+    old.write_lines("saving", rank=1)
     follower.expect((0, "saving"))
-    old.put("saved")
+    old.write("saved")
     old.end()
     follower.expect((0, "saved"))
-    new.say("c")
+    new.write_lines("c")
     follower.expect((1, "c"))
     run.end()
     follower.expect_end()
 
 
-def test_following_one_attempt_ends_with_it(run: Run) -> None:
-    run.begin()
+def test_following_one_attempt_ends_with_that_attempt(run: Run) -> None:
+    run.start()
     run.attempt = 1
     old = run.new(0)
-    old.say("a")
-    one, next_one = Follower(run, attempt=0), Follower(run, attempt=1)
+    old.write_lines("a")
+    one, next_one = Reader(run, attempt=0), Reader(run, attempt=1)
     one.expect((0, "a"))
     new = run.new(1)
-    new.say("b")
+    new.write_lines("b")
     next_one.expect((1, "b"))
     old.end()
     one.expect_end()
-    run.new(2).say("c")
+    run.new(2).write_lines("c")
     new.end()
     next_one.expect_end()
 
 
-def test_a_suspended_run_ends_the_following(run: Run) -> None:
-    """And whoever follows it when it goes on is shown the next attempt."""
-    run.begin()
+def test_following_ends_when_the_run_is_suspended(run: Run) -> None:
+    """Followers after the resume see the next attempt."""
+    run.start()
     attempt = run.new(0)
-    attempt.say("a")
-    follower = Follower(run)
+    attempt.write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
     attempt.end()
     run.end()
     follower.expect_end()
-    run.begin()
-    run.new(1).say("b")
-    follower = Follower(run)
+    run.start()
+    run.new(1).write_lines("b")
+    follower = Reader(run)
     follower.expect((1, "b"))
     run.end()
     follower.expect_end()
 
 
-def test_a_run_that_was_never_started(run: Run) -> None:
-    follower = Follower(run)
+def test_following_a_run_that_was_never_started_ends_at_once(run: Run) -> None:
+    follower = Reader(run)
     follower.expect_end()
 
 
 @pytest.mark.usefixtures("any_watcher")
-def test_a_run_without_output(run: Run) -> None:
-    run.begin()
-    follower = Follower(run)
+def test_following_a_run_without_output_ends_with_the_run(run: Run) -> None:
+    run.start()
+    follower = Reader(run)
     run.end()
     follower.expect_end()
 
 
-def test_what_nobody_noted_is_shown_at_the_end(run: Run) -> None:
-    run.begin()
+def test_output_missing_in_the_index_is_shown_at_the_end(run: Run) -> None:
+    run.start()
     attempt = run.new(0)
-    attempt.say("a")
-    follower = Follower(run)
+    attempt.write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
-    attempt.put("b\nhalf")
+    attempt.write("b\nhalf")
     run.end()
     follower.expect((0, "b"), (0, "half"))
     follower.expect_end()
 
 
-def test_a_supervisor_that_was_killed_may_have_a_successor(run: Run) -> None:
-    run.begin()
+def test_following_continues_after_the_supervisor_was_replaced(run: Run) -> None:
+    run.start()
     attempt = run.new(0)
-    attempt.say("a")
-    follower = Follower(run)
+    attempt.write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
-    attempt.put("b\nhalf")
-    attempt.die()
-    taken_up = threading.Event()
+    attempt.write("b\nhalf")
+    attempt.abandon()
+    recovered = threading.Event()
 
     def successor() -> None:
-        run.begin()
-        taken_up.set()
+        run.start()
+        recovered.set()
 
     run.successor = successor
     run.end()
     follower.expect((0, "b"), (0, "half"))
-    assert taken_up.wait(30)  # what was written is told before that
+    assert recovered.wait(30)  # the output is reported before the recovery
     run.successor = lambda: None
-    run.new(1).say("c")
+    run.new(1).write_lines("c")
     follower.expect((1, "c"))
     run.end()
     follower.expect_end()
 
 
-def test_a_run_that_is_deleted(run: Run) -> None:
-    run.begin()
-    run.new(0).say("a")
-    follower = Follower(run)
+def test_following_ends_when_the_run_is_deleted(run: Run) -> None:
+    run.start()
+    run.new(0).write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
 
     def deleted() -> None:
         shutil.rmtree(run.folder)
-        raise NotFound("there is no run r1")
+        raise NotFound("no run called 'r1'")
 
     run.successor = deleted
     run.end()
@@ -402,75 +403,76 @@ def test_a_run_that_is_deleted(run: Run) -> None:
 
 @pytest.mark.usefixtures("any_watcher")
 def test_attempts_may_be_removed_while_they_are_followed(run: Run) -> None:
-    run.begin()
-    run.new(0).say("a")
-    follower = Follower(run)
+    run.start()
+    run.new(0).write_lines("a")
+    follower = Reader(run)
     follower.expect((0, "a"))
     shutil.rmtree(run.folder / "logs" / "0")
-    run.new(1).say("b")
+    run.new(1).write_lines("b")
     follower.expect((1, "b"))
     shutil.rmtree(run.folder / "logs" / "1")
-    run.new(2).say("c")
+    run.new(2).write_lines("c")
     follower.expect((2, "c"))
     run.end()
     follower.expect_end()
 
 
-def test_letting_go_of_it_halfway(run: Run) -> None:
-    run.begin()
-    run.new(0).say("a")
+def test_closing_a_reader_halfway_closes_its_files(run: Run) -> None:
+    run.start()
+    run.new(0).write_lines("a")
     before = len(os.listdir("/proc/self/fd"))
     with closing(run.chunks(follow=True)) as found:  # type: ignore[type-var]
         assert next(found).data == b"a\n"
     assert len(os.listdir("/proc/self/fd")) == before, "nothing is left open"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("repetition", range(6))
 @pytest.mark.usefixtures("any_watcher")
-def test_every_line_once_and_in_order(run: Run, seed: int) -> None:
-    """Attempts that come and go in a hurry, the last lines of each at any time."""
-    dice = random.Random(seed)
-    run.begin()
-    followers = [Follower(run, attempt="all") for _ in range(3)]
-    said: dict[tuple[int, int], list[str]] = {}
-    going: list[Attempt] = []
+def test_every_line_is_read_once_and_in_order(
+    run: Run, rng: random.Random, repetition: int
+) -> None:
+    """Attempts that start and end quickly, with the last lines of each at any time."""
+    run.start()
+    followers = [Reader(run, attempt="all") for _ in range(3)]
+    written: dict[tuple[int, int], list[str]] = {}
+    active: list[Attempt] = []
 
-    def say(attempt: Attempt) -> None:
-        rank = dice.randrange(2)
-        mine = said.setdefault((int(attempt.folder.name), rank), [])
-        for _ in range(dice.randrange(5)):
+    def write_some(attempt: Attempt) -> None:
+        rank = rng.randrange(2)
+        mine = written.setdefault((int(attempt.folder.name), rank), [])
+        for _ in range(rng.randrange(5)):
             mine.append(f"{rank}:{len(mine)}")
-            attempt.put(mine[-1] + "\n", rank)
-        if dice.random() < 0.8:
-            attempt.note()
+            attempt.write(mine[-1] + "\n", rank)
+        if rng.random() < 0.8:
+            attempt.index()
 
     for number in range(30):
-        going.append(run.new(number))
-        for _ in range(dice.randrange(20)):
-            say(dice.choice(going))
-        while going and dice.random() < 0.6:
-            going.pop(0).end()
+        active.append(run.new(number))
+        for _ in range(rng.randrange(20)):
+            write_some(rng.choice(active))
+        while active and rng.random() < 0.6:
+            active.pop(0).end()
     run.end()
     for follower in followers:
         got: dict[tuple[int, int], list[str]] = {}
         while (line := follower.next()) is not None:
             got.setdefault((line[0], int(line[1][0])), []).append(line[1])
-        assert got == {key: lines for key, lines in said.items() if lines}
+        assert got == {key: lines for key, lines in written.items() if lines}
 
 
-# --- what the service says
+# --- messages
 
 
-def test_messages_stand_where_they_belong_by_their_time(run: Run) -> None:
-    run.tell("run", 0, state="ACCEPTED")
-    run.tell("nodes", 0, state="STARTING", ranks="0-1")
+def test_messages_are_ordered_by_time(run: Run) -> None:
+    run.add_event("run", 0, state="ACCEPTED")
+    run.add_event("nodes", 0, state="STARTING", ranks="0-1")
     attempt = run.new(0)
-    attempt.say("a")  # at 1
-    run.tell("run", 2, state="CANCELING", details="maximum runtime of 1 s exceeded")
+    attempt.write_lines("a")  # at 1
+    run.add_event("run", 2, state="CANCELING", details="maximum runtime of 1 s exceeded")
     attempt.clock = 2
-    attempt.say("b")  # at 3
+    attempt.write_lines("b")  # at 3
     attempt.end()
-    run.tell("run", 4, state="CANCELED", details="maximum runtime of 1 s exceeded")
+    run.add_event("run", 4, state="CANCELED", details="maximum runtime of 1 s exceeded")
     everything = [
         (0, "the run was accepted"),
         (0, "nodes 0-1 are starting"),
@@ -488,46 +490,46 @@ def test_messages_stand_where_they_belong_by_their_time(run: Run) -> None:
         assert run.read(tail=lines) == everything[len(everything) - lines :]
 
 
-def test_messages_are_of_the_attempt_they_were_made_in(run: Run) -> None:
-    said = {}
+def test_messages_belong_to_the_attempt_that_made_them(run: Run) -> None:
+    expected = {}
     for number in range(3):
         if number:
-            run.tell("attempt", attempt=number)
-        run.tell("nodes", state="STARTING", ranks="0")
+            run.add_event("attempt", attempt=number)
+        run.add_event("nodes", state="STARTING", ranks="0")
         attempt = run.new(number)
-        attempt.say(f"a{number}")
+        attempt.write_lines(f"a{number}")
         attempt.end()
-        begins = [(number, f"attempt {number} begins")] if number else []
-        said[number] = [*begins, (number, "node 0 is starting"), (number, f"a{number}")]
-    assert run.read() == said[2]
-    assert run.read(attempt=1) == said[1]
-    assert run.read(attempt="all") == [line for lines in said.values() for line in lines]
-    assert run.read(attempt="all", tail=4) == [said[1][-1], *said[2]]
+        starts = [(number, f"attempt {number} starts")] if number else []
+        expected[number] = [*starts, (number, "node 0 is starting"), (number, f"a{number}")]
+    assert run.read() == expected[2]
+    assert run.read(attempt=1) == expected[1]
+    assert run.read(attempt="all") == [line for lines in expected.values() for line in lines]
+    assert run.read(attempt="all", tail=4) == [expected[1][-1], *expected[2]]
     shutil.rmtree(run.folder / "logs" / "0")  # too old to keep
     assert run.read(attempt="all")[0] == (0, "node 0 is starting")
 
 
-def test_a_run_without_output_has_messages_still(run: Run) -> None:
-    run.tell("run", state="ACCEPTED")
-    run.tell("run", state="SUCCEEDED")
+def test_a_run_without_output_has_messages(run: Run) -> None:
+    run.add_event("run", state="ACCEPTED")
+    run.add_event("run", state="SUCCEEDED")
     assert run.read() == [(0, "the run was accepted"), (0, "the run succeeded")]
 
 
 @pytest.mark.usefixtures("any_watcher")
 def test_messages_are_followed(run: Run) -> None:
-    run.tell("run", state="ACCEPTED")
-    run.begin()
-    follower, only = Follower(run), Follower(run, streams=["service"])
+    run.add_event("run", state="ACCEPTED")
+    run.start()
+    follower, only = Reader(run), Reader(run, streams=["service"])
     for one in (follower, only):
         one.expect((0, "the run was accepted"))
     attempt = run.new(0)
-    attempt.say("a")
+    attempt.write_lines("a")
     follower.expect((0, "a"))
-    run.tell("attempt", attempt=1, why="restart 1")
+    run.add_event("attempt", attempt=1, why="restart 1")
     attempt.end()
     for one in (follower, only):
-        one.expect((1, "attempt 1 begins: restart 1"))
-    run.tell("run", state="SUCCEEDED")
+        one.expect((1, "attempt 1 starts: restart 1"))
+    run.add_event("run", state="SUCCEEDED")
     run.end()
     for one in (follower, only):
         one.expect((1, "the run succeeded"))
@@ -535,13 +537,13 @@ def test_messages_are_followed(run: Run) -> None:
 
 
 def test_the_last_message_of_one_attempt_is_not_missed(run: Run) -> None:
-    """It is recorded before the attempt's index ends, and may be read after."""
-    run.begin()
+    """The message is recorded before the attempt's index ends, but may be read after it."""
+    run.start()
     attempt = run.new(0)
-    attempt.say("a")
-    follower = Follower(run, attempt=0)
+    attempt.write_lines("a")
+    follower = Reader(run, attempt=0)
     follower.expect((0, "a"))
-    run.tell("run", state="FAILED", details="node-0 failed")
+    run.add_event("run", state="FAILED", details="node-0 failed")
     attempt.end()
     follower.expect((0, "the run failed: node-0 failed"))
     follower.expect_end()

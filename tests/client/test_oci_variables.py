@@ -1,4 +1,4 @@
-"""JOB_RUN_ENTRYPOINT and the variables of containers, as runs follow them."""
+"""JOB_RUN_ENTRYPOINT and the variables of containers, as runs use them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.errors import InvalidInput
-
-OUTPUT = ["stdout", "stderr"]
+from support.runs import output_of_success
 
 
 @pytest.fixture
@@ -31,10 +30,8 @@ def spec(folder: Path, text: str) -> Path:
     return path
 
 
-def said(target: Any, **overrides: Any) -> list[str]:
-    run = muster.run(target, **overrides).wait(60)
-    assert run.state == "SUCCEEDED", run.details
-    return sorted(record.message for record in run.logs(streams=OUTPUT))
+def printed(target: Any, **overrides: Any) -> list[str]:
+    return sorted(output_of_success(muster.run(target, **overrides)))
 
 
 @pytest.mark.shows("jobs/artifact-zip")
@@ -46,33 +43,35 @@ def test_the_variable_chooses_the_entry_point(client: Client, code: Path, kind: 
     path = spec(code.parent, f"artifact: {artifact}\nenv: {{JOB_RUN_ENTRYPOINT: code/main.py}}\n")
     if kind == "folder":
         path.write_text(f"artifact: {artifact}\nenv: {{JOB_RUN_ENTRYPOINT: main.py}}\n")
-    (line,) = said(path)
+    (line,) = printed(path)
     assert line.startswith("main ")
-    (line,) = said(path, env={"JOB_RUN_ENTRYPOINT": "other.py"})
+    (line,) = printed(path, env={"JOB_RUN_ENTRYPOINT": "other.py"})
     assert line.startswith("other ")
-    assert line.endswith("other.py"), "what it is told is what runs"
-    (line,) = said(artifact, env={"JOB_RUN_ENTRYPOINT": "other.py"})
+    assert line.endswith("other.py"), "the variable names the program that runs"
+    (line,) = printed(artifact, env={"JOB_RUN_ENTRYPOINT": "other.py"})
     assert line.startswith("other ")
 
 
-def test_each_group_may_have_its_own(client: Client, code: Path) -> None:
+def test_each_group_can_have_its_own_entry_point(client: Client, code: Path) -> None:
     path = spec(
         code.parent,
         "artifact: code\nnode_groups:\n"
         "- {name: a, env: {JOB_RUN_ENTRYPOINT: main.py}}\n"
         "- {name: b, env: {JOB_RUN_ENTRYPOINT: other.py}}\n",
     )
-    assert said(path) == ["main main.py", "other other.py"]
+    assert printed(path) == ["main main.py", "other other.py"]
 
 
-def test_a_run_s_choice_beats_the_job_s_and_is_noted(client: Client, code: Path) -> None:
+def test_the_entry_point_of_a_run_overrides_that_of_the_job_with_a_note(
+    client: Client, code: Path
+) -> None:
     path = spec(code.parent, "artifact: code\nentrypoint: main.py\n")
     run = muster.run(path, env={"JOB_RUN_ENTRYPOINT": "other.py"}).wait(60)
     note = "group workers: runs other.py (JOB_RUN_ENTRYPOINT), not the job's main.py"
     assert run.notes == [note]
 
 
-def test_one_that_is_not_there_is_refused_where_it_stands(client: Client, code: Path) -> None:
+def test_a_missing_entry_point_is_refused_with_its_line(client: Client, code: Path) -> None:
     path = spec(code.parent, "artifact: code\nenv:\n  JOB_RUN_ENTRYPOINT: man.py\n")
     with pytest.raises(InvalidInput) as caught:
         muster.run(path)
@@ -100,8 +99,9 @@ def test_a_container_s_variables_are_its_image_and_command(client: Client, tmp_p
         "  CONTAINER_CMD: '\"echo $NODE_RANK $DOCKER_CUSTOM_IMAGE\"'\n",
     )
     run = muster.run(path).wait(60)
-    told = sorted(record.message for record in run.logs(streams=OUTPUT))
-    assert told == [f"{rank} iad.ocir.io/tenancy/cluster:dev" for rank in (0, 1)]
+    assert sorted(output_of_success(run)) == [
+        f"{rank} iad.ocir.io/tenancy/cluster:dev" for rank in (0, 1)
+    ]
     assert run.notes == [
         "group workers: image iad.ocir.io/tenancy/cluster:dev is not used by the local engine"
     ]

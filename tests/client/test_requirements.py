@@ -1,4 +1,4 @@
-"""Runs that need something installed: made once, kept, and found again."""
+"""Requirements of runs: installed once, kept, and reused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.storage import environments
+from support.runs import output_of_success, start, supervisor_pid
 from support.wheels import wheel
 
 MINUTES = 300  # seconds; pip is slow on a busy machine
@@ -22,7 +23,7 @@ PROGRAM = """
 import os, shutil, subprocess, sys
 import demo
 print(demo.NAME, sys.prefix == os.environ["VIRTUAL_ENV"], shutil.which("demo"))
-import msgspec  # what Muster's own Python has is there, too
+import msgspec  # packages of Muster's own Python are importable, too
 print(subprocess.run(["demo"], capture_output=True, text=True, check=True).stdout.strip())
 """
 CODE = "NAME = 'demo 1'\ndef main():\n    print('demo says hi')\n"
@@ -49,81 +50,75 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(client: Client, target: Path, **overrides: object) -> JobRun:
-    job, new = client.job(target)
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
+def printed(run: JobRun) -> list[str]:
+    return output_of_success(run, MINUTES)
 
 
-def said(run: JobRun) -> list[str]:
-    assert run.wait(MINUTES).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
-
-
-def makings(lines: list[str]) -> list[str]:
+def installations(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("muster: installing")]
 
 
 @pytest.mark.parametrize("isolation", ["namespaces", pytest.param("plain", marks=pytest.mark.slow)])
-def test_installed_once_for_all_nodes_and_kept(
+def test_requirements_are_installed_once_for_all_nodes_and_kept(
     client: Client, folder: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isolation == "plain":
         monkeypatch.setenv("MUSTER_ISOLATION", "plain")
-    first = said(start(client, folder / "job.yaml"))
-    assert makings(first) == ["muster: installing 1 requirement with pip, once for all nodes"]
-    (one,) = environments.listing(client.service.home)
+    first = printed(start(client, folder / "job.yaml"))
+    assert installations(first) == ["muster: installing 1 requirement with pip, once for all nodes"]
+    (one,) = environments.list_installed(client.service.home)
     assert first.count(f"demo 1 True {one.path}/bin/demo") == 2
     assert first.count("demo says hi") == 2
     assert (one.ready, one.busy) == (True, False)
 
-    again = said(start(client, folder / "job.yaml", nodes=3))
-    assert makings(again) == []
+    again = printed(start(client, folder / "job.yaml", nodes=3))
+    assert installations(again) == []
     assert again.count("demo says hi") == 3
 
 
 @pytest.mark.slow
-def test_other_requirements_are_another_version_and_environment(
+def test_changed_requirements_make_a_new_version_and_environment(
     client: Client, folder: Path
 ) -> None:
     old = start(client, folder / "job.yaml", nodes=1)
-    said(old)
+    printed(old)
     wheel(folder, "demo", "2.0", CODE.replace("demo 1", "demo 2"))
     (folder / "requirements.txt").write_text("demo-2.0-py3-none-any.whl\n")
     new = start(client, folder / "job.yaml", nodes=1)
     assert new.job_id != old.job_id
-    assert any(line.startswith("demo 2 True") for line in said(new))
-    # the first Job is what it was, though the file is another
-    draft = client.draft(client.service.job(old.job_id))
-    assert any(line.startswith("demo 1 True") for line in said(client.start(draft)))
+    assert any(line.startswith("demo 2 True") for line in printed(new))
+    # the first Job is unchanged, though the file has changed
+    prepared = client.prepare_run(client.service.job(old.job_id))
+    assert any(line.startswith("demo 1 True") for line in printed(client.start(prepared)))
 
 
-def test_what_pip_says_is_the_first_cause(client: Client, folder: Path) -> None:
+def test_an_error_of_pip_is_the_cause_of_the_failure(client: Client, folder: Path) -> None:
     (folder / "requirements.txt").write_text("no-such-package==1\n")
     run = start(client, folder / "job.yaml").wait(MINUTES)
     assert run.state == "FAILED"
     assert run.cause is not None
-    assert "what the job needs cannot be installed; pip says:" in run.cause["message"]
+    assert "the job's requirements cannot be installed; output of pip:" in run.cause["message"]
     assert "No matching distribution found for no-such-package==1" in run.cause["message"]
     (log,) = client.service.home.environments.glob("*.log")
     assert str(log) in run.cause["message"]
     assert "No matching distribution found" in log.read_text()
-    (one,) = environments.listing(client.service.home)
-    assert (one.ready, one.failed, one.size) == (False, True, 0)  # nothing half-made
+    (one,) = environments.list_installed(client.service.home)
+    assert (one.ready, one.failed, one.size) == (False, True, 0)  # no incomplete files
     assert environments.remove(client.service.home, one.key)
-    assert environments.listing(client.service.home) == []
+    assert environments.list_installed(client.service.home) == []
 
 
 @pytest.mark.slow
-def test_what_was_killed_half_way_is_made_anew(client: Client, folder: Path) -> None:
-    said(start(client, folder / "job.yaml", nodes=1))
-    (one,) = environments.listing(client.service.home)
-    # as if whoever made it had been killed: there is something, and nobody says that it is whole
+def test_an_incomplete_environment_is_installed_again(client: Client, folder: Path) -> None:
+    printed(start(client, folder / "job.yaml", nodes=1))
+    (one,) = environments.list_installed(client.service.home)
+    # as if the installer had been killed: the folder exists, but is not marked as complete
     Path(one.path).parent.joinpath("about").unlink()
     shutil.rmtree(Path(one.path) / "lib")
-    assert [e.ready for e in environments.listing(client.service.home)] == [False]
+    assert [e.ready for e in environments.list_installed(client.service.home)] == [False]
 
-    again = said(start(client, folder / "job.yaml", nodes=1))
-    assert len(makings(again)) == 1
+    again = printed(start(client, folder / "job.yaml", nodes=1))
+    assert len(installations(again)) == 1
     assert "demo says hi" in again
 
 
@@ -139,7 +134,9 @@ if os.environ["MUSTER_RESTART"] == "0":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["in_place", "recreate"])
-def test_found_again_after_a_restart(client: Client, folder: Path, strategy: str) -> None:
+def test_the_environment_is_reused_after_a_restart(
+    client: Client, folder: Path, strategy: str
+) -> None:
     text = WAITS.replace("time.sleep(600)", "raise SystemExit(1)")
     (folder / "train.py").write_text(text)
     with open(folder / "job.yaml", "a") as spec:
@@ -149,21 +146,17 @@ def test_found_again_after_a_restart(client: Client, folder: Path, strategy: str
     assert run.wait(MINUTES).state == "SUCCEEDED", run.details
     lines = [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
     assert [line for line in lines if line.startswith("demo")] == ["demo 1 0", "demo 1 1"]
-    assert len(makings(lines)) == 1
+    assert len(installations(lines)) == 1
 
 
 @pytest.mark.slow
-def test_found_again_by_whoever_takes_the_run_up(client: Client, folder: Path) -> None:
-    from muster.control import lease
-
+def test_the_environment_is_reused_by_the_next_supervisor(client: Client, folder: Path) -> None:
     (folder / "train.py").write_text(WAITS)
     with open(folder / "job.yaml", "a") as spec:
         spec.write(f"failure: {{max_restarts: 1}}\nenv: {{MARK: {folder}/mark}}\n")
     run = start(client, folder / "job.yaml", nodes=1)
     next(record for record in run.logs(follow=True) if record.message == "demo 1 0")
-    pid = lease.holder(client.service.home.run_dir(run.id).lease)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(supervisor_pid(client, run), signal.SIGKILL)
     assert run.wait(MINUTES).state == "SUCCEEDED", run.details
     assert "demo 1 1" in [
         record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])
@@ -171,30 +164,30 @@ def test_found_again_by_whoever_takes_the_run_up(client: Client, folder: Path) -
 
 
 @pytest.mark.slow
-def test_in_use_it_is_not_removed(client: Client, folder: Path) -> None:
+def test_an_environment_in_use_is_not_removed(client: Client, folder: Path) -> None:
     (folder / "train.py").write_text(WAITS)
     with open(folder / "job.yaml", "a") as spec:
         spec.write(f"env: {{MARK: {folder}/mark}}\n")
     run = start(client, folder / "job.yaml", nodes=1)
     next(record for record in run.logs(follow=True) if record.message == "demo 1 0")
     home = client.service.home
-    (one,) = environments.listing(home)
+    (one,) = environments.list_installed(home)
     assert one.busy
     assert not environments.remove(home, one.key)
     assert Path(one.path).is_dir()
     run.cancel().wait(MINUTES)
     assert environments.remove(home, one.key)
-    assert environments.listing(home) == []
+    assert environments.list_installed(home) == []
 
 
 @pytest.mark.slow
-def test_canceled_while_it_installs(
+def test_a_run_can_be_canceled_while_requirements_are_installed(
     client: Client,
     folder: Path,
     alive: Callable[[str], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An installer that waits for its index to answer for ever."""
+    """The installer waits forever for its index."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -204,7 +197,7 @@ def test_canceled_while_it_installs(
         )
         monkeypatch.delenv("PIP_NO_INDEX")
         run = start(client, folder / "job.yaml", nodes=1)
-        connection, _ = server.accept()  # pip is waiting for us
+        connection, _ = server.accept()  # pip waits for this server
         run.cancel().wait(MINUTES)
         connection.close()
     assert run.state == "CANCELED"
@@ -226,8 +219,10 @@ def test_passwords_of_an_index_are_not_shown(client: Client, folder: Path) -> No
 
 
 @pytest.mark.slow
-def test_from_a_repository(client: Client, folder: Path, tmp_path: Path) -> None:
-    """Its own requirements file, not one that lies beside the spec."""
+def test_requirements_of_a_repository_are_installed(
+    client: Client, folder: Path, tmp_path: Path
+) -> None:
+    """They are those of the repository's own file, not of one next to the spec."""
     from support.repositories import Repository
 
     repository = Repository(tmp_path / "code")
@@ -238,21 +233,23 @@ def test_from_a_repository(client: Client, folder: Path, tmp_path: Path) -> None
     (folder / "git.yaml").write_text(
         "git: {url: code}\nentrypoint: train.py\nrequirements: needs.txt\n"
     )
-    assert "demo 1" in said(start(client, folder / "git.yaml"))
+    assert "demo 1" in printed(start(client, folder / "git.yaml"))
 
 
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
-        ("requirements: none.txt", "requirements: there is no {folder}/none.txt (check the path)"),
-        ("requirements: empty.txt", "requirements: holds nothing to install (leave it out)"),
-        ("requirements: itself.txt", "leads to itself (break the circle)"),
+        ("requirements: none.txt", "requirements: {folder}/none.txt not found (check the path)"),
+        ("requirements: empty.txt", "requirements: contains nothing to install (leave it out)"),
+        ("requirements: itself.txt", "includes itself (remove the cycle)"),
         ("requirements: [/dev/zero]", "requirements: /dev/zero is neither a file nor a folder"),
         ("requirements: [-e /dev/zero]", "requirements: /dev/zero is neither a file nor a folder"),
-        ("conda: none.yaml", "conda: there is no {folder}/none.yaml (check the path)"),
+        ("conda: none.yaml", "conda: {folder}/none.yaml not found (check the path)"),
     ],
 )
-def test_wrong_before_anything_starts(client: Client, folder: Path, lines: str, text: str) -> None:
+def test_invalid_requirements_are_refused_before_anything_starts(
+    client: Client, folder: Path, lines: str, text: str
+) -> None:
     (folder / "empty.txt").write_text("# nothing\n\n")
     (folder / "itself.txt").write_text("-r itself.txt\n")
     (folder / "job.yaml").write_text(f"artifact: train.py\n{lines}\n")
@@ -262,7 +259,9 @@ def test_wrong_before_anything_starts(client: Client, folder: Path, lines: str, 
     assert client.runs() == []
 
 
-def test_conda_without_conda(client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_conda_is_reported(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(folder))
     (folder / "environment.yaml").write_text("dependencies: [python=3.12]\n")
     (folder / "job.yaml").write_text("artifact: train.py\nconda: environment.yaml\n")
@@ -270,5 +269,5 @@ def test_conda_without_conda(client: Client, folder: Path, monkeypatch: pytest.M
         start(client, folder / "job.yaml")
     assert str(caught.value) == (
         "conda: needs micromamba, mamba or conda, and none of them is on PATH "
-        "(install micromamba, one file without anything else, or use requirements instead)"
+        "(install micromamba (a single file), or use requirements instead)"
     )

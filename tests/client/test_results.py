@@ -1,4 +1,4 @@
-"""Whose exception is raised, of those that the ranks of a run have left."""
+"""Which results are returned, and which rank's exception is raised."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, cast
 
 import pytest
 
-from muster.client.results import Left
+from muster.client.results import Results
 from muster.client.run import JobRun
 from muster.errors import RunFailed
 from muster.frameworks.base import RoleSetup
 from muster.plan.model import RunPlan
-from muster.storage.home import RunDir
+from muster.storage.home import Home
 
-EACH = 2
+PROCESSES_PER_NODE = 2
 LAUNCHER = RoleSetup(launcher=("mpiexec",), processes=1)
-SERVES = RoleSetup(program=False)
+SERVER = RoleSetup(program=False)
 
 
 class Run:
-    """One that has ended, as far as its results go."""
+    """A run that has ended, as far as results need it."""
 
+    id = "1"
     name = "run-1"
     details = "it failed"
 
@@ -41,9 +42,9 @@ class Node:
 
 
 class Plan:
-    """Each node a group of its own."""
+    """Each node in its own group."""
 
-    processes_per_node = EACH
+    processes_per_node = PROCESSES_PER_NODE
 
     def __init__(self, *roles: RoleSetup) -> None:
         self.roles = roles
@@ -53,20 +54,22 @@ class Plan:
         return type("Group", (), {"role": self.roles[rank]})
 
     def processes_of(self, rank: int) -> int:
-        return self.roles[rank].processes or EACH
+        return self.roles[rank].processes or PROCESSES_PER_NODE
 
 
-def left(folder: Path, run: Run, *roles: RoleSetup) -> Left:
+def results_of(folder: Path, run: Run, *roles: RoleSetup) -> Results:
     nodes = [Node(rank) for rank in range(len(roles))]
     plan = cast(RunPlan, Plan(*roles))
-    return Left(cast(JobRun, run), plan, RunDir(folder), cast(Any, nodes))
+    return Results(cast(JobRun, run), plan, Home(folder), cast(Any, nodes))
 
 
-def leave(folder: Path, rank: int, at: int, said: dict[str, Any], restart: str = "1") -> None:
-    """at: when, in an order of our own."""
-    path = RunDir(folder).output(rank) / "result.pickle"
+def write_result(
+    folder: Path, rank: int, at: int, content: dict[str, Any], restart: str = "1"
+) -> None:
+    """Write the result file of a rank; `at` is its modification time in nanoseconds."""
+    path = Home(folder).run_dir(Run.id).output(rank) / "result.pickle"
     path.parent.mkdir(parents=True)
-    path.write_bytes(pickle.dumps({**said, "restart": restart}))
+    path.write_bytes(pickle.dumps({**content, "restart": restart}))
     os.utime(path, ns=(at, at))
 
 
@@ -88,40 +91,41 @@ def failed(rank: int, reason: str = "exit") -> Run:
     return Run("FAILED", {"rank": rank, "reason": reason, "signal": 0})
 
 
-def test_a_launcher_that_failed_tells_of_a_rank_that_may_be_anywhere(tmp_path: Path) -> None:
-    leave(tmp_path, 0, 4, value(0))
-    leave(tmp_path, 1, 3, error(1))
-    leave(tmp_path, 2, 1, error(2), restart="0")
-    leave(tmp_path, 3, 2, error(3))
+def test_a_failed_launcher_can_name_a_rank_on_any_node(tmp_path: Path) -> None:
+    write_result(tmp_path, 0, 4, value(0))
+    write_result(tmp_path, 1, 3, error(1))
+    write_result(tmp_path, 2, 1, error(2), restart="0")
+    write_result(tmp_path, 3, 2, error(3))
     with pytest.raises(ValueError, match="of rank 3"):
-        left(tmp_path, failed(0), LAUNCHER, SERVES).raise_failure()
+        results_of(tmp_path, failed(0), LAUNCHER, SERVER).raise_failure()
 
 
-def test_what_follows_from_a_loss_is_not_what_ended_it(tmp_path: Path) -> None:
-    leave(tmp_path, 3, 1, error(3))
+def test_exceptions_after_the_loss_of_a_node_are_not_raised(tmp_path: Path) -> None:
+    write_result(tmp_path, 3, 1, error(3))
     for run, roles in (
-        (failed(0, "node_lost"), (LAUNCHER, SERVES)),
+        (failed(0, "node_lost"), (LAUNCHER, SERVER)),
         (failed(0), (RoleSetup(), RoleSetup())),
     ):
         with pytest.raises(RunFailed, match="run-1 is FAILED: it failed"):
-            left(tmp_path, run, *roles).raise_failure()
+            results_of(tmp_path, run, *roles).raise_failure()
 
 
-def test_the_blamed_node_s_own_ranks(tmp_path: Path) -> None:
-    leave(tmp_path, 0, 1, error(0))
-    leave(tmp_path, 3, 2, error(3))
-    for roles in ((RoleSetup(), RoleSetup()), (LAUNCHER, SERVES)):
+def test_only_ranks_of_the_failed_node_are_searched_for_an_exception(tmp_path: Path) -> None:
+    write_result(tmp_path, 0, 1, error(0))
+    write_result(tmp_path, 3, 2, error(3))
+    for roles in ((RoleSetup(), RoleSetup()), (LAUNCHER, SERVER)):
         with pytest.raises(ValueError, match="of rank 3"):
-            left(tmp_path, failed(1), *roles).raise_failure()
+            results_of(tmp_path, failed(1), *roles).raise_failure()
 
 
-def test_of_ranks_that_a_launcher_started_those_count_that_returned(tmp_path: Path) -> None:
-    for rank, said in enumerate((value(0), value(1), error(2), value(3))):
-        leave(tmp_path, rank, 9 - rank, said)
-    leave(tmp_path, 4, 0, value(4), restart="0")
-    (tmp_path / "outputs" / "rank-x").mkdir()
-    (tmp_path / "outputs" / "rank-x" / "result.pickle").touch()  # the program's own
+def test_only_ranks_that_returned_have_results(tmp_path: Path) -> None:
+    for rank, output in enumerate((value(0), value(1), error(2), value(3))):
+        write_result(tmp_path, rank, 9 - rank, output)
+    write_result(tmp_path, 4, 0, value(4), restart="0")
+    others = Home(tmp_path).run_dir(Run.id).outputs / "rank-x"  # of the program itself
+    others.mkdir()
+    (others / "result.pickle").touch()
     run = Run("SUCCEEDED", None)
-    assert left(tmp_path, run, LAUNCHER, SERVES).values() == [0, 1, 3]
+    assert results_of(tmp_path, run, LAUNCHER, SERVER).values() == [0, 1, 3]
     with pytest.raises(RunFailed, match="run-1: rank 7 has left no result"):
-        left(tmp_path, run, LAUNCHER, SERVES).value(7)
+        results_of(tmp_path, run, LAUNCHER, SERVER).value(7)

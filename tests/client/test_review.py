@@ -1,4 +1,4 @@
-"""Everything that is wrong with a run is said at once, whichever stage finds it."""
+"""All problems of a run are reported at once, whichever stage finds them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ import pytest
 
 from muster.client.client import Client
 from muster.errors import InvalidInput
-from muster.spec.overrides import changes_from_flags
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
+from muster.spec.override_flags import changes_from_flags
 
 
 def refused(folder: Path, text: str, **flags: object) -> list[str]:
-    """What is said of a spec, less hints."""
+    """The problems of a spec, without hints."""
     (folder / "job.yaml").write_text(text)
     with pytest.raises(InvalidInput) as caught:
-        Client(folder / "home").draft_for(folder / "job.yaml", changes_from_flags(**flags))
+        Client(folder / "home").prepare(folder / "job.yaml", changes_from_flags(**flags))
     return [
         str(problem._replace(hint="")).replace(f"{folder}/", "")
         for problem in caught.value.problems
     ]
 
 
-def test_every_stage_at_once(folder: Path) -> None:
+def test_problems_of_every_stage_are_reported_at_once(tmp_path: Path) -> None:
     text = """
 artifact: trian.py
 framework: pytorch
@@ -45,30 +40,30 @@ node_groups:
     hostname: "${nope}"
     mounts: [{source: neither}]
 """
-    assert refused(folder, text, nodes=["c=3"], sets=["args["], env=["UNSET_HERE"]) == [
+    assert refused(tmp_path, text, nodes=["c=3"], sets=["args["], env=["UNSET_HERE"]) == [
         "--set: 'args[' is not PATH=VALUE",
         "--env: UNSET_HERE is not set in your environment",
         "--nodes c=3: no group named 'c'",
-        "job.yaml:2: artifact: there is no trian.py",
-        "job.yaml:4: framework_options.min_nodes: means something to elastic training only",
+        "job.yaml:2: artifact: trian.py not found",
+        "job.yaml:4: framework_options.min_nodes: applies to elastic training only",
         "job.yaml:5: grace_period: 'soon' is not a duration",
-        "job.yaml:6: requirements: there is no nope.txt",
-        "job.yaml:8: mounts[0].source: there is no /nowhere-at-all",
+        "job.yaml:6: requirements: nope.txt not found",
+        "job.yaml:8: mounts[0].source: /nowhere-at-all not found",
         "job.yaml:9: failre: unknown field",
         *(
             line
-            for line in refused(folder, text)
+            for line in refused(tmp_path, text)
             if line.startswith("job.yaml:13: node_groups[0].resources.memory: a node needs")
         ),
         "job.yaml:15: node_groups[1].hostname: no placeholder named ${nope}",
-        "job.yaml:16: node_groups[1].mounts[0].source: there is no neither",
+        "job.yaml:16: node_groups[1].mounts[0].source: neither not found",
     ]
 
 
-ONE = {
+WITH_LINES = {
     "a missing artifact": (
         "name: x\nnodes: 2\nartifact: trian.py\n",
-        ["job.yaml:3: artifact: there is no trian.py"],
+        ["job.yaml:3: artifact: trian.py not found"],
     ),
     "an entry point": (
         "artifact: .\nentrypoint: mian.py\n",
@@ -78,25 +73,25 @@ ONE = {
         "command: x\nnodes: 2\nframework: pytroch\n",
         ["job.yaml:3: framework: no framework named 'pytroch'"],
     ),
-    "what all groups have from the job is said once": (
+    "settings inherited by all groups are reported once": (
         "command: x\nmounts: [{source: /nowhere-at-all}]\nshape: nope\n"
         "node_groups: [{name: a}, {name: b}]\n",
         [
-            "job.yaml:2: mounts[0].source: there is no /nowhere-at-all",
+            "job.yaml:2: mounts[0].source: /nowhere-at-all not found",
             "job.yaml:3: shape: no shape named 'nope'",
         ],
     ),
 }
 
 
-@pytest.mark.parametrize("case", ONE)
-def test_each_has_its_line(folder: Path, case: str) -> None:
-    text, expected = ONE[case]
-    assert refused(folder, text) == [line.replace("FOLDER", str(folder)) for line in expected]
+@pytest.mark.parametrize("case", WITH_LINES)
+def test_each_problem_names_its_line(tmp_path: Path, case: str) -> None:
+    text, expected = WITH_LINES[case]
+    assert refused(tmp_path, text) == [line.replace("FOLDER", str(tmp_path)) for line in expected]
 
 
-ALONE = {
-    "a group without a name, that others wait for": (
+WITHOUT_CONSEQUENCES = {
+    "a group without a name that others depend on": (
         "command: x\nnode_groups:\n- nodes: 2\n- {name: a, depends_on: [{group: b}]}\n",
         ["job.yaml:3: node_groups[0].name: is missing"],
     ),
@@ -112,12 +107,12 @@ ALONE = {
         "artifact: {a: b}\nentrypoint: main.py\nrequirements: []\n",
         ["job.yaml:1: artifact: must be text, not a mapping"],
     ),
-    "how many nodes": (
+    "the number of nodes": (
         "command: x\nframework: pytorch\nnodes: two\n"
         "framework_options: {elastic: true, min_nodes: 2}\n",
         ["job.yaml:3: nodes: must be a whole number, not 'two'"],
     ),
-    "one of a list": (
+    "an element of a list": (
         "command: x\nnode_groups:\n- {name: a}\n- [b]\nsuccess: {groups: [b]}\n"
         "mounts: [{path: x}]\n",
         [
@@ -132,33 +127,33 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize("case", ALONE)
-def test_nothing_is_said_that_only_follows(folder: Path, case: str) -> None:
-    text, expected = ALONE[case]
-    assert refused(folder, text) == expected
+@pytest.mark.parametrize("case", WITHOUT_CONSEQUENCES)
+def test_consequences_of_another_problem_are_not_reported(tmp_path: Path, case: str) -> None:
+    text, expected = WITHOUT_CONSEQUENCES[case]
+    assert refused(tmp_path, text) == expected
 
 
-def test_what_a_run_changes_is_not_in_the_file(folder: Path) -> None:
+def test_problems_of_overrides_have_no_line_of_the_file(tmp_path: Path) -> None:
     text = "command: x\nartifact: nope.py\nresources: {memory: 1GiB}\n"
-    memory, artifact = refused(folder, text, sets=["resources.memory=9000TiB"])
-    assert memory.startswith("--set resources.memory=9000TiB: a node needs 9216000.0 GiB")
-    assert artifact == "job.yaml:2: artifact: there is no nope.py"
-    # a broken change leaves what it was to replace unsaid, too
+    memory, artifact = refused(tmp_path, text, sets=["resources.memory=9000TiB"])
+    assert memory.startswith("--set resources.memory=9000TiB: a node needs 8.8PiB")
+    assert artifact == "job.yaml:2: artifact: nope.py not found"
+    # an invalid override also hides problems of the value it replaces
     text = "command: x\nresources: {memory: 9000TiB}\n"
-    assert refused(folder, text, sets=["resources.memory=lots"]) == [
+    assert refused(tmp_path, text, sets=["resources.memory=lots"]) == [
         "--set resources.memory=lots: 'lots' is not a size"
     ]
 
 
-def test_nothing_is_kept_of_what_is_refused(folder: Path) -> None:
-    (folder / "main.py").write_text("print(1)")
-    refused(folder, "artifact: main.py\nnodes: x\n")
-    refused(folder, "artifact: main.py\nresources: {memory: 9000TiB}\n")
-    kept = [path for path in (folder / "home" / "artifacts").rglob("*") if path.is_file()]
+def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("print(1)")
+    refused(tmp_path, "artifact: main.py\nnodes: x\n")
+    refused(tmp_path, "artifact: main.py\nresources: {memory: 9000TiB}\n")
+    kept = [path for path in (tmp_path / "home" / "artifacts").rglob("*") if path.is_file()]
     assert kept == []
 
 
-def test_what_a_manifest_asks_for_is_said_where_it_stands_in_the_manifest(folder: Path) -> None:
+def test_problems_of_a_manifest_have_its_paths_and_lines(tmp_path: Path) -> None:
     text = """\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -179,6 +174,6 @@ spec:
               resources:
                 limits: {memory: 9000Ti}
 """
-    (memory,) = refused(folder, text)
+    (memory,) = refused(tmp_path, text)
     path = "spec.replicatedJobs[1].template.spec.template.spec.containers[0].resources"
-    assert memory.startswith(f"job.yaml:17: {path}: a node needs 9216000.0 GiB")
+    assert memory.startswith(f"job.yaml:17: {path}: a node needs 8.8PiB")

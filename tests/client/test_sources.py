@@ -1,4 +1,4 @@
-"""Runs of code that comes from elsewhere than a plain script."""
+"""Runs of code from repositories, folders and notebooks."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from support.repositories import Repository, serve
+from support.runs import output_of_success
 
-SAYS = "import os\nprint(sorted(k + '=' + v for k, v in os.environ.items() if 'GIT' in k))\n"
+PRINT_GIT_VARIABLES = (
+    "import os\nprint(sorted(k + '=' + v for k, v in os.environ.items() if 'GIT' in k))\n"
+)
 
 
 def start(client: Client, target: str | Path, **fields: object) -> JobRun:
     job, new = client.job(target, **fields)
-    return client.start(client.draft(job, overrides_from({}), new_job=new))
-
-
-def said(run: JobRun) -> list[str]:
-    assert run.wait(120).state == "SUCCEEDED", run.details
-    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
+    return client.start(client.prepare_run(job, overrides_from({}), new_job=new))
 
 
 @pytest.fixture(autouse=True)
 def no_git_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the person's own."""
+    """The user's own configuration of git has no effect."""
     for name in ("GIT_ASKPASS", "GIT_EDITOR", "GIT_PAGER"):
         monkeypatch.delenv(name, raising=False)
 
@@ -38,24 +36,27 @@ def test_a_branch_is_looked_up_for_each_job_and_kept_with_it(
     client: Client, tmp_path: Path
 ) -> None:
     repository = Repository(tmp_path / "code")
-    first = repository.commit(train__py=SAYS)
+    first = repository.commit(train__py=PRINT_GIT_VARIABLES)
     target = f"git+{repository.url}@main"
     run = start(client, target, entrypoint="train.py")
-    (told,) = said(run)
+    (reported,) = output_of_success(run)
     for text in ("BRANCH=main", f"COMMIT={first}", f"URL={repository.url}"):
-        assert f"'MUSTER_GIT_{text}'" in told
+        assert f"'MUSTER_GIT_{text}'" in reported
     settings = {setting.path: setting.value for setting in run.settings()}
     assert settings["git.commit"] == first
 
     again = start(client, target, entrypoint="train.py")
     assert again.job_id == run.job_id
 
-    second = repository.commit(train__py=SAYS + "# more")
+    second = repository.commit(train__py=PRINT_GIT_VARIABLES + "# more")
     newer = start(client, target, entrypoint="train.py")
     assert newer.job_id != run.job_id
-    assert second in said(newer)[0]
-    # the Job is what it was
-    assert first in said(client.start(client.draft(client.service.job(run.job_id))))[0]
+    assert second in output_of_success(newer)[0]
+    # the Job is unchanged
+    assert (
+        first
+        in output_of_success(client.start(client.prepare_run(client.service.job(run.job_id))))[0]
+    )
 
 
 def test_a_folder_of_a_repository_and_a_command(client: Client, tmp_path: Path) -> None:
@@ -63,11 +64,11 @@ def test_a_folder_of_a_repository_and_a_command(client: Client, tmp_path: Path) 
     repository.commit(a___data__txt="forty-two")
     spec = tmp_path / "job.yaml"
     spec.write_text("git: {url: code, path: a}\ncommand: cat data.txt\n")
-    assert said(start(client, spec)) == ["forty-two"]
+    assert output_of_success(start(client, spec)) == ["forty-two"]
     assert list((client.service.home.root / "checkouts").iterdir()) == []
 
 
-def test_no_secret_is_kept_or_passed_on(
+def test_no_secret_is_stored_or_passed_on(
     client: Client, own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = Repository(tmp_path / "served" / "code")
@@ -81,7 +82,7 @@ def test_no_secret_is_kept_or_passed_on(
             "entrypoint: train.py\nfailure: {max_restarts: 1}\n"
         )
         run = start(client, spec)
-        assert said(run) == ["False"]
+        assert output_of_success(run) == ["False"]
         target = f"git+http://me:{secret}@{served.address}/code/.git"
         other = start(client, target, entrypoint="train.py")
         assert other.wait(60).state == "SUCCEEDED"
@@ -108,24 +109,24 @@ def test_no_secret_is_kept_or_passed_on(
         ),
         (
             "git+https://me:hu/sh@127.0.0.1:1/a.git",
-            "git.url: has a port that is no number (in a user or password, write / as %2F, "
+            "git.url: has a port that is not a number (in a user or password, write / as %2F, "
             "@ as %40 and # as %23; or use token_env)",
         ),
         (
             "git+https://127.0.0.1:1/a.git?private_token=hush",
-            "git.url: has a query, which may hold a secret and which git has no use for "
+            "git.url: has a query, which git does not use and which may contain a secret "
             "(leave out the question mark and what follows; a token goes into token_env)",
         ),
     ],
 )
-def test_addresses_that_are_none(client: Client, target: str, text: str) -> None:
+def test_invalid_addresses_are_refused(client: Client, target: str, text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         client.job(target, entrypoint="a.py")
     assert str(caught.value) == text
 
 
 @pytest.mark.skipif(find_spec("nbclient") is None, reason="nbclient is not installed")
-def test_a_notebook_that_fails_says_where_and_is_kept(client: Client, tmp_path: Path) -> None:
+def test_a_failed_notebook_is_kept_and_names_the_cell(client: Client, tmp_path: Path) -> None:
     cells = [
         {"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": text, "outputs": []}
         for i, text in enumerate(["print('one')", "raise ValueError('boom')"])
@@ -146,10 +147,10 @@ def test_a_notebook_that_fails_says_where_and_is_kept(client: Client, tmp_path: 
     assert "one" in path.read_text()
 
 
-def test_what_is_no_notebook(client: Client, tmp_path: Path) -> None:
+def test_an_invalid_notebook_is_refused(client: Client, tmp_path: Path) -> None:
     (tmp_path / "a.ipynb").write_text("print(1)")
     with pytest.raises(InvalidInput) as caught:
         client.job(tmp_path / "a.ipynb")
     assert str(caught.value) == (
-        "artifact: a.ipynb is damaged or no notebook (save it again as a notebook of version 4)"
+        "artifact: a.ipynb is damaged or not a notebook (save it again as a notebook of version 4)"
     )

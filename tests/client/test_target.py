@@ -1,4 +1,4 @@
-"""What a command line points at: code, a command inside of it, a spec file."""
+"""Targets of a command line: code, a command inside of it, a spec file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
         ("mypkg/train.py", None, False),
         ("code.zip", None, True),
         ("code.zip", "train.py", False),
-        ("gone.zip", None, False),
+        ("missing.zip", None, False),
         ("job.yaml", None, False),
         ("sets", None, False),
         ("a-job", None, False),
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
         ("git+https://example.org/a/b.git", "train.py", False),
     ],
 )
-def test_what_runs_a_command_inside(
+def test_which_targets_take_a_command(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     target: str | None,
@@ -62,12 +62,12 @@ def test_a_folder_and_a_command_together(folder: Path) -> None:
     assert (spec.artifact, spec.framework) == (str(folder / "mypkg"), "jax")
 
 
-def test_a_spec_file_says_its_command_itself(folder: Path) -> None:
+def test_a_command_is_refused_with_a_spec_file(folder: Path) -> None:
     with pytest.raises(InvalidInput, match=r"--command: .* describes the job already"):
         spec_for(folder / "job.yaml", "true", {})
 
 
-def test_how_many_processes_is_for_the_run_to_change(folder: Path) -> None:
+def test_processes_per_node_are_not_part_of_the_job(folder: Path) -> None:
     assert spec_for(folder / "job.yaml", None, {"processes_per_node": 2}).processes_per_node == 1
 
 
@@ -81,7 +81,7 @@ def test_the_folder_keeps_its_name_and_is_a_package(folder: Path) -> None:
     ]
 
 
-def test_processes_of_a_spec_file_s_nodes(folder: Path) -> None:
+def test_processes_per_node_apply_to_a_spec_file(folder: Path) -> None:
     run = muster.run(folder / "job.yaml", processes_per_node=2).wait(60)
     assert run.state == "SUCCEEDED"
     assert len(list(run.logs(streams=["stdout", "stderr"]))) == 2
@@ -94,7 +94,7 @@ def test_processes_of_a_spec_file_s_nodes(folder: Path) -> None:
         ("git+sub", "write git+file://HERE/sub"),
     ],
 )
-def test_a_folder_as_a_repository(
+def test_a_folder_given_as_a_repository_gets_a_hint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, hint: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -120,23 +120,23 @@ def test_a_folder_as_a_repository(
         ),
     ],
 )
-def test_problems_are_told_of_what_was_written(folder: Path, text: str, path: str) -> None:
-    """Once, and of no group that only Muster knows."""
+def test_problems_name_groups_as_they_were_written(folder: Path, text: str, path: str) -> None:
+    """Each problem is reported once, and never for a group that Muster added."""
     (folder / "job.yaml").write_text(f"command: hostname\n{text}\n")
     client = Client(folder / "home")
     job, new = client.job(folder / "job.yaml")
     with pytest.raises(InvalidInput) as caught:
-        client.draft(job, new_job=new)
+        client.prepare_run(job, new_job=new)
     assert [problem.path for problem in caught.value.problems] == [path]
 
 
-def test_a_version_that_a_job_does_not_have(client: Client, folder: Path) -> None:
+def test_a_missing_version_of_a_job_is_reported(client: Client, folder: Path) -> None:
     spec = folder / "train.yaml"
     for word in ("one", "two"):
         spec.write_text(f"name: train\ncommand: [echo, {word}]\n")
-        client.create(client.draft_for(spec, Changes()))
-    for drafted in (client.job, lambda target: client.draft_for(target, Changes())):
+        client.create(client.prepare(spec, Changes()))
+    for prepare in (client.job, lambda target: client.prepare(target, Changes())):
         with pytest.raises(InvalidInput) as caught:
-            drafted("train@7")
+            prepare("train@7")
         text = "job 'train' has no version '7' (it has versions 1 to 2)"
         assert [problem.message for problem in caught.value.problems] == [text]

@@ -1,78 +1,84 @@
 """Every manifest in JobSet's folder of examples, by its path there (`site/static/examples`, commit
-08dfbdf; its README links to some), and what becomes of it here.
+08dfbdf; its README links to some), and whether Muster runs it.
 
-What stands here is ours: the same fields with the same meaning, and programs that take no time.
-`MUSTER_JOBSET_EXAMPLES` names a folder with JobSet's own, to be held against these.
+The manifests are rewritten: they have the same fields with the same meaning, and short programs.
+`MUSTER_JOBSET_EXAMPLES` names a folder with JobSet's originals, to compare these with.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-#: Where programs leave marks for each other, and the folder of the test that is shown there.
+#: The path at which programs create marker folders, and the placeholder of the test's folder.
 MARKS, FOLDER = "/marks", "@FOLDER@"
-#: A program's marks: the first three times it is started it fails.
+#: A program that fails the first three times it is started; it counts them with marker folders.
 FAIL_THREE_TIMES = f"for n in 1 2 3; do mkdir {MARKS}/@NAME@-$n 2>/dev/null && exit 1; done; exit 0"
 FAIL_ONCE = f"mkdir {MARKS}/@NAME@-once 2>/dev/null && exit 1; exit 0"
 LONG = ("sleep", "1000")
 
 
 class Runs(NamedTuple):
-    """A JobSet that runs. spec: of a manifest; state: in which the run ends; restarts: of anything
-    in it; linked: whether the README links to it; metadata: labels and annotations; beside: other
-    objects in its file."""
+    """A JobSet that runs."""
 
+    #: The `spec` of the manifest.
     spec: dict[str, Any]
+    #: The final state of the run.
     state: str = "SUCCEEDED"
+    #: The number of restarts of the run.
     restarts: int = 0
+    #: Whether the README links to the example.
     linked: bool = False
+    #: Labels and annotations.
     metadata: dict[str, Any] | None = None
-    beside: tuple[dict[str, Any], ...] = ()
+    #: Further objects in the file.
+    others: tuple[dict[str, Any], ...] = ()
 
 
 class Refused(NamedTuple):
-    """A JobSet that is refused. said: of the field."""
+    """A JobSet that is refused."""
 
     spec: dict[str, Any]
-    said: str
+    #: Text of the error.
+    message: str
 
 
 class Other(NamedTuple):
-    """No JobSet: the kinds that stand there."""
+    """A file without a JobSet."""
 
+    #: The kinds of the objects in the file.
     kinds: tuple[str, ...]
 
 
-def job(name: str, *command: str, pods: int | None = None, **said: Any) -> dict[str, Any]:
-    """A replicated Job. said: of its container, or with `rj_`, `job_`, `pod_` in front of what is
-    around that."""
-    around: dict[str, dict[str, Any]] = {"rj": {}, "job": {}, "pod": {}, "container": {}}
-    for key, value in said.items():
-        where, _, rest = key.partition("_")
-        place, field = (where, rest) if rest and where in around else ("container", key)
-        around[place][field] = value
+def job(name: str, *command: str, pods: int | None = None, **options: Any) -> dict[str, Any]:
+    """A replicated Job. Options are fields of its container, or of the replicated Job, the Job or
+    the pod if they start with `rj_`, `job_` or `pod_`."""
+    objects: dict[str, dict[str, Any]] = {"rj": {}, "job": {}, "pod": {}, "container": {}}
+    for key, value in options.items():
+        prefix, _, rest = key.partition("_")
+        target, field = (prefix, rest) if rest and prefix in objects else ("container", key)
+        objects[target][field] = value
     if pods is not None:
-        around["job"] |= {"parallelism": pods, "completions": pods}
-    main = {"name": name, "image": "busybox", **around["container"]}
+        objects["job"] |= {"parallelism": pods, "completions": pods}
+    main = {"name": name, "image": "busybox", **objects["container"]}
     if command:
         main["command"] = [*command]
-    pod = {"containers": [main], **around["pod"]}
+    pod = {"containers": [main], **objects["pod"]}
     if MARKS in str(main):
         main["volumeMounts"] = [{"mountPath": MARKS, "name": "marks"}]
         pod["volumes"] = [{"name": "marks", "hostPath": {"path": FOLDER}}]
     return {
         "name": name,
-        **around["rj"],
-        "template": {"spec": around["job"] | {"template": {"spec": pod}}},
+        **objects["rj"],
+        "template": {"spec": objects["job"] | {"template": {"spec": pod}}},
     }
 
 
-def shell(name: str, script: str, pods: int | None = None, **said: Any) -> dict[str, Any]:
-    return job(name, "bash", "-c", script, pods=pods, **said)
+def shell(name: str, script: str, pods: int | None = None, **options: Any) -> dict[str, Any]:
+    return job(name, "bash", "-c", script, pods=pods, **options)
 
 
-def quick(name: str, pods: int | None = None, **said: Any) -> dict[str, Any]:
-    return job(name, "sleep", pods=pods, args=["0.1s"], **said)
+def quick(name: str, pods: int | None = None, **options: Any) -> dict[str, Any]:
+    return job(name, "sleep", pods=pods, args=["0.1s"], **options)
 
 
 RESTART = {
@@ -101,23 +107,23 @@ INDEX = {
 
 
 def failing(policy: dict[str, Any], *, until: int | None = None, **leader: Any) -> dict[str, Any]:
-    """A leader whose first pod fails, at every restart or until there were so many."""
+    """A leader whose first pod fails, always or until the given number of restarts."""
     wait = "sleep 1000" if until is None else f'[ "$RESTART" -ge {until} ] || sleep 1000'
     fail = "exit 1" if until is None else f'[ "$RESTART" -ge {until} ] || exit 1'
     script = f'if [[ "$JOB_COMPLETION_INDEX" == "0" ]]; then {fail}; else {wait}; fi'
-    alike = {"rj_replicas": 1, "job_backoffLimit": 0, "env": [RESTART]}
+    common = {"rj_replicas": 1, "job_backoffLimit": 0, "env": [RESTART]}
     return {
         "failurePolicy": policy,
         "replicatedJobs": [
-            shell("leader", script, 2, **alike, **leader),
-            shell("workers", wait, 2, **alike),
+            shell("leader", script, 2, **common, **leader),
+            shell("workers", wait, 2, **common),
         ],
     }
 
 
 def by_job(rules: dict[str, str], workers: str) -> dict[str, Any]:
-    """Rules for leaders and workers apart."""
-    alike = {
+    """Separate rules for leaders and workers."""
+    common = {
         "rj_replicas": 1,
         "job_backoffLimit": 0,
         "pod_restartPolicy": "Never",
@@ -132,20 +138,20 @@ def by_job(rules: dict[str, str], workers: str) -> dict[str, Any]:
             ],
         },
         "replicatedJobs": [
-            job("rj-leader", "/bin/sh", "-c", pods=2, args=["exit 0"], **alike),
+            job("rj-leader", "/bin/sh", "-c", pods=2, args=["exit 0"], **common),
             job(
                 "rj-worker",
                 *("/bin/sh", "-c"),
                 pods=2,
                 args=[f'[ "$JOB_COMPLETION_INDEX" = 1 ] && exit 0; {workers}'],
-                **alike,
+                **common,
             ),
         ],
     }
 
 
-def in_place(**said: Any) -> dict[str, Any]:
-    around = {
+def in_place(**options: Any) -> dict[str, Any]:
+    fields = {
         "rj_replicas": 2,
         "job_backoffLimit": 2**31 - 1,
         "job_podReplacementPolicy": "Failed",
@@ -154,7 +160,7 @@ def in_place(**said: Any) -> dict[str, Any]:
     }
     return {
         "failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"},
-        "replicatedJobs": [job("rj", *said.pop("command", ()), pods=2, **around, **said)],
+        "replicatedJobs": [job("rj", *options.pop("command", ()), pods=2, **fields, **options)],
     }
 
 
@@ -174,7 +180,7 @@ AGENT = {
 }
 
 
-def gang(cpu: str, replicas: int, grace: int = 0, **said: Any) -> dict[str, Any]:
+def gang(cpu: str, replicas: int, grace: int = 0, **options: Any) -> dict[str, Any]:
     return quick(
         "rj",
         2,
@@ -183,7 +189,7 @@ def gang(cpu: str, replicas: int, grace: int = 0, **said: Any) -> dict[str, Any]
         pod_terminationGracePeriodSeconds=grace,
         pod_schedulingGroup={"podGroupName": "js-abc-workers-def"},
         resources={"requests": {"cpu": cpu}},
-        **said,
+        **options,
     )
 
 
@@ -196,7 +202,7 @@ def preempting(priority: str) -> Runs:
     }
     workload = {**group, "kind": "Workload", "metadata": {"name": f"{priority}-workload"}}
     spec = {"replicatedJobs": [gang("3", 2, pod_priorityClassName=priority)]}
-    return Runs(spec, beside=(workload, group))
+    return Runs(spec, others=(workload, group))
 
 
 RULE = {"targetReplicatedJobs": ["leader"]}
@@ -552,5 +558,5 @@ EXAMPLES: dict[str, Runs | Refused | Other] = {
 
 
 def name_of(example: str) -> str:
-    """Unlike for all, and short enough for the names of pods."""
+    """A unique name, short enough for the names of pods."""
     return f"example-{[*EXAMPLES].index(example)}"

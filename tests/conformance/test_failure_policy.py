@@ -1,5 +1,5 @@
-"""JobSet's unit tables of its failure policy: which Job failed first, which rule applies to which,
-and what an action does to the counters. Restart counts: JobSet's maxRestarts is one budget for all.
+"""JobSet's unit tests of its failure policy: which Job failed first, which rule applies to it, and
+what an action does to the counters. JobSet's maxRestarts is one budget for all restarts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from muster.lifecycle import cause
 from muster.lifecycle.failure import Texts, choose, fits
-from muster.lifecycle.policy import Action, Policy, Rule
+from muster.lifecycle.policy import Action, Rule
 from muster.lifecycle.status import Failure, Reason, Spent
 from support.jobset import Jobs, jobset, plan_of, replicated, rules
 
@@ -38,8 +38,8 @@ def failure(
         pytest.param([5.0, 5.0], 0, id="at once"),
     ],
 )
-def test_the_first_failure(times: list[float], first: int) -> None:
-    """None failed is no failure to look for: nobody asks then."""
+def test_the_earliest_failure_is_the_first(times: list[float], first: int) -> None:
+    """The function is not called without failures."""
     failures = [failure(rank, at=at) for rank, at in enumerate(times)]
     assert cause.first(failures) is failures[first]
 
@@ -132,7 +132,7 @@ def test_a_rule_applies(
     policy = plan_of(jobset(**rules({"action": "FailJobSet", **rule}))).policy
     why = Reason.DEADLINE if reason is DEADLINE else Reason.EXIT
     failed = failure(reason=why, message=message, group=group)
-    assert any(fits(made, failed, Texts(policy)) for made in policy.rules) is applies
+    assert any(fits(rule, failed, Texts(policy)) for rule in policy.rules) is applies
 
 
 CODE_3 = {
@@ -155,19 +155,17 @@ CODE_3 = {
         ("^Job has reached", 3, False),
     ],
 )
-def test_patterns_look_at_what_the_job_controller_says(
+def test_patterns_match_the_message_of_the_job_controller(
     pattern: str, code: int, applies: bool
 ) -> None:
     rule = {"action": "FailJobSet", "onJobFailureMessagePatterns": [pattern]}
     job = replicated("a", 2, job={"podFailurePolicy": CODE_3})
     policy = plan_of(jobset([job], **rules(rule, most=1))).policy
     failed = replace(failure(rank=1), exit_code=code)
-    assert (
-        any(fits(made, failed, Texts(policy)) for made in policy.rules if made.messages) is applies
-    )
+    assert any(fits(r, failed, Texts(policy)) for r in policy.rules if r.messages) is applies
 
 
-# --- the rule and the Job it is about
+# --- the rule and the Job that it applies to
 
 ON_EXIT = Rule("exit", Action.RESTART_RUN, reasons=(Reason.EXIT,))
 ON_DEADLINE = Rule("deadline", Action.RESTART_RUN, reasons=(Reason.DEADLINE,))
@@ -183,7 +181,7 @@ EARLIER = failure(3, at=0.5)
 
 
 @pytest.mark.parametrize(
-    ("made", "failures", "rule", "about"),
+    ("configured", "failures", "rule", "failed"),
     [
         pytest.param([], [EXIT], None, EXIT, id="no rules"),
         pytest.param([ON_DEADLINE], [EXIT], None, EXIT, id="one that does not match"),
@@ -201,15 +199,15 @@ EARLIER = failure(3, at=0.5)
         pytest.param([ON_EXIT, ON_LOST], [LOST, EXIT], ON_EXIT, EXIT, id="rules before Jobs"),
     ],
 )
-def test_the_rule_and_the_job(
-    made: list[Rule], failures: list[Failure], rule: Rule | None, about: Failure
+def test_the_first_matching_rule_and_its_failure_are_chosen(
+    configured: list[Rule], failures: list[Failure], rule: Rule | None, failed: Failure
 ) -> None:
-    """Of none failed nobody asks."""
-    policy = Policy(groups=(), success=plan_of(jobset()).policy.success, rules=tuple(made))
-    assert choose(policy, sorted(failures, key=cause.order)) == (rule, about)
+    """The function is not called without failures."""
+    policy = replace(plan_of(jobset()).policy, groups=(), rules=tuple(configured))
+    assert choose(policy, sorted(failures, key=cause.order)) == (rule, failed)
 
 
-# --- what actions do to the counters
+# --- effects of actions on the counters
 
 ONE = {"a": 1}
 
@@ -220,36 +218,36 @@ ONE = {"a": 1}
         pytest.param("RestartJobSet", 5, 1, 2, 2, "", id="counts"),
         pytest.param("RestartJobSet", 5, 1, 2, 2, "Rule1", id="counts, by name"),
         pytest.param("RestartJobSet", 2, 2, 2, 2, "", id="none left"),
-        pytest.param("RestartJobSetAndIgnoreMaxRestarts", 1, 1, 2, 1, "", id="counts for nothing"),
+        pytest.param("RestartJobSetAndIgnoreMaxRestarts", 1, 1, 2, 1, "", id="uncounted"),
         pytest.param("RestartJob", 5, 0, 1, 1, "", id="one Job counts"),
         pytest.param("RestartJob", 2, 2, 2, 2, "", id="one Job, none left"),
-        pytest.param("RestartJobAndIgnoreMaxRestarts", 1, 0, 1, 0, "", id="one Job, for nothing"),
+        pytest.param("RestartJobAndIgnoreMaxRestarts", 1, 0, 1, 0, "", id="one Job, uncounted"),
         pytest.param("FailJobSet", 5, 0, 0, 0, "", id="fails"),
     ],
 )
-def test_actions(
+def test_actions_count_restarts(
     action: str, most: int, before: int, restarts: int, counted: int, name: str
 ) -> None:
-    """before: counted restarts that there were."""
+    """`before` is the number of counted restarts before the failure."""
     named = {"name": name} if name else {}
     jobs = Jobs(jobset(ONE, **rules({"action": action, **named}, most=most))).all_ready()
     spent = Spent(run=before, groups={"a": before})
-    jobs.status = replace(jobs.status, restarts=before, spent=spent)
+    jobs.status = replace(jobs.status, last_incarnation=before, spent=spent)
     jobs.fail("a-0")
     ends = restarts == before
     assert jobs.state == ("FAILED" if ends else "IN_PROGRESS")
-    assert (jobs.status.restarts, jobs.status.spent.run) == (restarts, counted)
+    assert (jobs.status.last_incarnation, jobs.status.spent.run) == (restarts, counted)
     if name:
         assert jobs.notes("restart")[0]["why"].endswith(f"; rule {name}")
 
 
 def test_one_budget_for_all_kinds_of_restarts() -> None:
-    """JobSet: restarts of the whole and of single Jobs are added up."""
+    """JobSet adds restarts of the JobSet and of single Jobs."""
     of_a = {"action": "RestartJobSet", "targetReplicatedJobs": ["a"]}
     of_b = {"action": "RestartJob", "targetReplicatedJobs": ["b"]}
     jobs = Jobs(jobset(**rules(of_a, of_b, most=2))).all_ready()
-    jobs.fail("a-0").gone("b-0", "b-1", "b-2").all_ready().fail("b-1").all_ready()
-    assert (jobs.status.attempt, jobs.status.restarts, jobs.status.spent.run) == (1, 2, 2)
+    jobs.fail("a-0").finish_stopping("b-0", "b-1", "b-2").all_ready().fail("b-1").all_ready()
+    assert (jobs.status.attempt, jobs.status.last_incarnation, jobs.status.spent.run) == (1, 2, 2)
     jobs.fail("a-0")
     assert jobs.status.stopping is not None
     assert jobs.status.stopping.note == "all 2 restarts are used up (failure.max_restarts)"

@@ -1,4 +1,4 @@
-"""JobSet's own examples: each runs, or is refused by name."""
+"""JobSet's own examples: each runs, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import yaml
 
 from muster.client.client import Client
 from muster.errors import InvalidInput
-from muster.spec.formats.jobset_write import write_jobset
+from muster.spec.formats.jobset.write import write_jobset
 from muster.spec.formats.manifests import read_manifest
 
 from .jobset_examples import EXAMPLES, FOLDER, Other, Refused, Runs, name_of
 
-#: JobSet's own, where they are at hand.
-THEIRS = os.environ.get("MUSTER_JOBSET_EXAMPLES")
-RUNNING = {example: said for example, said in EXAMPLES.items() if isinstance(said, Runs)}
+#: A folder with JobSet's original examples, if there is one.
+ORIGINALS = os.environ.get("MUSTER_JOBSET_EXAMPLES")
+RUNNING = {example: entry for example, entry in EXAMPLES.items() if isinstance(entry, Runs)}
 
 
-def written(example: str, folder: Path) -> Path:
-    """Our manifest of an example, as a file."""
-    said = EXAMPLES[example]
+def write_example(example: str, folder: Path) -> Path:
+    """Write the rewritten manifest of an example to a file."""
+    entry = EXAMPLES[example]
     name = name_of(example)
-    if isinstance(said, Other):
-        found = [{"apiVersion": "v1", "kind": k, "metadata": {"name": "x"}} for k in said.kinds]
+    if isinstance(entry, Other):
+        found = [{"apiVersion": "v1", "kind": k, "metadata": {"name": "x"}} for k in entry.kinds]
     else:
-        more = (said.metadata or {}) if isinstance(said, Runs) else {}
+        more = (entry.metadata or {}) if isinstance(entry, Runs) else {}
         jobset = {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
             "metadata": {"name": name, **more},
-            "spec": said.spec,
+            "spec": entry.spec,
         }
-        found = [*(said.beside if isinstance(said, Runs) else ()), jobset]
+        found = [*(entry.others if isinstance(entry, Runs) else ()), jobset]
     marks = folder / "marks"
     marks.mkdir(exist_ok=True)
     path = folder / "manifests" / f"{name}.yaml"
@@ -50,21 +50,24 @@ def written(example: str, folder: Path) -> Path:
 
 @pytest.mark.shows("jobset/exclusive-placement-example")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_it_is_read_or_refused_by_name(example: str, tmp_path: Path) -> None:
-    said = EXAMPLES[example]
-    files = [written(example, tmp_path), *([Path(THEIRS, f"{example}.yaml")] if THEIRS else [])]
+def test_every_example_is_read_or_refused_with_a_reason(example: str, tmp_path: Path) -> None:
+    entry = EXAMPLES[example]
+    files = [
+        write_example(example, tmp_path),
+        *([Path(ORIGINALS, f"{example}.yaml")] if ORIGINALS else []),
+    ]
     for file in files:
-        if isinstance(said, Runs):
+        if isinstance(entry, Runs):
             write_jobset(read_manifest(file).spec)
             continue
         with pytest.raises(InvalidInput) as caught:
             read_manifest(file)
-        kinds = f"there is no JobSet here, but {', '.join(getattr(said, 'kinds', ()))} ("
-        assert (said.said if isinstance(said, Refused) else kinds) in str(caught.value)
+        kinds = f"no JobSet in this file, but {', '.join(getattr(entry, 'kinds', ()))} ("
+        assert (entry.message if isinstance(entry, Refused) else kinds) in str(caught.value)
 
 
 def fields(data: Any, path: str = "") -> Iterator[str]:
-    """Those of a manifest that say something; keys of one's own are not fields."""
+    """The fields of a manifest, apart from labels, annotations and node selectors."""
     if isinstance(data, list):
         for item in data:
             yield from fields(item, path)
@@ -75,16 +78,23 @@ def fields(data: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-@pytest.mark.skipif(THEIRS is None, reason="the folder of JobSet's own examples")
-def test_ours_have_the_fields_of_theirs(tmp_path: Path) -> None:
-    assert THEIRS is not None
-    found = {str(p.relative_to(THEIRS))[: -len(".yaml")] for p in Path(THEIRS).rglob("*.yaml")}
+@pytest.mark.skipif(
+    ORIGINALS is None, reason="needs MUSTER_JOBSET_EXAMPLES, the folder of JobSet's originals"
+)
+def test_our_examples_have_the_fields_of_the_published_ones(tmp_path: Path) -> None:
+    assert ORIGINALS is not None
+    found = {
+        str(p.relative_to(ORIGINALS))[: -len(".yaml")] for p in Path(ORIGINALS).rglob("*.yaml")
+    }
     assert found == set(EXAMPLES)
-    for example, said in EXAMPLES.items():
-        if isinstance(said, Other):
+    for example, entry in EXAMPLES.items():
+        if isinstance(entry, Other):
             continue
-        texts = Path(THEIRS, f"{example}.yaml").read_text(), written(example, tmp_path).read_text()
-        theirs, ours = (
+        texts = (
+            Path(ORIGINALS, f"{example}.yaml").read_text(),
+            write_example(example, tmp_path).read_text(),
+        )
+        original, rewritten = (
             {
                 field
                 for data in yaml.safe_load_all(text)
@@ -93,26 +103,26 @@ def test_ours_have_the_fields_of_theirs(tmp_path: Path) -> None:
             }
             for text in texts
         )
-        assert theirs - ours == set(), example
+        assert original - rewritten == set(), example
 
 
 @pytest.mark.slow
 @pytest.mark.shows("jobset/exclusive-placement-example")
-def test_those_that_can_run_do(tmp_path: Path) -> None:
-    """All at once."""
+def test_examples_end_in_the_expected_state(tmp_path: Path) -> None:
+    """All examples run at once."""
     for example in RUNNING:
-        written(example, tmp_path)
+        write_example(example, tmp_path)
     environ = {**os.environ, "MUSTER_HOME": str(tmp_path / "home")}
     muster = [sys.executable, "-m", "muster"]
     command = [*muster, "run", str(tmp_path / "manifests")]
     done = subprocess.run(
         command, check=False, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
-    assert done.returncode == 1, done.stderr  # some are to fail
+    assert done.returncode == 1, done.stderr  # some are expected to fail
     runs = Client(tmp_path / "home").runs(limit=100)
     ends = {
         run.name.rpartition("-")[0]: (str(run.state), run.to_dict()["restarts"]) for run in runs
     }
     assert ends == {
-        name_of(example): (said.state, said.restarts) for example, said in RUNNING.items()
+        name_of(example): (entry.state, entry.restarts) for example, entry in RUNNING.items()
     }

@@ -1,5 +1,5 @@
-"""JobSet's end-to-end tests, E01 to E16, and those of its controller that are about more than
-decisions: manifests, run with real processes. docs/conformance.md has all cases."""
+"""JobSet's end-to-end tests, E01 to E16, and those of its controller's tests that need real
+processes: manifests are run on this machine. docs/conformance.md has all cases."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.engines.local.isolation import impossible
-from muster.spec.overrides import overrides_from_flags
+from muster.engines.local.namespaces import unavailable_reason
+from muster.spec.override_flags import overrides_from_flags
 from muster.store import runs
 from support.jobset import MAX_INT32, jobset, replicated, rules, write
+from support.runs import PROGRAM_OUTPUT
 
-isolated = pytest.mark.skipif(bool(impossible()), reason="names resolve in namespaces of their own")
+isolated = pytest.mark.skipif(
+    bool(unavailable_reason()), reason="names resolve in separate namespaces only"
+)
 FOREVER = "while :; do sleep 0.01; done"
 
 
@@ -28,7 +31,7 @@ def sh(text: str) -> list[str]:
 
 def start(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
     job, new = client.job(write(manifest, folder))
-    return client.start(client.draft(job, new_job=new))
+    return client.start(client.prepare_run(job, new_job=new))
 
 
 def succeed(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
@@ -37,10 +40,11 @@ def succeed(client: Client, manifest: dict[str, Any], folder: Path) -> JobRun:
     return run
 
 
-def said(run: JobRun, attempt: str | int = "all") -> list[tuple[int, str]]:
+def output_of(run: JobRun, attempt: str | int = "all") -> list[tuple[int, str]]:
+    """(rank, line) of the programs' output."""
     return sorted(
         (record.rank, record.message)
-        for record in run.logs(attempt=attempt, streams=["stdout", "stderr"])
+        for record in run.logs(attempt=attempt, streams=PROGRAM_OUTPUT)
     )
 
 
@@ -69,12 +73,12 @@ def test_pods_find_each_other(
     )
     jobs = [replicated("a", command=look), replicated("b", 2, command=look)]
     run = succeed(client, jobset(jobs, network=network), tmp_path)
-    assert said(run) == [(rank, name.partition(".")[0]) for rank, name in enumerate(names)]
+    assert output_of(run) == [(rank, name.partition(".")[0]) for rank, name in enumerate(names)]
 
 
 @pytest.mark.shows("jobset/headless-service")
 @isolated
-def test_names_in_the_namespace(client: Client, tmp_path: Path) -> None:
+def test_names_resolve_with_the_namespace_s_domain(client: Client, tmp_path: Path) -> None:
     ends = ("", ".team", ".team.svc", ".team.svc.cluster.local")
     names = [f"{name}{end}" for name in ("demo-b-1-0.demo", "demo") for end in ends]
     look = (
@@ -92,15 +96,15 @@ def test_names_in_the_namespace(client: Client, tmp_path: Path) -> None:
     manifest["metadata"]["namespace"] = "team"
     run = succeed(client, manifest, tmp_path)
     one, every = [f"demo-b-1-0.demo{end} 3" for end in ends], [f"demo{end} 1 2 3" for end in ends]
-    own = "demo-a-0-0.demo.team.svc.cluster.local"
+    fqdn = "demo-a-0-0.demo.team.svc.cluster.local"
     assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
         *one,
         *every,
-        own,
+        fqdn,
     ]
 
 
-def test_a_pod_s_environment(
+def test_a_pod_does_not_inherit_the_submitter_s_environment(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUBMITTER_S", "1")
@@ -110,15 +114,17 @@ def test_a_pod_s_environment(
     jobs = [replicated("a", command=["python3", "-c", show], env={"MINE": "1"})]
     job, new = client.job(write(jobset(jobs), tmp_path))
     overrides = overrides_from_flags(env=["PASSED_ON"], environ=os.environ)
-    run = client.start(client.draft(job, overrides, new_job=new)).wait(60)
+    run = client.start(client.prepare_run(job, overrides, new_job=new)).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    ((_, names),) = said(run)
-    told = set(names.split())
-    assert {"MINE", "PASSED_ON", "HOSTNAME", "JOB_COMPLETION_INDEX", "PATH", "HOME"} <= told
-    assert not {"SUBMITTER_S", "RANK", "WORLD_SIZE", "NODE_RANK", "FQDN", "JOB_RUN_OCID"} & told
+    ((_, names),) = output_of(run)
+    variables = set(names.split())
+    assert {"MINE", "PASSED_ON", "HOSTNAME", "JOB_COMPLETION_INDEX", "PATH", "HOME"} <= variables
+    assert (
+        not {"SUBMITTER_S", "RANK", "WORLD_SIZE", "NODE_RANK", "FQDN", "JOB_RUN_OCID"} & variables
+    )
 
 
-# --- what is left, and what is not
+# --- deletion and volumes
 
 
 @isolated
@@ -126,7 +132,7 @@ def test_a_pod_s_environment(
 def test_a_retried_pod_has_an_empty_volume(
     policy: str, state: str, client: Client, tmp_path: Path
 ) -> None:
-    """A container that starts again is in the same pod; a pod that is retried is another."""
+    """A restarted container stays in its pod; a retry creates a new pod."""
     job = replicated("a", command=sh("test -e /v/x && exit 0; touch /v/x; exit 1"))
     spec = job["template"]["spec"]
     spec["backoffLimit"] = 1
@@ -137,12 +143,12 @@ def test_a_retried_pod_has_an_empty_volume(
     assert start(client, jobset([job]), tmp_path).wait(60).state == state
 
 
-def test_E03_time_to_live(client: Client, tmp_path: Path) -> None:
-    """Also C52: only that one. Nobody waits for its time to come: the next command looks."""
+def test_E03_expired_runs_are_deleted(client: Client, tmp_path: Path) -> None:
+    """Also C52: only expired runs are deleted, by the next command."""
     kept = succeed(client, jobset({"a": 1}, name="kept"), tmp_path)
-    gone = succeed(client, jobset({"a": 1}, name="gone", ttlSecondsAfterFinished=0), tmp_path)
+    expired = succeed(client, jobset({"a": 1}, name="expired", ttlSecondsAfterFinished=0), tmp_path)
     later = succeed(client, jobset({"a": 1}, name="later", ttlSecondsAfterFinished=60), tmp_path)
-    folders = [client.service.home.run_dir(run.id).path for run in (kept, gone, later)]
+    folders = [client.service.home.run_dir(run.id).path for run in (kept, expired, later)]
     client.service.close()
     again = Client(client.service.home.root)
     assert sorted(run.name for run in again.runs()) == ["kept-1", "later-1"]
@@ -150,8 +156,8 @@ def test_E03_time_to_live(client: Client, tmp_path: Path) -> None:
     again.service.close()
 
 
-def test_time_to_live_begins_with_the_end(client: Client, tmp_path: Path) -> None:
-    """JobSet's rows: none, expired, not yet, and still running."""
+def test_the_time_to_live_starts_with_the_end(client: Client, tmp_path: Path) -> None:
+    """JobSet's rows: without a time to live, expired, not expired, and not ended."""
     without = succeed(client, jobset({"a": 1}, name="without"), tmp_path)
     timed = succeed(client, jobset({"a": 1}, name="timed", ttlSecondsAfterFinished=60), tmp_path)
     paused = jobset({"a": 1}, name="paused", ttlSecondsAfterFinished=0, suspend=True)
@@ -167,10 +173,10 @@ def test_time_to_live_begins_with_the_end(client: Client, tmp_path: Path) -> Non
     waiting.cancel().wait(60)
 
 
-def test_E04_deleting_it_leaves_nothing(
+def test_E04_deleting_a_run_leaves_nothing(
     client: Client, tmp_path: Path, alive: Callable[[str], list[str]]
 ) -> None:
-    """A run has to have ended; a cancel ends it, and every process of it."""
+    """Only an ended run can be deleted; a cancel ends all its processes."""
     jobs = [replicated(n, 2, command=sh(f"echo up; {FOREVER}"), env={"E04": "1"}) for n in "ab"]
     run = start(client, jobset(jobs), tmp_path)
     for rank in range(4):
@@ -186,17 +192,17 @@ def test_E04_deleting_it_leaves_nothing(
 
 @pytest.mark.shows("jobset/failure-recreates-all")
 @isolated
-def test_E11_claims(client: Client, tmp_path: Path) -> None:
-    """Also C35 and C36: folders are made with the first node; one goes with the run."""
+def test_E11_folders_of_claims_are_deleted_or_retained(client: Client, tmp_path: Path) -> None:
+    """Also C35 and C36: folders are created with the first node; one is deleted with the run."""
     claims = [
-        {"templates": [{"metadata": {"name": "gone"}, "spec": {}}]},
+        {"templates": [{"metadata": {"name": "deleted"}, "spec": {}}]},
         {
             "templates": [{"metadata": {"name": "kept"}, "spec": {}}],
             "retentionPolicy": {"whenDeleted": "Retain"},
         },
     ]
-    mounts = [{"name": "gone", "mountPath": "/gone"}, {"name": "kept", "mountPath": "/kept"}]
-    command = sh("echo up > /gone/$HOSTNAME; cp /gone/$HOSTNAME /kept/")
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("deleted", "kept")]
+    command = sh("echo up > /deleted/$HOSTNAME; cp /deleted/$HOSTNAME /kept/")
     mounted = replicated("a", 2, command=command, container={"volumeMounts": mounts})
     manifest = jobset([mounted, replicated("b")], volumeClaimPolicies=claims, suspend=True)
     run = start(client, manifest, tmp_path)
@@ -214,10 +220,10 @@ def test_E11_claims(client: Client, tmp_path: Path) -> None:
 # --- suspension
 
 
-def test_E05_resumed_with_other_means(client: Client, tmp_path: Path) -> None:
-    """Also C32, W04, W09, W10 and W12: whatever a run may override can change while the run is
-    suspended, except the nodes of a replica (C55). Where nodes are (selectors, gates, E06) is for
-    the engine to say."""
+def test_E05_a_run_is_resumed_with_other_settings(client: Client, tmp_path: Path) -> None:
+    """Also C32, W04, W09, W10 and W12: all that a run may override can change while it is
+    suspended, except the nodes of a replica (C55). The engine decides where nodes run (selectors,
+    gates, E06)."""
     command = sh("echo $SIZE $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1 || sleep 1000")
     job = replicated("a", 2, command=command, env={"SIZE": "small"})
     run = start(client, jobset([job]), tmp_path)
@@ -231,44 +237,44 @@ def test_E05_resumed_with_other_means(client: Client, tmp_path: Path) -> None:
         run.resume(nodes=2)
     run.resume(**others).wait(60)
     assert (run.state, run.attempt) == ("SUCCEEDED", 1)
-    assert said(run, 1) == [(0, "large 1"), (1, "large 1")]
+    assert output_of(run, 1) == [(0, "large 1"), (1, "large 1")]
 
 
-def test_a_resume_is_no_restart(client: Client, tmp_path: Path) -> None:
-    """JobSet: the label stays when it is suspended and resumed; a restart counts."""
-    asked = {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
+def test_a_resume_is_not_counted_as_a_restart(client: Client, tmp_path: Path) -> None:
+    """In JobSet, suspend and resume do not change the label; a restart does."""
+    label = {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"}
     look = (
         "echo $RESTARTS $MUSTER_ATTEMPT; case $MUSTER_ATTEMPT in 0) sleep 1000;; 1) exit 1;; esac"
     )
-    env = [{"name": "RESTARTS", "valueFrom": {"fieldRef": asked}}]
+    env = [{"name": "RESTARTS", "valueFrom": {"fieldRef": label}}]
     job = replicated("a", command=sh(look), container={"env": env})
     run = start(client, jobset([job], **rules(most=1)), tmp_path)
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "0 0"
     assert run.suspend().wait(60).state == "SUSPENDED"
     assert run.resume().wait(60).state == "SUCCEEDED"
-    assert said(run) == [(0, "0 0"), (0, "0 1"), (0, "1 2")]
+    assert output_of(run) == [(0, "0 0"), (0, "0 1"), (0, "1 2")]
 
 
 # --- order
 
 
-def test_E07_initializers_and_then_the_trainer(client: Client, tmp_path: Path) -> None:
+def test_E07_the_trainer_starts_after_its_initializers(client: Client, tmp_path: Path) -> None:
     both = [{"name": n, "status": "Complete"} for n in ("dataset", "model")]
-    place = {"WHERE": str(tmp_path)}
+    env = {"WHERE": str(tmp_path)}
     jobs = [
-        replicated("dataset", command=sh("echo data > $WHERE/dataset"), env=place),
-        replicated("model", command=sh("echo weights > $WHERE/model"), env=place),
+        replicated("dataset", command=sh("echo data > $WHERE/dataset"), env=env),
+        replicated("model", command=sh("echo weights > $WHERE/model"), env=env),
         replicated(
             "trainer",
             1,
             2,
             command=sh("cat $WHERE/dataset $WHERE/model"),
-            env=place,
+            env=env,
             dependsOn=both,
         ),
     ]
     run = succeed(client, jobset(jobs), tmp_path)
-    assert said(run) == [(rank, text) for rank in (2, 3) for text in ("data", "weights")]
+    assert output_of(run) == [(rank, text) for rank in (2, 3) for text in ("data", "weights")]
 
 
 @pytest.mark.shows("jobset/startup-order")
@@ -292,14 +298,16 @@ def test_E08_workers_wait_for_a_ready_coordinator(client: Client, tmp_path: Path
 
 @pytest.mark.shows("jobset/hpc")
 @isolated
-def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
-    """1 + 5 Jobs: the launcher comes first, and hears of all workers by their names."""
-    hear = (
+def test_E09_workers_connect_to_a_launcher_that_started_first(
+    client: Client, tmp_path: Path
+) -> None:
+    """1 + 5 Jobs: the launcher starts first, and receives the names of all workers."""
+    launcher = (
         "import socket\n"
         "server = socket.create_server((socket.gethostname(), 29500))\n"
         "print(sorted(server.accept()[0].recv(9).decode() for _ in range(5)))\n"
     )
-    call = (
+    worker = (
         "import os, socket, time\n"
         "while True:\n"
         "    try:\n"
@@ -310,16 +318,16 @@ def test_E09_a_launcher_and_its_workers(client: Client, tmp_path: Path) -> None:
         "peer.send(socket.gethostname().split('-')[2].encode())\n"
     )
     jobs = [
-        replicated("launcher", command=["python3", "-c", hear]),
-        replicated("workers", 5, command=["python3", "-c", call]),
+        replicated("launcher", command=["python3", "-c", launcher]),
+        replicated("workers", 5, command=["python3", "-c", worker]),
     ]
     order = {"startupPolicyOrder": "InOrder"}
     target = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
     run = succeed(client, jobset(jobs, startupPolicy=order, successPolicy=target), tmp_path)
-    assert (0, "['0', '1', '2', '3', '4']") in said(run)
+    assert (0, "['0', '1', '2', '3', '4']") in output_of(run)
 
 
-# --- what is the same
+# --- identity
 
 
 def test_E10_the_same_manifest_is_the_same_job(client: Client, tmp_path: Path) -> None:
@@ -333,8 +341,8 @@ def test_E10_the_same_manifest_is_the_same_job(client: Client, tmp_path: Path) -
 
 
 @pytest.mark.shows("jobset/failure-max-restarts", "jobset/failure-recreates-all")
-def test_E12_it_restarts_and_recovers(client: Client, tmp_path: Path) -> None:
-    """All of it, what had succeeded as well."""
+def test_E12_the_run_restarts_and_recovers(client: Client, tmp_path: Path) -> None:
+    """The whole run restarts, with the nodes that had succeeded."""
     fails = sh("echo $MUSTER_ATTEMPT; test $MUSTER_ATTEMPT = 1")
     label = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
     env = [{"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": label}}}]
@@ -346,24 +354,24 @@ def test_E12_it_restarts_and_recovers(client: Client, tmp_path: Path) -> None:
     run = succeed(client, jobset(jobs, **rules({"action": "RestartJobSet"}, most=1)), tmp_path)
     assert run.attempt == 1
     assert run.to_dict()["restarts"] == 1
-    assert [message for rank, message in said(run) if rank == 0] == ["0", "1"]
-    assert said(run, 1) == [(0, "1"), (1, "1"), (2, "1")]
+    assert [message for rank, message in output_of(run) if rank == 0] == ["0", "1"]
+    assert output_of(run, 1) == [(0, "1"), (1, "1"), (2, "1")]
 
 
-def test_E13_one_job_restarts(client: Client, tmp_path: Path) -> None:
-    """The others are left alone: same processes, same attempt."""
+def test_E13_only_the_failed_job_restarts(client: Client, tmp_path: Path) -> None:
+    """The others keep their processes and their attempt."""
     mark = tmp_path / "failed"
     once = sh(f"echo up; test -e {mark} && exit 0; touch {mark}; exit 1")
-    stays = sh(f"echo up; while [ ! -e {mark} ]; do sleep 0.01; done")
-    jobs = [replicated("a", command=stays), replicated("b", command=once)]
+    persists = sh(f"echo up; while [ ! -e {mark} ]; do sleep 0.01; done")
+    jobs = [replicated("a", command=persists), replicated("b", command=once)]
     run = succeed(client, jobset(jobs, **rules({"action": "RestartJob"}, most=1)), tmp_path)
-    assert said(run) == [(0, "up"), (1, "up"), (1, "up")]
+    assert output_of(run) == [(0, "up"), (1, "up"), (1, "up")]
     assert (run.attempt, run.to_dict()["restarts"]) == (0, 1)
 
 
 @pytest.mark.shows("jobset/fast-recovery")
-def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
-    """JobSet's own test checks that it is accepted; here what a node had on its disk stays."""
+def test_E14_nodes_restarted_in_place_keep_their_files(client: Client, tmp_path: Path) -> None:
+    """JobSet's test only checks that the strategy is accepted."""
     text = (
         "echo $(cat kept 2>/dev/null); echo $MUSTER_ATTEMPT >> kept; "
         f"touch {tmp_path}/$MUSTER_ATTEMPT.$JOB_COMPLETION_INDEX; "
@@ -374,27 +382,27 @@ def test_E14_restarted_in_place(client: Client, tmp_path: Path) -> None:
     policy = {"maxRestarts": 2, "restartStrategy": "InPlaceRestart"}
     manifest = jobset([replicated("a", 1, 2, command=sh(text), job=job)], failurePolicy=policy)
     run = succeed(client, manifest, tmp_path)
-    assert said(run, 2) == [(0, "0 1"), (1, "0 1")]
+    assert output_of(run, 2) == [(0, "0 1"), (1, "0 1")]
 
 
-# --- all at once
+# --- simple runs and gangs
 
 
 @pytest.mark.shows("jobset/group-of-jobs")
-def test_E15_a_simple_run(client: Client, tmp_path: Path) -> None:
+def test_E15_a_simple_run_succeeds(client: Client, tmp_path: Path) -> None:
     run = succeed(client, jobset([replicated("a", 2, 2, command=sh("echo hello"))]), tmp_path)
-    assert said(run) == [(rank, "hello") for rank in range(4)]
+    assert output_of(run) == [(rank, "hello") for rank in range(4)]
 
 
-def test_E16_all_of_a_gang_are_there_together(client: Client, tmp_path: Path) -> None:
-    """Nodes start in one step, and none goes on before it has seen the other three."""
-    meet = sh(
+def test_E16_all_nodes_of_a_gang_run_together(client: Client, tmp_path: Path) -> None:
+    """Nodes start in one step, and each waits until it has seen the other three."""
+    wait_for_all = sh(
         f"touch {tmp_path}/$JOB_COMPLETION_INDEX; "
         f"while [ $(ls {tmp_path} | grep -c '^[0-3]$') -lt 4 ]; do sleep 0.01; done"
     )
-    run = succeed(client, jobset([replicated("a", 1, 4, command=meet)]), tmp_path)
-    told = [e for e in run.events() if e.data.get("state") == "STARTING"]
-    assert [entry.data["ranks"] for entry in told] == ["0-3"]
+    run = succeed(client, jobset([replicated("a", 1, 4, command=wait_for_all)]), tmp_path)
+    starts = [e for e in run.events() if e.data.get("state") == "STARTING"]
+    assert [entry.data["ranks"] for entry in starts] == ["0-3"]
 
 
 # --- failures, with real exit codes and signals
@@ -406,21 +414,21 @@ def test_E16_all_of_a_gang_are_there_together(client: Client, tmp_path: Path) ->
     [
         pytest.param("exit 7", "failed with exit code 7", id="a code"),
         pytest.param("kill -9 $$$$", "failed with exit code 137 (signal 9)", id="a signal"),
-        pytest.param("echo boom >&2; exit 1", "failed with exit code 1:\nboom", id="last words"),
+        pytest.param("echo boom >&2; exit 1", "failed with exit code 1:\nboom", id="stderr"),
     ],
 )
 def test_the_first_failure_is_final(
     text: str, details: str, client: Client, tmp_path: Path
 ) -> None:
-    """C09, with what has to end told so by SIGTERM, and reaped. ($$ is $ in a manifest.)"""
+    """C09, where the other processes end by SIGTERM. ($$ is $ in a manifest.)"""
     jobs = [replicated("a", command=sh(text)), replicated("b", 3, command=sh(FOREVER))]
     run = start(client, jobset(jobs), tmp_path).wait(60)
     assert (run.state, run.details) == ("FAILED", f"node-0 (group a, rank 0) {details}")
     assert nodes(run) == [("a", "FAILED")] + [("b", "STOPPED")] * 3
 
 
-def test_a_job_has_its_own_time(client: Client, tmp_path: Path) -> None:
-    """C14's reason, for real: activeDeadlineSeconds of a Job is a rule's DeadlineExceeded."""
+def test_a_job_has_its_own_deadline(client: Client, tmp_path: Path) -> None:
+    """C14's reason with a real deadline: activeDeadlineSeconds causes DeadlineExceeded."""
     slow = f"test $MUSTER_ATTEMPT = 1 || {FOREVER}"
     jobs = [replicated("a", command=sh(slow), job={"activeDeadlineSeconds": 1}), replicated("b")]
     rule = {"action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
@@ -430,7 +438,7 @@ def test_a_job_has_its_own_time(client: Client, tmp_path: Path) -> None:
 
 
 def test_retries_come_before_the_policy(client: Client, tmp_path: Path) -> None:
-    """Kubernetes: backoffLimit replaces pods of a Job before JobSet hears of it."""
+    """In Kubernetes, backoffLimit replaces pods of a Job before JobSet sees a failure."""
     count = f"echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) = 3"
     jobs = [replicated("a", command=sh(count), job={"backoffLimit": 2})]
     run = succeed(client, jobset(jobs, **rules({"action": "FailJobSet"})), tmp_path)
@@ -439,7 +447,7 @@ def test_retries_come_before_the_policy(client: Client, tmp_path: Path) -> None:
 
 
 def test_a_pod_failure_policy_comes_before_retries(client: Client, tmp_path: Path) -> None:
-    """Kubernetes: what it ignores is not counted, what ends the Job is not tried again."""
+    """In Kubernetes, ignored failures do not count, and failures that end the Job are final."""
     count = f"echo x >> {tmp_path}/tries; n=$(wc -l < {tmp_path}/tries)"
     script = f"{count}; exit $(echo 3 3 1 7 | cut -d' ' -f$n)"
     codes = [("Ignore", 3), ("FailJob", 7)]

@@ -1,4 +1,4 @@
-"""docs/conformance.md names every case of JobSet's once, and a test that is there."""
+"""docs/conformance.md lists every case of JobSet once, with a test that exists."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CASES = [
     *(f"E{number:02}" for number in range(1, 18)),
 ]
 ROW = re.compile(r"^\| (?P<case>[CWE]\d\d) \|.*\| \[(?P<file>\w+)\] `(?P<test>\w+)` \|$", re.M)
-VERDICT = re.compile(
+RESULT = re.compile(
     r"^\| [CWE]\d\d \| [^|]+ \| (same|otherwise: |not here: )[^|]*\| [^|]+ \|$", re.M
 )
 LINKS = dict(re.findall(r"^\[(\w+)\]: (\S+)$", TEXT, re.M))
 
 
 def names(path: Path) -> set[str]:
-    """What the tests of a file are called, with their rows and tables."""
+    """Names of a file's tests, cases and tables."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
@@ -36,18 +36,18 @@ def names(path: Path) -> set[str]:
     return found
 
 
-def test_every_case_is_there_once_and_has_a_verdict() -> None:
+def test_every_case_is_listed_once_with_its_result() -> None:
     assert [row["case"] for row in ROW.finditer(TEXT)] == CASES
-    assert len(VERDICT.findall(TEXT)) == len(CASES)
+    assert len(RESULT.findall(TEXT)) == len(CASES)
 
 
 @pytest.mark.parametrize("link", sorted({row["file"] for row in ROW.finditer(TEXT)}))
-def test_every_test_is_there(link: str) -> None:
+def test_every_test_on_the_page_exists(link: str) -> None:
     known = names((PAGE.parent / LINKS[link]).resolve())
     named = {row["test"] for row in ROW.finditer(TEXT) if row["file"] == link}
     assert named <= known
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     links = [*LINKS.values(), *re.findall(r"\]\(([^)#]+)", TEXT)]
     assert [link for link in links if not (PAGE.parent / link).exists()] == []

@@ -1,7 +1,7 @@
-"""Killed at every step: no accepted run is lost, no effect doubled, no process left.
+"""Killed at every step: no accepted run is lost, no effect is repeated, no process is left.
 
 The supervisor ends itself, as by `kill -9`, at the n-th point where its memory and the store could
-differ; then somebody else looks at the run. This is done for every n there is.
+differ; then another command recovers the run. This is done for every n.
 """
 
 from __future__ import annotations
@@ -15,87 +15,53 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
-from muster.lifecycle.fold import fold
-
-#: Starts a run whose supervisor dies at point N: before and after each record, after each effect.
-SUBMIT = """
-import os, sys
-from muster.client.client import Client
-from muster.control.controller import Controller
-from muster.control.launcher import Launcher
-from muster.control.ledger import StoreLedger
-
-point, left = int(sys.argv[1]), [int(sys.argv[1])]
-
-def here():
-    left[0] -= 1
-    if left[0] == 0:
-        os._exit(9)  # as SIGKILL, which a namespace's first process does not take from itself
-
-def deadly(function):
-    def call(*args):
-        here()
-        result = function(*args)
-        here()
-        return result
-    return call
-
-StoreLedger.record = deadly(StoreLedger.record)
-Controller._act = deadly(Controller._act)
-client = Client(launcher=Launcher.fork())
-job, new = client.job(sys.argv[2])
-print(client.start(client.draft(job, new_job=new)).id)
-"""
+from muster.lifecycle.replay import replay
+from support.crashes import submit
 
 PROGRAM = """
-echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_TOLD/lives
+echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_RECORDS/starts
 test $NODE_RANK-$MUSTER_RESTART != 1-0
 """
 
 
-#: In the environment of the run's programs, and nowhere else.
+#: Only in the environment of the run's programs.
 MARK = f"of-a-crash-{os.urandom(8).hex()}"
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    (tmp_path / "told").mkdir()
+    (tmp_path / "records").mkdir()
     (tmp_path / "program.sh").write_text(PROGRAM)
     path = tmp_path / "job.yaml"
     path.write_text(
-        "artifact: program.sh\nnodes: 2\nmounts: [{source: told}]\n"
+        "artifact: program.sh\nnodes: 2\nmounts: [{source: records}]\n"
         "failure: {max_restarts: 9, backoff: {initial: 0}}\n"
         f"env: {{MARK: {MARK}}}\n"
     )
     return path
 
 
-def submit(point: int, job: Path) -> str:
-    argv = [sys.executable, "-c", SUBMIT, str(point), str(job)]
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def lives(job: Path) -> Iterator[tuple[int, int]]:
+def started_incarnations(job: Path) -> Iterator[tuple[int, int]]:
     """(rank, incarnation) of every program that ran."""
-    for line in (job.parent / "told" / "lives").read_text().splitlines():
+    for line in (job.parent / "records" / "starts").read_text().splitlines():
         rank, restart = line.split()
         yield int(rank), int(restart)
 
 
 @pytest.mark.parametrize("strategy", ["in_place", pytest.param("recreate", marks=pytest.mark.slow)])
-def test_killed_at_every_step(
+def test_a_run_survives_a_supervisor_killed_at_every_step(
     job: Path, client: Client, alive: Callable[[str], list[str]], strategy: str
 ) -> None:
     text = job.read_text().replace("max_restarts: 9", f"max_restarts: 9, strategy: {strategy}")
     job.write_text(text)
     killed = survived = 0
     for point in range(1, 1000):
-        (job.parent / "told" / "lives").unlink(missing_ok=True)
+        (job.parent / "records" / "starts").unlink(missing_ok=True)
         run = client.run(submit(point, job)).wait(60)
         assert run.state == "SUCCEEDED", (point, run.details)
         assert alive(MARK) == []
-        ran = list(lives(job))
-        assert len(set(ran)) == len(ran), f"point {point}: no life of a node is lived twice"
+        ran = list(started_incarnations(job))
+        assert len(set(ran)) == len(ran), f"point {point}: no incarnation runs twice"
         last = max(restart for _, restart in ran)
         assert {rank for rank, restart in ran if restart == last} == {0, 1}
         _check_log(client, run.id)
@@ -103,19 +69,23 @@ def test_killed_at_every_step(
         assert lost <= 1
         killed += lost
         survived += not lost
-        if survived == 3:  # how many steps a run takes varies with what is told at once
+        if survived == 3:  # the number of steps varies with the events that arrive together
             break
-    assert killed > 10, "there are that many steps in such a run"
+    assert killed > 10, "the run has more steps"
 
 
 def _check_log(client: Client, run_id: str) -> None:
-    """The event log alone tells where the run stands."""
+    """The state of the run can be rebuilt from its event log."""
     run = client.run(run_id)
     entries = list(run.events())
     assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-    told = fold((entry.kind, entry.data) for entry in entries)
-    assert (told.state, told.details, told.attempt) == (run.state, run.details, run.attempt)
-    assert [told.nodes[node.rank][0] for node in run.nodes] == [n.state for n in run.nodes]
+    replayed = replay((entry.kind, entry.data) for entry in entries)
+    assert (replayed.state, replayed.details, replayed.attempt) == (
+        run.state,
+        run.details,
+        run.attempt,
+    )
+    assert [replayed.nodes[node.rank][0] for node in run.nodes] == [n.state for n in run.nodes]
 
 
 @pytest.mark.parametrize(
@@ -123,18 +93,20 @@ def _check_log(client: Client, run_id: str) -> None:
     [
         "muster.store.runs.insert",
         "muster.control.launcher.Launcher.start",
-        "muster.control.watch.begin_life",
-        "muster.control.bell.install",
+        "muster.control.liveness.open_liveness_pipe",
+        "muster.control.wakeup.create",
     ],
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_the_submitter_is_killed(job: Path, client: Client, where: str, when: str) -> None:
-    """A run is accepted, and then it is run, or it never was."""
+def test_a_killed_submitter_leaves_a_whole_run_or_none(
+    job: Path, client: Client, where: str, when: str
+) -> None:
+    """A run that was accepted is run; otherwise it does not exist."""
     module, _, name = where.rpartition(".")
     code = (
         "import os, sys, importlib\n"
         "from muster.client.client import Client\n"
-        "import muster.service as service\n"
+        "import muster.service.start as starting\n"
         f"path, name, when = {module!r}, {name!r}, {when!r}\n"
         "try:\n"
         "    owner = importlib.import_module(path)\n"
@@ -147,18 +119,18 @@ def test_the_submitter_is_killed(job: Path, client: Client, where: str, when: st
         "        real(*args, **more)\n"
         "    os.kill(os.getpid(), 9)\n"
         "setattr(owner, name, deadly)\n"
-        "if hasattr(service, name):\n"
-        "    setattr(service, name, deadly)\n"
+        "if getattr(starting, name, None) is real:\n"
+        "    setattr(starting, name, deadly)\n"
         "client = Client()\n"
         "job, new = client.job(sys.argv[1])\n"
-        "client.start(client.draft(job, new_job=new))\n"
+        "client.start(client.prepare_run(job, new_job=new))\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(job)], check=False)
     assert done.returncode == -9
     found = client.runs()
     for run in found:
         assert run.wait(60).state == "SUCCEEDED"
-        ran = list(lives(job))
+        ran = list(started_incarnations(job))
         assert len(set(ran)) == len(ran)
     accepted = where.endswith("start") or (where.endswith("insert") and when == "after")
     assert len(found) == accepted

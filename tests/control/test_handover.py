@@ -1,4 +1,4 @@
-"""From being accepted to having ended, a run is always in somebody's hands."""
+"""A run always has a supervisor, or is recovered, until it has ended."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from muster.client.client import Client
-from muster.control import bell, lease
+from muster.control import lease, wakeup
 from muster.control.launcher import Launcher
+from muster.control.liveness import watch_liveness
 from muster.control.recover import recover
-from muster.control.watch import end_of_life
 from muster.errors import EngineError
 from muster.storage.home import RunDir
 from muster.store import runs
+from support.runs import until_ready, until_state
+
+pytestmark = pytest.mark.usefixtures("own_launcher")
 
 
 def test_a_lease_has_one_holder(tmp_path: Path) -> None:
@@ -29,97 +33,98 @@ def test_a_lease_has_one_holder(tmp_path: Path) -> None:
     held = lease.acquire(path)
     assert held is not None
     assert lease.acquire(path) is None
-    assert lease.held(path)
+    assert lease.is_held(path)
     os.close(held)
-    assert not lease.held(path)
+    assert not lease.is_held(path)
 
 
-def test_a_lease_passes_without_ever_being_free(tmp_path: Path) -> None:
+def test_a_lease_passes_to_a_child_without_being_free(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     held = lease.acquire(path)
     assert held is not None
-    ours, theirs = os.pipe()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.read(ours, 1)
+        os.read(reading, 1)
         os._exit(0)
     os.close(held)
-    assert lease.held(path), "the child has it"
-    os.write(theirs, b"x")
+    assert lease.is_held(path), "the child holds it"
+    os.write(writing, b"x")
     os.waitpid(pid, 0)
-    assert not lease.held(path)
-    os.close(ours)
-    os.close(theirs)
+    assert not lease.is_held(path)
+    os.close(reading)
+    os.close(writing)
 
 
-def test_holder(tmp_path: Path) -> None:
+def test_the_last_holder_of_a_lease(tmp_path: Path) -> None:
     path = tmp_path / "lease"
-    assert lease.holder(path) is None
+    assert lease.last_holder(path) is None
     path.write_text("")
-    assert lease.holder(path) is None
+    assert lease.last_holder(path) is None
     path.write_text("42\n")
-    assert lease.holder(path) == 42
+    assert lease.last_holder(path) == 42
 
 
-def test_a_pid_is_noted_over_a_longer_one(tmp_path: Path) -> None:
+def test_a_short_pid_overwrites_a_longer_one(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     held = lease.acquire(path)
     assert held is not None
     for pid in (1234567, 2345):
-        lease.note(held, pid)
-        assert lease.holder(path) == pid
+        lease.record_holder(held, pid)
+        assert lease.last_holder(path) == pid
     os.pwrite(held, b"1" * 100, 0)  # a program of the run may write there
-    lease.note(held, 7)
-    assert lease.holder(path) == 7
+    lease.record_holder(held, 7)
+    assert lease.last_holder(path) == 7
     os.close(held)
 
 
-def test_bell(tmp_path: Path) -> None:
-    path = tmp_path / "bell"
-    bell.install(path)
-    bell.ring(path)  # nobody attends: nothing happens
-    attention = bell.attend(path)
-    assert select.select([attention], [], [], 0)[0] == []
-    bell.ring(path)
-    bell.ring(path)
-    assert select.select([attention], [], [], 30)[0] == [attention]
-    bell.silence(attention)
-    assert select.select([attention], [], [], 0)[0] == []
-    bell.silence(attention)
-    os.close(attention)
+def test_notifications_wake_once(tmp_path: Path) -> None:
+    path = tmp_path / "wakeup"
+    wakeup.create(path)
+    wakeup.notify(path)  # nothing reads the FIFO: no error
+    fd = wakeup.open(path)
+    assert select.select([fd], [], [], 0)[0] == []
+    wakeup.notify(path)
+    wakeup.notify(path)
+    assert select.select([fd], [], [], 30)[0] == [fd]
+    wakeup.drain(fd)
+    assert select.select([fd], [], [], 0)[0] == []
+    wakeup.drain(fd)
+    os.close(fd)
 
 
-def start(client: Client, *command: str) -> str:
-    job, new = client.job(None, command=list(command))
-    return client.start(client.draft(job, new_job=new)).id
+def start(client: Client, *command: str, **fields: Any) -> str:
+    job, new = client.job(None, command=list(command), **fields)
+    return client.start(client.prepare_run(job, new_job=new)).id
 
 
-def test_life_ends_with_the_outcome(client: Client) -> None:
+def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -> None:
     run_id = start(client, "sh", "-c", "while [ ! -e go ]; do sleep 0.005; done")
     service = client.service
-    life = end_of_life(service.home, run_id)
-    assert life is not None
-    while client.run(run_id).nodes[0].state != "READY":  # its folder is made anew at its start
-        assert select.select([life], [], [], 0)[0] == []
+    pipe = watch_liveness(service.home, run_id)
+    assert pipe is not None
+    until_ready(client.run(run_id))  # its folder is created again at its start
+    assert select.select([pipe], [], [], 0)[0] == []
     (service.home.run_dir(run_id).work(0) / "go").touch()
-    assert select.select([life], [], [], 60)[0] == [life]
-    assert runs.get(service.db, run_id).state == "SUCCEEDED", "recorded first, told then"
-    os.close(life)
-    assert end_of_life(service.home, run_id) is None
+    assert select.select([pipe], [], [], 60)[0] == [pipe]
+    assert runs.get(service.db, run_id).state == "SUCCEEDED", "the outcome is recorded first"
+    os.close(pipe)
+    assert watch_liveness(service.home, run_id) is None
 
 
-def test_a_run_that_nobody_drives_is_settled_once(client: Client) -> None:
+def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     service = client.service
-    assert recover(service.db, service.home, service._hand_over) == [], "somebody drives it"
-    while client.run(run_id).nodes[0].state != "READY":  # what never began would be begun anew
-        pass
-    pid = lease.holder(service.home.run_dir(run_id).lease)
+    assert recover(service.db, service.home, service.context.start_supervisor) == [], (
+        "it has a supervisor"
+    )
+    until_ready(client.run(run_id))  # a node that never started would be started again
+    pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     client.run(run_id).wait(60)
     assert client.run(run_id).state == "FAILED"
-    assert recover(service.db, service.home, service._hand_over) == []
+    assert recover(service.db, service.home, service.context.start_supervisor) == []
     kinds = [(e.kind, e.data.get("state")) for e in service.events(run_id)]
     assert kinds.count(("run", "FAILED")) == 1
 
@@ -129,20 +134,19 @@ def test_a_canceled_run_whose_supervisor_is_killed_is_canceled(client: Client) -
     run = client.run(run_id)
     assert next(run.logs(follow=True, streams=["stdout", "stderr"])).message == "up"
     run.cancel("enough")
-    while run.refresh().state != "CANCELING":
-        pass
-    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    until_state(run, "CANCELING")
+    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
 
 
-def without_supervisor(client: Client) -> tuple[str, RunDir]:
-    """A run whose supervisor was killed, which nobody has noticed yet; and its folder."""
-    run_id = start(client, "sleep", "1000")
+def without_supervisor(client: Client, **fields: Any) -> tuple[str, RunDir]:
+    """A run whose supervisor was killed and which was not recovered yet; and its folder."""
+    run_id = start(client, "sleep", "1000", **fields)
     folder = client.service.home.run_dir(run_id)
-    pid = lease.holder(folder.lease)
+    pid = lease.last_holder(folder.lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
@@ -150,34 +154,49 @@ def without_supervisor(client: Client) -> tuple[str, RunDir]:
     return run_id, folder
 
 
-def test_a_run_whose_folder_was_deleted(client: Client) -> None:
+def test_recovery_reports_a_deleted_folder(client: Client) -> None:
     run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
     service = client.service
-    assert recover(service.db, service.home, service._hand_over) == [run_id]
-    assert "was deleted while the run was going" in client.run(run_id).details
+    assert recover(service.db, service.home, service.context.start_supervisor) == [run_id]
+    assert "was deleted while the run was in progress" in client.run(run_id).details
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missing: bool) -> None:
+    """Processes that wait for the run's end could not see it."""
+    run_id, folder = without_supervisor(client, failure={"max_restarts": 1})
+    if missing:
+        folder.liveness_pipe.unlink()
+    service = client.service
+    launched: list[str] = []
+
+    def launch(run_id: str, held: tuple[int, int], environ: object) -> None:
+        launched.append(run_id)
+
+    assert recover(service.db, service.home, launch) == [run_id]
+    assert launched == ([] if missing else [run_id])
 
 
 @pytest.mark.parametrize("name", ["life", "lease"])
-def test_a_run_in_whose_folder_something_was_replaced_by_a_folder(
-    client: Client, name: str
-) -> None:
+def test_a_file_of_a_run_replaced_by_a_folder_fails_the_run(client: Client, name: str) -> None:
     run_id, folder = without_supervisor(client)
-    getattr(folder, name).unlink()
-    getattr(folder, name).mkdir()
+    path = folder.path / name
+    path.unlink()
+    path.mkdir()
     run = client.run(run_id).wait(60)
     assert run.state == "FAILED"
     assert f"{name} was replaced by something else" in run.details
 
 
 @pytest.mark.parametrize("name", ["life", "lease"])
-def test_one_of_them_was_replaced_while_the_run_is_driven(client: Client, name: str) -> None:
+def test_a_file_replaced_while_the_supervisor_runs_is_no_error(client: Client, name: str) -> None:
     run_id = start(client, "sleep", "1000")
     service = client.service
     path = service.home.run_dir(run_id).path / name
     path.rename(path.with_name("kept"))
     path.mkdir()
-    assert recover(service.db, service.home, service._hand_over) == []
+    assert recover(service.db, service.home, service.context.start_supervisor) == []
     path.rmdir()
     path.with_name("kept").rename(path)
 
@@ -188,27 +207,27 @@ def test_a_run_that_cannot_be_prepared_keeps_no_lease(
     def refuse(path: Path) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(bell, "install", refuse)
+    monkeypatch.setattr(wakeup, "create", refuse)
     job, new = client.job(None, command=["true"])
     with pytest.raises(OSError, match="No space left"):
-        client.start(client.draft(job, new_job=new))
-    (left,) = (client.service.home.root / "runs").glob("*/lease")
-    assert not lease.held(left)
+        client.start(client.prepare_run(job, new_job=new))
+    (path,) = (client.service.home.root / "runs").glob("*/lease")
+    assert not lease.is_held(path)
 
 
-def test_an_empty_environment_is_one(client: Client) -> None:
+def test_an_empty_environment_is_used_as_given(client: Client) -> None:
     os.environ["MUSTER_TEST_OURS"] = "x"
     try:
         job, new = client.job(None, command=["/bin/sh", "-c", "echo ${MUSTER_TEST_OURS-nothing}"])
-        draft = client.draft(job, new_job=new)
-        run = client.run(client.service.start(draft, {}).id).wait(60)
+        prepared = client.prepare_run(job, new_job=new)
+        run = client.run(client.service.start(prepared, {}).id).wait(60)
     finally:
         del os.environ["MUSTER_TEST_OURS"]
     assert [line.message for line in run.logs(streams=["stdout", "stderr"])] == ["nothing"]
 
 
-def test_killed_right_after_it_was_accepted(own_home: Path) -> None:
-    """Between the record and the supervisor: the next command finds the run and has it go on."""
+def test_a_run_accepted_by_a_killed_submitter_is_recovered(own_home: Path) -> None:
+    """Killed after the record, before the supervisor starts: the next command recovers the run."""
     code = (
         "import os, signal\n"
         "from muster.client.client import Client\n"
@@ -216,7 +235,7 @@ def test_killed_right_after_it_was_accepted(own_home: Path) -> None:
         "Launcher.start = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "client = Client()\n"
         "job, new = client.job(None, command=['true'])\n"
-        "client.start(client.draft(job, new_job=new))\n"
+        "client.start(client.prepare_run(job, new_job=new))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -227,57 +246,57 @@ def test_killed_right_after_it_was_accepted(own_home: Path) -> None:
     client.service.close()
 
 
-def test_sigterm_to_the_supervisor_cancels(client: Client) -> None:
+def test_sigterm_to_the_supervisor_cancels_the_run(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     run = client.run(run_id)
-    while run.refresh().state != "IN_PROGRESS":
-        pass
-    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    until_state(run, "IN_PROGRESS")
+    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
     assert run.wait(60).state == "CANCELED"
-    assert run.details == "the run's supervisor was told to end (signal 15)"
+    assert run.details == "the run's supervisor received signal 15"
 
 
-def test_a_launcher_that_has_gone(tmp_path: Path) -> None:
+def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
         launcher.start(tmp_path, "x", (0, 0), {})
 
 
-def test_the_supervisor_keeps_nothing_of_its_submitter(client: Client) -> None:
-    """No descriptor but its own: a pipe held open would keep its reader waiting for ever."""
+def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:
+    """A pipe held open by the supervisor would keep its reader waiting forever."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
     run_id = start(client, "sleep", "1000")
     os.close(writing)
     assert select.select([reading], [], [], 30)[0] == [reading]
-    assert os.read(reading, 1) == b"", "the last writer has gone"
+    assert os.read(reading, 1) == b"", "no writer is left"
     os.close(reading)
-    while client.run(run_id).nodes[0].state != "READY":  # until then it opens and closes more
-        pass
-    pid = lease.holder(client.service.home.run_dir(run_id).lease)
+    until_ready(client.run(run_id))  # it opens more files until then
+    pid = lease.last_holder(client.service.home.run_dir(run_id).lease)
     for name in os.listdir(f"/proc/{pid}/fd"):
-        target = os.readlink(f"/proc/{pid}/fd/{name}")
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:  # closed meanwhile, so it was the supervisor's
+            continue
         known = ("/dev/null", str(client.service.home.root), "anon_inode", "socket", "/proc")
         assert target.startswith(known), target
 
 
-def test_a_run_of_another_version_is_in_nobody_s_way(client: Client) -> None:
+def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     service = client.service
-    while client.run(run_id).nodes[0].state != "READY":
-        pass
+    until_ready(client.run(run_id))
     runs.save(service.db, run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
-    assert recover(service.db, service.home, service._hand_over) == []
-    assert runs.get(service.db, run_id).state == "IN_PROGRESS", "who drives it knows what it is"
-    pid = lease.holder(service.home.run_dir(run_id).lease)
+    assert recover(service.db, service.home, service.context.start_supervisor) == []
+    assert runs.get(service.db, run_id).state == "IN_PROGRESS", "its supervisor has the plan"
+    pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
-    assert recover(service.db, service.home, service._hand_over) == [run_id]
+    assert recover(service.db, service.home, service.context.start_supervisor) == [run_id]
     found = runs.get(service.db, run_id)
     assert found.state == "FAILED"
     assert "is corrupt, or of another version of Muster: plan: " in found.details
@@ -285,14 +304,14 @@ def test_a_run_of_another_version_is_in_nobody_s_way(client: Client) -> None:
 
 @pytest.mark.parametrize("isolation", ["namespaces", "plain"])
 @pytest.mark.parametrize("what", ["home deleted", "home moved", "database deleted"])
-def test_a_home_that_goes_away(
+def test_a_run_ends_when_its_home_is_deleted(
     own_home: Path,
     alive: Callable[[str], list[str]],
     isolation: str,
     what: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever follows the run hears of it; nothing of the run is left."""
+    """Followers of the run are notified; no process of the run is left."""
     monkeypatch.setenv("MUSTER_ISOLATION", isolation) if isolation == "plain" else None
     mark = f"of-a-lost-home-{os.urandom(8).hex()}"
     argv = [sys.executable, "-m", "muster", "run", "--nodes", "2", "-e", f"MARK={mark}", "--"]
@@ -303,15 +322,15 @@ def test_a_home_that_goes_away(
         assert alive(mark)
         moved = own_home.with_name(f"{own_home.name}-moved")
         if what == "home deleted":
-            while own_home.exists():  # what is made meanwhile is in the way
+            while own_home.exists():  # files created meanwhile make rmtree fail
                 shutil.rmtree(own_home, ignore_errors=True)
         elif what == "home moved":
             own_home.rename(moved)
         else:
             (own_home / "muster.db").unlink()
-        told = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=60)[1]
     assert process.returncode == 4
-    *notes, last = told.splitlines(keepends=True)
+    *notes, last = errors.splitlines(keepends=True)
     assert all(note.startswith("note: the metadata file") for note in notes)
     assert last == (
         f"error: {own_home} was deleted or moved away while sh-1 was running: its processes are "
@@ -320,7 +339,7 @@ def test_a_home_that_goes_away(
     assert alive(mark) == []
 
 
-def test_the_folder_of_a_run_that_is_deleted_meanwhile(client: Client) -> None:
+def test_a_run_fails_when_its_folder_is_deleted(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     run = client.run(run_id)
     while run.refresh().nodes[0].state != "READY":

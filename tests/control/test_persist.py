@@ -1,4 +1,4 @@
-"""Statuses as rows, and back."""
+"""Statuses are stored as rows and read back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.lifecycle.policy import Action, Backoff, Checkpoint, Policy, Rule
 from muster.lifecycle.status import Reason, RunStatus
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
 from muster.store.records import RunRecord
-from support.life import Life, begun, policy, running
+from support.run_driver import RunDriver, policy, running, starting
 
 POLICY = policy(
     (1, 2, None, {"retries": 1, "ready_timeout": 60.0}),
@@ -41,44 +41,46 @@ def plan(of: Policy) -> RunPlan:
 
 
 def record(status: RunStatus) -> RunRecord:
-    """A row with what the status says in it."""
+    """A row with the data of the status."""
     base = dict.fromkeys(RunRecord.__struct_fields__)
     return RunRecord(**{**base, "id": "r", "plan": plan(POLICY).to_json(), **run_changes(status)})
 
 
-def kept(status: RunStatus) -> RunStatus:
+def round_trip(status: RunStatus) -> RunStatus:
     nodes = plan(POLICY).nodes
     rows = [node_record(p, n) for p, n in zip(nodes, status.nodes, strict=True)]
     return status_of(record(status), rows, POLICY)
 
 
-def stories() -> list[Life]:
+def example_runs() -> list[RunDriver]:
     return [
-        Life(POLICY),
-        Life(POLICY, suspended=True),
-        begun(POLICY),
-        begun(POLICY).up(0),
+        RunDriver(POLICY),
+        RunDriver(POLICY, suspended=True),
+        starting(POLICY),
+        starting(POLICY).up(0),
         running(POLICY).end(0, 1, message="boom", raised_at=900.5),
         running(POLICY).end(0, 1).end(1, 7, signal=9, reason=Reason.OUT_OF_MEMORY),
-        running(POLICY).end(0, 1).end(1, 7).obey().end(1, 7),
-        begun(POLICY).tick(61.0),
-        running(POLICY).tell(SuspendRequested("pause")).tick(30.0),
-        running(POLICY).tell(SuspendRequested("pause")).tick(30.0).tick(10.0),
-        running(POLICY).tell(CancelRequested("enough")),
-        running(POLICY).tell(CancelRequested("enough")).obey(),
+        running(POLICY).end(0, 1).end(1, 7).end_stopping().end(1, 7),
+        starting(POLICY).tick(61.0),
+        running(POLICY).step(SuspendRequested("pause")).tick(30.0),
+        running(POLICY).step(SuspendRequested("pause")).tick(30.0).tick(10.0),
+        running(POLICY).step(CancelRequested("enough")),
+        running(POLICY).step(CancelRequested("enough")).end_stopping(),
     ]
 
 
 def test_a_status_survives_the_store() -> None:
-    for life in stories():
-        # when to look again is found by looking
-        assert kept(life.status) == replace(life.status, alarm=0.0, census=kept(life.status).census)
-        assert life.status.census in (None, kept(life.status).census)
+    for run in example_runs():
+        # the alarm is computed by the next step
+        assert round_trip(run.status) == replace(
+            run.status, alarm=0.0, counts=round_trip(run.status).counts
+        )
+        assert run.status.counts in (None, round_trip(run.status).counts)
 
 
 def test_only_nodes_that_changed_are_written() -> None:
-    life = begun(POLICY)
-    before = life.status
-    after = life.tell(NodeStarted(1)).status
+    run = starting(POLICY)
+    before = run.status
+    after = run.step(NodeStarted(1)).status
     assert [row.rank for row in changed_nodes(plan(POLICY), before, after)] == [1]
     assert changed_nodes(plan(POLICY), after, after) == []

@@ -1,11 +1,9 @@
-"""A run is scaled by one of its own nodes, and its supervisor is killed at every step: the wish is
-not lost, no life of a node is lived twice, no process is left."""
+"""A run is scaled by one of its nodes, and its supervisor is killed at every step: the request
+is not lost, no incarnation runs twice, no process is left."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,109 +12,78 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.lifecycle.fold import fold
+from muster.lifecycle.replay import replay
 from muster.lifecycle.states import NodeState
+from support.crashes import submit
 
-#: As in test_crashes: a run whose supervisor dies at point N.
-SUBMIT = """
-import os, sys
-from muster.client.client import Client
-from muster.control.controller import Controller
-from muster.control.launcher import Launcher
-from muster.control.ledger import StoreLedger
-
-left = [int(sys.argv[1])]
-
-def here():
-    left[0] -= 1
-    if left[0] == 0:
-        os._exit(9)
-
-def deadly(function):
-    def call(*args):
-        here()
-        result = function(*args)
-        here()
-        return result
-    return call
-
-StoreLedger.record = deadly(StoreLedger.record)
-Controller._act = deadly(Controller._act)
-client = Client(launcher=Launcher.fork())
-job, new = client.job(sys.argv[2])
-print(client.start(client.draft(job, new_job=new)).id)
-"""
-
-#: Its head says how many workers it wants, and has what it wants when so many are in the roster.
+#: Its head requests a number of workers, and ends when the roster has that number.
 PROGRAM = """
-echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_TOLD/lives
+echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_RECORDS/starts
 test $NODE_GROUP_NAME = head || exec sleep 1000
 python - <<END
 import os
 from muster.client.client import Client
-Client().run(os.environ["MUSTER_RUN_ID"]).scale("workers", $WANTED, "the head wants it")
+Client().run(os.environ["MUSTER_RUN_ID"]).scale("workers", $REPLICAS, "requested by the head")
 END
-until test $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) = $((WANTED + 1)); do sleep 0.01; done
+until test $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) = $((REPLICAS + 1)); do sleep 0.01; done
 """
 
-#: In the environment of the run's programs, and nowhere else.
+#: Only in the environment of the run's programs.
 MARK = f"of-a-scaled-run-{os.urandom(8).hex()}"
 
 
-def job(folder: Path, wanted: int, strategy: str) -> Path:
-    (folder / "told").mkdir()
+def job(folder: Path, replicas: int, strategy: str) -> Path:
+    (folder / "records").mkdir()
     (folder / "program.sh").write_text(PROGRAM)
     path = folder / "job.yaml"
     path.write_text(
-        "artifact: program.sh\nmounts: [{source: told}]\n"
+        "artifact: program.sh\nmounts: [{source: records}]\n"
         "node_groups: [{name: head}, {name: workers, replicas: 2, max_replicas: 4}]\n"
         "success: {groups: [head]}\n"
         f"failure: {{max_restarts: 9, strategy: {strategy}}}\n"
-        f"env: {{MARK: {MARK}, WANTED: '{wanted}'}}\n"
+        f"env: {{MARK: {MARK}, REPLICAS: '{replicas}'}}\n"
     )
     return path
 
 
 @pytest.mark.parametrize(
-    ("wanted", "strategy"),
+    ("replicas", "strategy"),
     [
         (4, "in_place"),
         pytest.param(1, "in_place", marks=pytest.mark.slow),
         pytest.param(1, "recreate", marks=pytest.mark.slow),
     ],
 )
-def test_killed_at_every_step(
-    tmp_path: Path, client: Client, alive: Callable[[str], list[str]], wanted: int, strategy: str
+def test_a_scaled_run_survives_a_supervisor_killed_at_every_step(
+    tmp_path: Path, client: Client, alive: Callable[[str], list[str]], replicas: int, strategy: str
 ) -> None:
-    path = job(tmp_path, wanted, strategy)
+    path = job(tmp_path, replicas, strategy)
     killed = survived = 0
     for point in range(1, 1000):
-        lives = tmp_path / "told" / "lives"
-        lives.unlink(missing_ok=True)
-        argv = [sys.executable, "-c", SUBMIT, str(point), str(path)]
-        done = subprocess.run(argv, check=True, capture_output=True, text=True)
-        run = client.run(done.stdout.strip()).wait(120)
+        starts = tmp_path / "records" / "starts"
+        starts.unlink(missing_ok=True)
+        run = client.run(submit(point, path)).wait(120)
         assert run.state == "SUCCEEDED", (point, run.details)
         assert alive(MARK) == []
-        assert set(Counter(lives.read_text().splitlines()).values()) == {1}, point
-        assert run.replicas == {"head": 1, "workers": wanted}
-        assert [node.rank for node in run.nodes] == list(range(1 + wanted))
+        assert set(Counter(starts.read_text().splitlines()).values()) == {1}, point
+        assert run.replicas == {"head": 1, "workers": replicas}
+        assert [node.rank for node in run.nodes] == list(range(1 + replicas))
         _check_log(client, run)
         lost = any(entry.kind == "supervisor_lost" for entry in run.events())
         killed += lost
         survived += not lost
-        if survived == 2:  # how many steps a run takes varies with what is told at once
+        if survived == 2:  # the number of steps varies with the events that arrive together
             break
-    assert killed > 10, "there are that many steps in such a run"
+    assert killed > 10, "the run has more steps"
 
 
 def _check_log(client: Client, run: JobRun) -> None:
     entries = [(entry.kind, entry.data) for entry in run.events()]
     scaled = [data for kind, data in entries if kind == "scaled"]
-    wish = {"group": "workers", "from": 2, "why": "the head wants it"}
-    assert scaled == [{**wish, "to": run.replicas["workers"]}], "heard once, whoever heard it"
-    told = fold(entries).nodes
+    scaling = {"group": "workers", "from": 2, "why": "requested by the head"}
+    assert scaled == [{**scaling, "to": run.replicas["workers"]}], "the request is carried out once"
+    replayed = replay(entries).nodes
     states = {node.rank: NodeState(node.state) for node in client.service.nodes(run.id)}
-    assert {rank: told[rank][0] for rank in states} == states
-    parked = [rank for rank, state in states.items() if state is NodeState.PARKED]
-    assert parked == list(range(1 + run.replicas["workers"], 5))
+    assert {rank: replayed[rank][0] for rank in states} == states
+    scaled_down = [rank for rank, state in states.items() if state is NodeState.SCALED_DOWN]
+    assert scaled_down == list(range(1 + run.replicas["workers"], 5))

@@ -1,4 +1,4 @@
-"""The file with what Muster says of a run."""
+"""The service log of a run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import pytest
 import muster
 from muster.control.service_log import ServiceLog
 from muster.plan.model import RunPlan
-from muster.simulation.book import StoreBook
-from muster.simulation.plans import plan_of
 from muster.storage.home import Home
 from muster.store import runs
 from muster.store.database import Database
-from support.life import policy
+from simulation.harness.fake_ledger import DatabaseLedger
+from simulation.harness.run_plan import run_plan
+from support.run_driver import policy
 
 
-def said(path: Path) -> list[str]:
+def messages(path: Path) -> list[str]:
+    """The lines of a service log, without their times."""
     lines = path.read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z  ", line) for line in lines)
     return [line[26:] for line in lines]
 
 
 @pytest.mark.shows("jobs/logging")
-def test_it_tells_the_story_beside_what_the_nodes_wrote(own_home: Path, tmp_path: Path) -> None:
-    """For whoever has copied the files, and nothing else."""
+def test_the_service_log_is_next_to_the_output_of_the_nodes(own_home: Path, tmp_path: Path) -> None:
+    """For users who have copied only the files."""
     spec = tmp_path / "job.yaml"
     spec.write_text(
         "command: [sh, -c, 'echo a; test $MUSTER_ATTEMPT = 1']\n"
@@ -38,79 +39,81 @@ def test_it_tells_the_story_beside_what_the_nodes_wrote(own_home: Path, tmp_path
     assert run.state == "SUCCEEDED"
     path = tmp_path / "logs" / run.id / "service.log"
     first = "node-0 (group workers, rank 0) failed with exit code 1"
-    told = [line for line in said(path) if not re.search("is (ready|starting|in progress)", line)]
-    assert told == [
+    lines = [
+        line for line in messages(path) if not re.search("is (ready|starting|in progress)", line)
+    ]
+    assert lines == [
         "the run was accepted",
         "node-0 (group workers) failed with exit code 1, reason exit",
-        f"restart 1: the run starts again: {first}",
-        "attempt 1 begins: restart 1",
+        f"restart 1 of the run: {first}",
+        "attempt 1 starts: restart 1",
         "the run succeeded",
     ]
     shown = [record.message for record in run.logs(streams=["service"], attempt="all")]
-    assert shown == said(path), "one wording, one truth"
+    assert shown == messages(path), "both have the same texts"
 
 
 @pytest.fixture
-def book(own_home: Path) -> tuple[Database, Home, RunPlan]:
+def run(own_home: Path) -> tuple[Database, Home, RunPlan]:
     home = Home(own_home)
-    plan = plan_of(1, policy((1, 2, None)))
+    plan = run_plan(1, policy((1, 2, None)))
     db = Database.open(home.database)
-    StoreBook(db, plan, 1.0, suspended=False)
+    DatabaseLedger(db, plan, 1.0, suspended=False)
     home.run_dir(plan.run_id).path.mkdir(parents=True)
     return db, home, plan
 
 
-def tell(db: Database, plan: RunPlan, text: str) -> None:
+def record_event(db: Database, plan: RunPlan, text: str) -> None:
     runs.save(db, plan.run_id, {}, (), [("supervisor_lost", {"why": text})], 2.0)
 
 
-def test_a_successor_writes_what_its_predecessor_could_not(
-    book: tuple[Database, Home, RunPlan],
+def test_the_next_supervisor_writes_entries_missing_in_the_service_log(
+    run: tuple[Database, Home, RunPlan],
 ) -> None:
-    db, home, plan = book
+    db, home, plan = run
     folder = home.run_dir(plan.run_id)
-    tell(db, plan, "one")
+    record_event(db, plan, "one")
     first = ServiceLog(db, plan.run_id, folder)
     first.catch_up()
-    assert said(folder.service_log)[-1] == "one"
-    tell(db, plan, "two")  # recorded by one that is killed before it writes
+    assert messages(folder.service_log)[-1] == "one"
+    record_event(db, plan, "two")  # recorded by a supervisor that is killed before it writes
     with folder.service_log.open("a") as file:
-        file.write("2026-11-22T16:3")  # half a line
-    tell(db, plan, "three")
+        file.write("2026-11-22T16:3")  # an incomplete line
+    record_event(db, plan, "three")
     second = ServiceLog(db, plan.run_id, folder)
     second.catch_up()
     second.catch_up()
-    assert said(folder.service_log)[-3:] == ["one", "two", "three"]
+    assert messages(folder.service_log)[-3:] == ["one", "two", "three"]
 
 
-def test_what_a_program_puts_in_its_place_is_in_nobody_s_way(
-    book: tuple[Database, Home, RunPlan],
+def test_a_replaced_service_log_does_not_fail_the_run(
+    run: tuple[Database, Home, RunPlan],
 ) -> None:
-    db, home, plan = book
+    db, home, plan = run
     path = home.run_dir(plan.run_id).service_log
     log = ServiceLog(db, plan.run_id, home.run_dir(plan.run_id))
     log.catch_up()
     path.unlink()
     path.mkdir()
-    tell(db, plan, "one")
+    record_event(db, plan, "one")
     log.catch_up()
     assert path.is_dir()
     path.rmdir()
     os.mkfifo(path)
-    tell(db, plan, "two")
+    record_event(db, plan, "two")
     log.catch_up()
-    assert said(path)[-2:] == ["one", "two"]
+    assert messages(path)[-2:] == ["one", "two"]
 
 
-def test_a_run_without_a_folder_gets_none(book: tuple[Database, Home, RunPlan]) -> None:
-    db, home, plan = book
+def test_a_run_without_a_folder_has_no_service_log(run: tuple[Database, Home, RunPlan]) -> None:
+    db, home, plan = run
     folder = home.run_dir(plan.run_id)
     folder.path.rmdir()
     ServiceLog(db, plan.run_id, folder).catch_up()
     assert not folder.path.exists()
 
 
-def test_output_that_is_not_kept_has_no_file(own_home: Path) -> None:
+def test_without_logging_there_is_no_service_log(own_home: Path) -> None:
     run = muster.run(command="true", logging={"enabled": False}).wait(60)
     assert not Home(own_home).run_dir(run.id).service_log.exists()
     assert [record.message for record in run.logs()][-1] == "the run succeeded"

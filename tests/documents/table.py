@@ -1,8 +1,8 @@
 """docs/sources-table.md: the documents Muster follows, and the tests that show what it does.
 
-The rows are in the YAML files beside this module, a file for each document. A test is tied to a row
+The rows are in the YAML files next to this module, one per document. A test is tied to a row
 with `@pytest.mark.shows("DOCUMENT/ROW")`. Markers are read from the syntax trees of the tests, so
-that nothing has to be imported. `python tests/documents/table.py` writes the page.
+that no test has to be imported. `python tests/documents/table.py` writes the page.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DOCUMENTS = ("distributed-jobs", "jobs", "cluster-design", "ads-configuration", 
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that a document says.
+    """A statement of a document.
 
-    row: unique in its document; what markers name
+    row: unique in its document; named by markers
     section: the heading it is below
     says: the sentence, field, parameter or example, in our own words
     does: what Muster does
-    later: what will bring it; no test shows it yet
-    reason: why there is nothing to show (`not` in the file)
+    later: the planned feature that will bring it; no test shows it yet
+    reason: why no test shows it (`not` in the file)
     """
 
     row: str
@@ -49,7 +49,7 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Marker(msgspec.Struct, frozen=True, order=True):
-    """A test that says which row it shows."""
+    """A test and the row that it shows."""
 
     file: str
     test: str

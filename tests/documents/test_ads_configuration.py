@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from muster.cli.main import cli
-from muster.images.trouble import plain_words
+from muster.images.builder_errors import explain_line
 
 
 @pytest.mark.shows("ads-configuration/horovod-ports")
@@ -19,8 +19,8 @@ def test_horovod_may_use_any_port_of_every_node() -> None:
 
 
 @pytest.mark.shows("ads-configuration/policy-push", "ads-configuration/policy-pull")
-def test_a_registry_that_refuses_is_told_with_its_policies() -> None:
-    said = plain_words("podman", "iad.ocir.io", ["denied: requested access is denied"])
+def test_a_refusing_registry_is_named_with_its_policies() -> None:
+    said = explain_line("podman", "iad.ocir.io", ["denied: requested access is denied"])
     assert said is not None
-    assert "iad.ocir.io refuses" in said[0]
-    assert "pushing takes `manage repos`, pulling `read repos`" in said[0]
+    assert "iad.ocir.io denies access" in said[0]
+    assert "pushing needs `manage repos`, pulling `read repos`" in said[0]

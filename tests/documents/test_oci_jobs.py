@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -13,6 +12,7 @@ import muster
 from muster.client.client import Client
 from muster.frameworks.registry import framework_names
 from muster.spec.reader import spec_from_mapping
+from support.servers import serving
 
 #: The 30 days of OCI's maximum runtime, in seconds.
 LIMIT = 30 * 24 * 3600
@@ -45,10 +45,10 @@ def test_programs_find_the_variables_of_oci(client: Client, tmp_path: Path) -> N
 
 
 @pytest.mark.shows("distributed-jobs/capability-timeout-30-days", "jobs/max-runtime-limit")
-def test_the_maximum_runtime_is_30_days_where_the_job_says_none() -> None:
+def test_the_default_maximum_runtime_is_30_days() -> None:
     assert spec_from_mapping({"command": "x"}).max_runtime == LIMIT
     assert spec_from_mapping({"command": "x", "max_runtime": "30d"}).max_runtime == LIMIT
-    with pytest.raises(muster.InvalidInput, match="may take 30d at most"):
+    with pytest.raises(muster.InvalidInput, match="a run may take up to 30d"):
         spec_from_mapping({"command": "x", "max_runtime": LIMIT + 1})
 
 
@@ -61,7 +61,7 @@ def test_frameworks_that_ship() -> None:
 
 
 @pytest.mark.shows("jobs/edit-while-running")
-def test_a_job_is_edited_while_a_run_of_it_goes_on(client: Client, tmp_path: Path) -> None:
+def test_a_job_is_edited_while_a_run_is_in_progress(client: Client, tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.01; done"]
     run = muster.run(command=wait, name="waits", shape="local")
@@ -104,19 +104,15 @@ class _Hello(BaseHTTPRequestHandler):
 
 
 @pytest.mark.shows("jobs/access-external")
-def test_nodes_reach_what_the_machine_reaches(client: Client) -> None:
+def test_nodes_have_the_connectivity_of_the_machine(client: Client) -> None:
     """A server of this machine stands for one elsewhere."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hello)
-    Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     code = f"import urllib.request as u; print(u.urlopen({url!r}).read().decode())"
     env = {name: "" for name in os.environ if name.lower().endswith("_proxy")}
-    try:
+    with serving(server):
         run = muster.run(command=["python", "-c", code], nodes=2, network="shared", env=env)
         assert run.wait(60).state == "SUCCEEDED", run.details
-    finally:
-        server.shutdown()
-        server.server_close()
     assert [record.message for record in run.logs(streams=["stdout", "stderr"])] == [
         "from outside"
     ] * 2

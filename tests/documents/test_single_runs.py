@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.assemble.job import arranged_job
-from muster.assemble.parameters import read_parameters
+from muster.bootstrap.job import arranged_job
+from muster.bootstrap.parameters import read_parameters
 
 #: Addresses of this process of pytest alone.
 NET = f"127.{1 + os.getpid() % 250}.19"
@@ -131,7 +131,7 @@ def test_the_program_has_two_names(name: str) -> None:
 
 
 @pytest.mark.shows("cluster-design/example-no-arguments")
-def test_arguments_and_a_maximum_runtime_need_not_be_said() -> None:
+def test_arguments_and_maximum_runtime_are_optional() -> None:
     environ = {**JOB, "MODE": "MAIN", "WORK_DIR": "/w", "JOB_OCID": "job", "ENTRY_POINT": "a.py"}
     parameters = read_parameters(environ, "new")
     assert (parameters.args, parameters.kwargs, parameters.ttl) == ((), (), None)

@@ -18,7 +18,7 @@ def marked() -> list[Marker]:
     return table.markers()
 
 
-def test_every_row_is_shown_or_says_why_not(marked: list[Marker]) -> None:
+def test_every_row_has_a_test_or_a_reason(marked: list[Marker]) -> None:
     assert table.problems(table.documents(), marked) == []
 
 
@@ -63,7 +63,7 @@ def problems(*rows: Row, marked: tuple[str, ...] = ()) -> list[str]:
         ([row(does="")], ["paper/a"], ["paper/a: say what Muster does"]),
     ],
 )
-def test_what_is_wrong_with_rows(rows: list[Row], names: list[str], expected: list[str]) -> None:
+def test_invalid_rows(rows: list[Row], names: list[str], expected: list[str]) -> None:
     assert problems(*rows, marked=tuple(names)) == expected
 
 

@@ -1,7 +1,6 @@
-"""Engines, each asked through its session and nothing else.
+"""The contract tests drive each engine through its session only.
 
-An engine joins by adding itself to ENGINES. The local engine is asked twice: with namespaces and
-plain.
+A new engine is added to ENGINES. The local engine is tested with namespaces and without.
 """
 
 from __future__ import annotations

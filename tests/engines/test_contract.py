@@ -1,22 +1,22 @@
-"""What every engine must do for nodes that live once. Those that live again: test_restarts."""
+"""The engine contract for nodes with one incarnation. For restarts see test_restarts."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
 
+from support.faults import until
 from support.sessions import Session
 
 MakeSession = Callable[..., Session]
 
 
 @pytest.mark.shows("jobs/run-provisions")
-def test_life_of_nodes(session: MakeSession) -> None:
+def test_nodes_run_their_programs_and_end(session: MakeSession) -> None:
     one = session("echo rank $RANK of $INITIAL_CLUSTER_SIZE head $HEAD", nodes=3)
     one.start(0, 1, 2)
     ended = one.ended(0, 1, 2)
@@ -26,7 +26,7 @@ def test_life_of_nodes(session: MakeSession) -> None:
         assert one.output(rank).startswith(f"rank {rank} of 3 head 127.")
 
 
-def test_only_what_was_started_runs(session: MakeSession) -> None:
+def test_only_started_nodes_run(session: MakeSession) -> None:
     one = session("true", nodes=3)
     one.start(1)
     assert list(one.ended(1)) == [1]
@@ -41,8 +41,7 @@ def test_starting_twice_starts_once(session: MakeSession) -> None:
     one.start(0)
     one.ready(0)
     one.start(0)
-    while not one.output():
-        time.sleep(0.001)
+    one.wait_for_output("once")
     one.kill(0)
     one.ended(0)
     assert one.close() == 0
@@ -50,7 +49,7 @@ def test_starting_twice_starts_once(session: MakeSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "number", "words"),
+    ("command", "code", "number", "message"),
     [
         ("exit 21", 21, 0, ""),
         ("echo one >&2; echo two >&2; exit 3", 3, 0, "one\ntwo"),
@@ -58,29 +57,29 @@ def test_starting_twice_starts_once(session: MakeSession) -> None:
         ("exec no-such-thing", 127, 0, "no-such-thing: not found"),
     ],
 )
-def test_how_a_node_failed(
-    session: MakeSession, command: str, code: int, number: int, words: str
+def test_a_failed_node_reports_exit_code_signal_and_message(
+    session: MakeSession, command: str, code: int, number: int, message: str
 ) -> None:
     one = session(command)
     one.start(0)
     ended = one.ended(0)[0]
     assert (ended["exit_code"], ended["signal"]) == (code, number)
-    assert words in ended["message"]
+    assert message in ended["message"]
     assert one.close() == 0
 
 
-def test_stop_asks_and_kill_does_not(session: MakeSession) -> None:
-    one = session("trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.01; done", nodes=2)
+def test_stop_sends_sigterm_and_kill_sends_sigkill(session: MakeSession) -> None:
+    one = session("trap 'echo ends; exit 0' TERM; echo up; while :; do sleep 0.01; done", nodes=2)
     one.start(0, 1)
     one.ready(0, 1)
-    while "up" not in one.output(0) or "up" not in one.output(1):
-        time.sleep(0.001)
+    for rank in (0, 1):
+        one.wait_for_output("up", rank)
     one.stop(0)
     assert one.ended(0)[0]["exit_code"] == 0
     one.kill(1)
     assert one.ended(1)[1]["signal"] == signal.SIGKILL
     assert one.close() == 0
-    assert one.output(0) == "up\nasked\n"
+    assert one.output(0) == "up\nends\n"
     assert one.output(1) == "up\n"
 
 
@@ -101,7 +100,7 @@ def test_no_process_outlives_its_node(
         getattr(one, way)(0, 1)
     if way != "close":
         one.ended(0, 1)
-        assert alive(mark) == [], "an end is told when nothing is left"
+        assert alive(mark) == [], "an end is reported after the last process has ended"
     if way == "close":
         one.process.stdin.close()  # type: ignore[union-attr]
         one.process.wait(30)
@@ -122,15 +121,13 @@ def test_no_process_outlives_a_session_that_is_killed(
     os.kill(one.pid, signal.SIGKILL)
     one.process.wait(30)
     if kind == "local-namespaces":
-        # its death was the kernel's order, carried out before we were told of it
+        # the kernel kills the namespace's processes before it reports the end of the first
         assert alive(mark) == []
     else:
-        deadline = time.monotonic() + 30
-        while alive(mark):
-            assert time.monotonic() < deadline, "each agent ends its node when it is left alone"
+        until(lambda: not alive(mark), "each agent ends its node when the session has ended")
 
 
-def test_a_lost_node_is_told(session: MakeSession, kind: str) -> None:
+def test_a_lost_node_is_reported(session: MakeSession, kind: str) -> None:
     one = session("while :; do sleep 0.01; done", nodes=2)
     one.start(0, 1)
     one.ready(0, 1)
@@ -151,7 +148,7 @@ def test_a_lost_node_is_told(session: MakeSession, kind: str) -> None:
     "distributed-jobs/metadata-variable",
     "distributed-jobs/several-nodes",
 )
-def test_names_addresses_and_the_cluster_file(session: MakeSession, kind: str) -> None:
+def test_the_cluster_file_lists_names_and_addresses(session: MakeSession, kind: str) -> None:
     count = "while [ $(grep -c FQDN $CLUSTER_NODES_METADATA_FILE) != 3 ]; do sleep 0.001; done"
     names = "hostname; getent hosts node-2 | cut -d' ' -f1; " if "names" in kind else ""
     one = session(f"{count}; {names} cat $CLUSTER_NODES_METADATA_FILE", nodes=3)
@@ -178,16 +175,16 @@ def test_names_addresses_and_the_cluster_file(session: MakeSession, kind: str) -
             assert address == members[2]["IpAddress"]
 
 
-def test_processes_of_a_node(session: MakeSession) -> None:
+def test_each_process_of_a_node_has_its_rank_and_log_file(session: MakeSession) -> None:
     one = session("echo $RANK", nodes=2, processes_per_node=3)
     one.start(0, 1)
     one.ended(0, 1)
     one.close()
-    said = [p.read_text().strip() for p in one.folder.glob("logs/0/*.out")]
-    assert sorted(said) == ["0", "1", "2", "3", "4", "5"]
+    output = [p.read_text().strip() for p in one.folder.glob("logs/0/*.out")]
+    assert sorted(output) == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_nodes_have_files_of_their_own(session: MakeSession) -> None:
+def test_each_node_has_its_own_work_and_tmp_folders(session: MakeSession) -> None:
     one = session("echo $RANK > mine; echo $RANK > $TMPDIR/mine; ls | wc -l; cat mine", nodes=3)
     one.start(0, 1, 2)
     one.ended(0, 1, 2)
@@ -202,9 +199,9 @@ def test_two_sessions_at_once_use_the_same_port(session: MakeSession) -> None:
         "python -c 'import os, socket, time; s = socket.create_server("
         '(os.environ["MUSTER_NODE_ADDRESS"], 7171)); print("up"); time.sleep(1000)\''
     )
-    from muster.plan.model import ProbePlan
+    from muster.node.launch_message import Probe
 
-    probe = ProbePlan(period=0.01, timeout=1, threshold=3000, initial_delay=0, port=7171)
+    probe = Probe(period=0.01, timeout=1, threshold=3000, initial_delay=0, port=7171)._asdict()
     both = [session(serve, nodes=2, probe=probe) for _ in range(2)]
     for one in both:
         one.start(0, 1)

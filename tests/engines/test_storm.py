@@ -1,4 +1,4 @@
-"""Everything at once, from a seed: ends, orders, agents that are killed at any moment."""
+"""Calls, ends of programs and killed agents in random order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from support.sessions import Session
 
 NODES = 6
 ROUNDS = 300  # ends
-#: Leaves a daemon behind; ends by itself in every other life, and else is deaf to SIGTERM.
+#: Leaves a daemon running; ends by itself in every other incarnation, and ignores SIGTERM in the
+#: others.
 PROGRAM = """
     setsid sleep 98763 &
     case $((MUSTER_RESTART * 7 + NODE_RANK)) in *[02468]) exit $((MUSTER_RESTART % 3));; esac
@@ -23,66 +24,72 @@ PROGRAM = """
 
 
 class Storm:
-    """What was asked of a session, and what it may therefore tell."""
+    """The calls made to a session, and the events that may follow from them."""
 
-    def __init__(self, session: Session, seed: int) -> None:
+    def __init__(self, session: Session, rng: random.Random) -> None:
         self.session = session
-        self.random = random.Random(seed)
-        self.life = [-1] * NODES
+        self.random = rng
+        self.incarnation = [-1] * NODES
         self.up = [False] * NODES
         self.ends = 0
 
     def start(self) -> None:
         for rank in range(NODES):
             if not self.up[rank]:
-                self.life[rank] += self.random.choice([1, 1, 2])
+                self.incarnation[rank] += self.random.choice([1, 1, 2])
                 self.up[rank] = True
-                self.session.start(rank, life=self.life[rank], attempt=self.ends // 50)
+                self.session.start(
+                    rank, incarnation=self.incarnation[rank], attempt=self.ends // 50
+                )
 
     def disturb(self) -> None:
         rank = self.random.randrange(NODES)
         match self.random.choice(["stop", "kill", "lose", "lose", "stale"]):
             case "stop":
-                self.session.stop(rank, life=self.life[rank])
+                self.session.stop(rank, incarnation=self.incarnation[rank])
             case "kill":
-                self.session.kill(rank, life=self.life[rank])
+                self.session.kill(rank, incarnation=self.incarnation[rank])
             case "stale":
-                self.session.kill(rank, life=self.life[rank] - 1)
-                self.session.start(rank, life=self.life[rank])
+                self.session.kill(rank, incarnation=self.incarnation[rank] - 1)
+                self.session.start(rank, incarnation=self.incarnation[rank])
             case _:
                 with contextlib.suppress(ProcessLookupError, IndexError):
                     os.kill(self.random.choice(self.session.agents()), signal.SIGKILL)
 
-    def hear(self) -> None:
-        """The next end: of a life that was begun, and has not ended."""
+    def await_end(self) -> None:
+        """Wait for the next end, which must be of an incarnation that is running."""
         while (event := self.session.event())["event"] != "NodeEnded":
             pass
         rank = event["rank"]
-        assert (event["incarnation"], self.up[rank]) == (self.life[rank], True)
+        assert (event["incarnation"], self.up[rank]) == (self.incarnation[rank], True)
         self.up[rank] = False
         self.ends += 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("seed", range(5))
-def test_each_life_ends_once_in_a_storm(
-    session: Callable[..., Session], alive: Callable[[str], list[str]], seed: int, keep: bool
+@pytest.mark.parametrize("storm_number", range(5))
+def test_each_incarnation_ends_once_in_a_storm(
+    session: Callable[..., Session],
+    alive: Callable[[str], list[str]],
+    rng: random.Random,
+    storm_number: int,
+    keep: bool,
 ) -> None:
     mark = os.urandom(8).hex()
     one = session(PROGRAM, nodes=NODES, keep=keep, grace_period=0.05, env={"MARK": mark})
-    storm = Storm(one, seed)
+    storm = Storm(one, rng)
     while storm.ends < ROUNDS:
         if not any(storm.up) or storm.random.random() < 0.7:
             storm.start()
         storm.disturb()
         rank = storm.up.index(True)
-        one.stop(rank, life=storm.life[rank])  # so that there is an end to hear of
-        storm.hear()
+        one.stop(rank, incarnation=storm.incarnation[rank])  # so that there is an end
+        storm.await_end()
     for rank, up in enumerate(storm.up):
         if up:
-            one.kill(rank, life=storm.life[rank])
+            one.kill(rank, incarnation=storm.incarnation[rank])
     while any(storm.up):
-        storm.hear()
+        storm.await_end()
     assert alive(f"MARK={mark}") == []
     assert one.close() == 0

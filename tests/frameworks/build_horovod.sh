@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# An environment with Horovod and Muster, for the tests that need the real one:
+# An environment with Horovod and Muster, for the tests that need the real Horovod:
 #
 #   tests/frameworks/build_horovod.sh [PYTHON]        into .cache/horovod, in 3 minutes on 2 cores
 #
-# Horovod 0.28.1 is a source distribution, and asks for C++14 where PyTorch's headers want C++17.
-# CMake puts its own -std behind CXXFLAGS, so what calls the compiler has to change it. The wheel is
-# kept: what exists is not built again.
+# Horovod 0.28.1 is a source distribution that compiles with C++14; PyTorch's headers need C++17.
+# CMake puts its own -std after CXXFLAGS, so a wrapper of the compiler changes it. The wheel is kept,
+# and not built again.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${MUSTER_TEST_HOROVOD:-$root/.cache/horovod}
@@ -15,7 +15,7 @@ version=0.28.1
 [ -x "$cache/bin/python" ] || "$python" -m venv "$cache"
 pip=("$cache/bin/python" -m pip --disable-pip-version-check)
 if [ ! -x "$cache/bin/horovodrun" ]; then
-    # pkg_resources, which Horovod's build wants, has gone from later setuptools
+    # Horovod's build needs pkg_resources, which later versions of setuptools do not have
     "${pip[@]}" install --quiet "setuptools<81" wheel packaging cloudpickle psutil pyyaml \
         torch==2.13.0 numpy scikit-learn
     if ! compgen -G "$cache/wheel/horovod-$version-*.whl" >/dev/null; then

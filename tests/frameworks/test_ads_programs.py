@@ -1,4 +1,4 @@
-"""Programs written for ADS's jobs, by the variables and folders they go by, run as they are."""
+"""Programs written for ADS's jobs run unchanged: their variables and folders exist."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-#: As programs for Dask on ADS do: the address by variables, or with the port written in them.
+#: Connects as programs for Dask on ADS do: with the port from a variable, and with a fixed port.
 CLIENT = """
 import os, sys
 from distributed import Client
 
 ip = os.environ["SCHEDULER_IP"]
-told = lambda: (os.environ["OCI__MODE"], os.environ["OCI__WORKER_COUNT"])
+values = lambda: (os.environ["OCI__MODE"], os.environ["OCI__WORKER_COUNT"])
 with Client(f"{ip}:{os.environ.get('SCHEDULER_PORT', '8786')}"), Client(f"{ip}:8786") as client:
-    print(*told(), *client.run(told).values(), *sys.argv[1:])
+    print(*values(), *client.run(values).values(), *sys.argv[1:])
 with open(os.path.join(os.environ["OCI__SYNC_DIR"], "results.txt"), "w") as file:
     file.write("done")
 """
@@ -45,7 +45,7 @@ def run(folder: Path, data: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_a_client_of_dask(tmp_path: Path) -> None:
+def test_a_dask_client_runs_unchanged(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     (tmp_path / "client.py").write_text(CLIENT)
     cluster = {"image": "<image>", "main": {"config": None}, "worker": {"replicas": 1}}
@@ -60,13 +60,13 @@ def test_a_client_of_dask(tmp_path: Path) -> None:
     assert "MAIN 1 ('WORKER', '1') --data data" in run(tmp_path, data)
 
 
-def test_inputs_and_outputs_where_the_program_starts(tmp_path: Path) -> None:
+def test_inputs_and_outputs_are_in_the_working_directory(tmp_path: Path) -> None:
     code = tmp_path / "code_dir"
     (code / "data").mkdir(parents=True)
     (code / "data" / "shipped.txt").write_text("with the code")
     (code / "reader.py").write_text(READER)
     (tmp_path / "in.txt").write_text("an input")
-    said = {
+    output = {
         "scriptPathURI": "code_dir",
         "workingDir": "code_dir",
         "entrypoint": "reader.py",
@@ -74,8 +74,10 @@ def test_inputs_and_outputs_where_the_program_starts(tmp_path: Path) -> None:
         "outputDir": "data",
         "outputUri": f"file://{tmp_path}/out",
     }
-    data = {"kind": "job", "spec": {"runtime": {"type": "python", "spec": said}}}
+    data = {"kind": "job", "spec": {"runtime": {"type": "python", "spec": output}}}
     assert "an input" in run(tmp_path, data)
     written = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     assert written["result.txt"] == "done"
-    assert written["shipped.txt"] == "with the code", "it is there as without the link"
+    assert written["shipped.txt"] == "with the code", (
+        "files of the code in the output folder are kept"
+    )

@@ -49,7 +49,7 @@ def awaited(setup: Setup) -> tuple[str, ...]:
     return tuple(name for _, name in gather.expected)
 
 
-# --- what it asks for
+# --- setup
 
 
 @pytest.mark.shows(
@@ -57,7 +57,7 @@ def awaited(setup: Setup) -> tuple[str, ...]:
     "ads-configuration/dask-scheduler-port",
     "cluster-design/master-script",
 )
-def test_who_runs_what() -> None:
+def test_the_main_node_runs_scheduler_and_program_and_every_node_a_worker() -> None:
     made = setup()
     main, workers = made.roles["main"], made.roles["workers"]
     assert list(services(made, "main")) == ["scheduler", "worker"]
@@ -65,7 +65,7 @@ def test_who_runs_what() -> None:
     assert (main.program, main.decides, main.replaceable, main.processes) == (True, True, False, 1)
     assert (workers.program, workers.decides, workers.replaceable) == (False, False, True)
     assert words(made, "scheduler").startswith(
-        f"${{python}} -m muster.node.needs dask dask scheduler --host {MAIN} "
+        f"${{python}} -m muster.node.requirements dask dask scheduler --host {MAIN} "
         "--port ${port.scheduler} --protocol tcp "
     )
     assert made.env == {"DASK_SCHEDULER_ADDRESS": f"tcp://{MAIN}:${{port.scheduler}}"}
@@ -76,13 +76,13 @@ def test_who_runs_what() -> None:
     ]
 
 
-def test_a_task_that_holds_pythons_lock_has_the_time_that_dask_gives_it() -> None:
-    """Its worker says nothing meanwhile; a shorter time to live would have it killed."""
+def test_the_time_to_live_of_workers_is_dasks_default() -> None:
+    """A worker whose task holds Python's lock sends no heartbeats; a shorter time would kill it."""
     made = setup()
     assert not any("TTL" in name for name in (*made.defaults, *made.env))
 
 
-def test_one_node_is_a_cluster_too() -> None:
+def test_one_node_is_a_cluster() -> None:
     made = setup(1)
     assert list(made.roles) == ["main"]
     assert awaited(made) == ("node-0",)
@@ -105,29 +105,29 @@ def test_one_node_is_a_cluster_too() -> None:
         (1, {"worker_args": ["--no-nanny", "--memory-limit", "1GiB"]}, "--no-nanny --memory-limit"),
     ],
 )
-def test_what_workers_are_told(processes: int, options: dict[str, Any], found: str) -> None:
+def test_options_of_workers(processes: int, options: dict[str, Any], found: str) -> None:
     made = setup(2, processes, **options)
     for group in ("main", "workers"):
         assert found in words(made, "worker", group)
 
 
-def test_every_process_is_a_worker_with_a_name() -> None:
+def test_each_process_is_a_named_worker() -> None:
     assert awaited(setup(2, 2)) == ("node-0-0", "node-0-1", "node-1-0", "node-1-1")
 
 
-def test_a_main_node_that_does_not_work() -> None:
+def test_a_main_node_without_a_worker() -> None:
     made = setup(worker_on_main=False)
     assert list(services(made, "main")) == ["scheduler"]
     assert awaited(made) == ("node-1", "node-2")
 
 
-def test_the_scheduler_is_told_more() -> None:
+def test_scheduler_args_are_passed_to_the_scheduler() -> None:
     assert words(setup(scheduler_args=["--idle-timeout", "1h"]), "scheduler").endswith(
         "--idle-timeout 1h"
     )
 
 
-def test_with_certificates() -> None:
+def test_tls_sets_protocol_and_certificates() -> None:
     made = setup(tls=True)
     assert made.tls
     assert made.env["DASK_SCHEDULER_ADDRESS"].startswith("tls://")
@@ -138,7 +138,7 @@ def test_with_certificates() -> None:
 
 
 @pytest.mark.shows("ads-configuration/dask-dashboard-port", "ads-configuration/dask-scheduler-port")
-def test_the_owner_s_ports() -> None:
+def test_variables_set_the_ports() -> None:
     made = setup(env={"DASK_SCHEDULER_PORT": "9000"})
     assert [(port.number, port.fixed) for port in made.ports] == [(9000, True), (8787, False)]
     with pytest.raises(InvalidInput, match=r"node_groups\[main\].env.DASK_DASHBOARD_PORT"):
@@ -148,13 +148,13 @@ def test_the_owner_s_ports() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"worker_ports": "8800-8700"}, "is no range of ports"),
+        ({"worker_ports": "8800-8700"}, "is not a range of ports"),
         ({"worker_ports": "0-99999"}, "write 8700-8800"),
         ({"threads": 0}, "framework_options.threads"),
         ({"worker_arg": []}, 'did you mean "worker_args"?'),
     ],
 )
-def test_refusals(options: dict[str, Any], message: str) -> None:
+def test_settings_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message.replace("?", r"\?")):
         setup(**options)
 
@@ -163,14 +163,14 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
 
 
 def start(client: Client, folder: Path, program: str, **fields: Any) -> JobRun:
-    """A program whose body is this, with `client`, on two nodes unless more is said."""
+    """Run a program with this body, which uses `client`; on two nodes by default."""
     text = "import os, time\nfrom distributed import Client\n\n\ndef main(client):\n"
     text += textwrap.indent(textwrap.dedent(program).strip(), "    ")
     text += "\n\n\nif __name__ == '__main__':\n    with Client() as client:\n        main(client)\n"
     (folder / "program.py").write_text(text)
-    asked = {"framework": "dask", "nodes": 2, "entrypoint": "program.py", **fields}
-    job, new = client.job(folder, name="demo", **asked)
-    return client.start(client.draft(job, overrides_from({}), new_job=new))
+    settings = {"framework": "dask", "nodes": 2, "entrypoint": "program.py", **fields}
+    job, new = client.job(folder, name="demo", **settings)
+    return client.start(client.prepare_run(job, overrides_from({}), new_job=new))
 
 
 def messages(run: JobRun) -> list[str]:
@@ -182,14 +182,14 @@ def succeeded(run: JobRun) -> list[str]:
     return messages(run)
 
 
-def says(run: JobRun, text: str) -> None:
-    """Wait until it has."""
+def await_line(run: JobRun, text: str) -> None:
+    """Wait until the program has printed the line."""
 
-    def said() -> bool:
+    def is_printed() -> bool:
         assert not run.refresh().done, (run.state, run.details)
         return text in messages(run)
 
-    until(said, text)
+    until(is_printed, text)
 
 
 def services_on(run: JobRun, rank: int, word: str) -> list[int]:
@@ -201,11 +201,11 @@ XGBOOST = """
     import dask.array as da, xgboost, xgboost.dask
     from sklearn.datasets import load_digits
     x, y = load_digits(return_X_y=True)
-    asked = {"objective": "multi:softmax", "num_class": 10, "max_depth": 4, "tree_method": "hist"}
-    alone = xgboost.train({**asked, "nthread": 1}, xgboost.DMatrix(x[:1437], y[:1437]), 8)
+    params = {"objective": "multi:softmax", "num_class": 10, "max_depth": 4, "tree_method": "hist"}
+    alone = xgboost.train({**params, "nthread": 1}, xgboost.DMatrix(x[:1437], y[:1437]), 8)
     dx, dy = (da.from_array(part[:1437], chunks=(240, *part.shape[1:])) for part in (x, y))
     data = xgboost.dask.DaskDMatrix(client, dx.persist(), dy.persist())
-    spread = xgboost.dask.train(client, asked, data, num_boost_round=8)["booster"]
+    spread = xgboost.dask.train(client, params, data, num_boost_round=8)["booster"]
     held_out = xgboost.DMatrix(x[1437:])
     one, all = (float((m.predict(held_out) == y[1437:]).mean()) for m in (alone, spread))
     ranks = client.run(lambda: os.environ["NODE_RANK"])
@@ -219,13 +219,15 @@ XGBOOST = """
 def test_xgboost_is_as_good_as_on_one_node(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, XGBOOST)
     assert "nodes 0 1 same" in succeeded(run)
-    said = [record.message for record in run.logs(streams=["stdout", "stderr"])]
-    assert not [line for line in said if "INFO" in line], "users read what their program prints"
+    records = [record.message for record in run.logs(streams=["stdout", "stderr"])]
+    assert not [line for line in records if "INFO" in line], (
+        "only the program's own output is shown"
+    )
     chunks = run.log_chunks(run.selection(services=["scheduler"]))
     assert any(b"Registering" in c.data or b"Register worker" in c.data for c in chunks)
 
 
-STRANGERS = """
+CONNECT = """
     import socket, ssl
     host, port = client.scheduler.address.removeprefix("tls://").split(":")
     certificates = os.path.dirname(os.environ["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"])
@@ -239,7 +241,7 @@ STRANGERS = """
                 one = raw if plain else context.wrap_socket(raw, server_hostname=host)
                 if plain:
                     one.sendall(b"x" * 1000)
-                print(kind, "heard" if one.recv(1) else "nothing")
+                print(kind, "answered" if one.recv(1) else "closed")
                 one.close()
             except (ssl.SSLError, ConnectionResetError) as error:
                 print(kind, "refused")
@@ -249,15 +251,15 @@ STRANGERS = """
 
 @needs_dask
 @pytest.mark.slow
-def test_who_has_no_certificate_is_refused(client: Client, tmp_path: Path) -> None:
-    said = succeeded(start(client, tmp_path, STRANGERS, framework_options={"tls": True}))
-    assert said[0] == "ours heard"
-    assert said[1] == "no certificate refused"
-    assert said[2] in ("no encryption refused", "no encryption nothing")
-    assert said[3] == "3 {'tls'}"
+def test_clients_without_the_certificate_are_refused(client: Client, tmp_path: Path) -> None:
+    output = succeeded(start(client, tmp_path, CONNECT, framework_options={"tls": True}))
+    assert output[0] == "ours answered"
+    assert output[1] == "no certificate refused"
+    assert output[2] in ("no encryption refused", "no encryption closed")
+    assert output[3] == "3 {'tls'}"
 
 
-#: Waits until the second worker has gone, or changed, and has both work once they are there.
+#: Waits until a worker is lost or replaced, and then runs tasks on two workers.
 LOSS = """
     before = client.scheduler_info(n_workers=-1)["workers"]
     print("up")
@@ -273,11 +275,13 @@ LOSS = """
 
 @needs_dask
 @pytest.mark.slow
-def test_a_lost_node_is_replaced_while_the_others_live(client: Client, tmp_path: Path) -> None:
+def test_a_lost_node_is_replaced_while_the_program_continues(
+    client: Client, tmp_path: Path
+) -> None:
     run = start(client, tmp_path, LOSS, failure={"max_restarts": 1})
-    says(run, "up")
+    await_line(run, "up")
     lose_node(run.id, 1)
-    assert succeeded(run) == ["up", "lost one", "285"], "the program has not begun again"
+    assert succeeded(run) == ["up", "lost one", "285"], "the program was not restarted"
     assert run.attempt == 0
 
 
@@ -285,7 +289,7 @@ def test_a_lost_node_is_replaced_while_the_others_live(client: Client, tmp_path:
 @pytest.mark.slow
 def test_a_lost_node_fails_a_run_without_restarts(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, LOSS)
-    says(run, "up")
+    await_line(run, "up")
     lose_node(run.id, 1)
     assert run.wait(300).state == "FAILED"
     assert run.cause is not None
@@ -294,11 +298,11 @@ def test_a_lost_node_fails_a_run_without_restarts(client: Client, tmp_path: Path
 
 @needs_dask
 @pytest.mark.slow
-def test_a_worker_that_dies_is_started_again_by_its_nanny(client: Client, tmp_path: Path) -> None:
+def test_the_nanny_restarts_a_killed_worker(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, LOSS)
-    says(run, "up")
-    shown = CliRunner().invoke(show, [run.id]).stdout
-    assert re.search(r"^  dashboard: http://127[.\d]+:\d+/status$", shown, re.MULTILINE)
+    await_line(run, "up")
+    description = CliRunner().invoke(show, [run.id]).stdout
+    assert re.search(r"^  dashboard: http://127[.\d]+:\d+/status$", description, re.MULTILINE)
     (nanny,) = services_on(run, 1, "worker")
     found = processes_of(run.id, 1)
     (worker,) = (pid for pid in found if pid != nanny and "spawn_main" in found[pid])
@@ -309,8 +313,10 @@ def test_a_worker_that_dies_is_started_again_by_its_nanny(client: Client, tmp_pa
 @needs_dask
 @pytest.mark.slow
 @pytest.mark.parametrize("max_restarts", [0, 1])
-def test_a_scheduler_that_dies(client: Client, tmp_path: Path, max_restarts: int) -> None:
-    """The first time; then the program finds that it was started again, and ends."""
+def test_a_killed_scheduler_restarts_or_fails_the_run(
+    client: Client, tmp_path: Path, max_restarts: int
+) -> None:
+    """The program of the second attempt ends at once."""
     program = """
         print("attempt", os.environ["MUSTER_ATTEMPT"])
         while os.environ["MUSTER_ATTEMPT"] == "0":
@@ -318,7 +324,7 @@ def test_a_scheduler_that_dies(client: Client, tmp_path: Path, max_restarts: int
             time.sleep(0.1)
     """
     run = start(client, tmp_path, program, failure={"max_restarts": max_restarts})
-    says(run, "attempt 0")
+    await_line(run, "attempt 0")
     (scheduler,) = services_on(run, 0, "scheduler")
     os.kill(scheduler, signal.SIGKILL)
     if max_restarts:
@@ -350,7 +356,7 @@ def test_a_worker_that_cannot_start_is_the_cause(client: Client, tmp_path: Path)
 
 @needs_dask
 @pytest.mark.slow
-def test_who_does_not_join_is_named(client: Client, tmp_path: Path) -> None:
+def test_workers_that_do_not_join_are_named(client: Client, tmp_path: Path) -> None:
     late = """
         import os, sys, time
         if os.environ.get("NODE_RANK") == "1" and "worker" in sys.orig_argv:
@@ -369,9 +375,9 @@ def test_who_does_not_join_is_named(client: Client, tmp_path: Path) -> None:
 @needs_dask
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("lightgbm") is None, reason="LightGBM is not installed")
-def test_the_example(client: Client) -> None:
+def test_the_example_trains_a_model(client: Client) -> None:
     job, new = client.job(EXAMPLE / "job.yaml")
-    said = succeeded(client.start(client.draft(job, overrides_from({}), new_job=new)))
-    assert "3 workers: node-0, node-1, node-2" in said
-    (accuracy,) = (float(m.split()[-1]) for m in said if m.startswith("test accuracy"))
+    output = succeeded(client.start(client.prepare_run(job, overrides_from({}), new_job=new)))
+    assert "3 workers: node-0, node-1, node-2" in output
+    (accuracy,) = (float(m.split()[-1]) for m in output if m.startswith("test accuracy"))
     assert accuracy > 0.85

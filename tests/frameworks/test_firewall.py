@@ -1,4 +1,4 @@
-"""Rules for firewalls: applied to real namespaces, read by who would apply them."""
+"""Firewall rules: parsed in every format, and applied to real network namespaces."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from click.testing import CliRunner
 
 from muster.cli.main import cli
 from muster.errors import InvalidInput
-from muster.frameworks.firewall import FORMS
-from muster.frameworks.openings import Opening, openings, read_peers
+from muster.frameworks.firewall import FORMS, Opening, openings, read_peers
 from muster.frameworks.registry import framework_names, get_framework
 from support.networks import HERE, NETWORK, THERE, two_machines
 
 SOURCE = ("--source", NETWORK)
-#: OCI's SDK: the fields of IngressSecurityRule, TcpOptions and PortRange, and what they hold.
+#: OCI's SDK: the fields of IngressSecurityRule, TcpOptions and PortRange, and their types.
 OCI = {
     "icmpOptions": dict,
     "isStateless": bool,
@@ -51,14 +50,14 @@ def fits(value: Any, shape: Any) -> bool:
 
 
 @pytest.mark.shows("ads-configuration/horovod-ports", "cluster-design/security-list")
-def test_what_is_open_is_what_is_listed() -> None:
+def test_rules_open_the_listed_ports() -> None:
     assert [(o.first, o.last) for o in openings(get_framework("dask"))] == [
         (3000, 3100),
         (8700, 8800),
         (8786, 8786),
         (8787, 8787),
     ]
-    assert openings(get_framework("horovod"))[0].everything, "all TCP, as its page says"
+    assert openings(get_framework("horovod"))[0].everything, "all TCP, as on the framework's page"
     assert openings(get_framework("generic")) == (Opening(29400, 29400, "$MUSTER_MAIN_PORT"),)
 
 
@@ -84,7 +83,7 @@ def test_every_framework_has_rules_in_every_form(framework: str) -> None:
     assert all(set(port) <= {"port", "endPort"} for port in ingress["ports"])
 
 
-def test_a_port_and_a_range_in_a_policy() -> None:
+def test_ports_and_ranges_in_a_network_policy() -> None:
     text = text_of("dask", "network-policy", "10.9.0.0/16", selectors=("app=x",))
     (ingress,) = yaml.safe_load(text)["spec"]["ingress"]
     assert ingress["from"][1] == {"ipBlock": {"cidr": "10.9.0.0/16"}}
@@ -111,7 +110,7 @@ for port in sys.argv[2:]:
 """
 
 
-def tried(machines: Any, address: str, *ports: int) -> dict[int, str]:
+def try_ports(machines: Any, address: str, *ports: int) -> dict[int, str]:
     code = f"ADDRESS = {address!r}\n{TRY}"
     words = map(str, ports)
     out = machines.run(1, sys.executable, "-c", code, HERE, *words)
@@ -125,7 +124,7 @@ def test_nft_accepts_every_ruleset() -> None:
             machines.run(0, "nft", "-c", "-f", "-", stdin=text)
 
 
-def test_a_ruleset_lets_through_what_it_says_and_nothing_else() -> None:
+def test_a_ruleset_opens_only_the_listed_ports() -> None:
     ports = (22, 3000, 3100, 8700, 8786, 8800, 3101, 8801, 9000)
     with two_machines() as machines:
         machines.run(1, "ip", "address", "add", "10.0.2.2/32", "dev", "cable1")
@@ -135,14 +134,14 @@ def test_a_ruleset_lets_through_what_it_says_and_nothing_else() -> None:
         with machines.start(0, *words, **pipes) as server:
             assert server.stdout is not None and server.stdin is not None
             assert server.stdout.readline() == "listening\n"
-            assert set(tried(machines, "10.0.2.2", *ports).values()) == {"open"}, "no rules yet"
+            assert set(try_ports(machines, "10.0.2.2", *ports).values()) == {"open"}, "no rules yet"
             text = text_of("dask", "nftables", NETWORK)
-            for _ in range(2):  # the second time it takes its own place
+            for _ in range(2):  # applied again, a ruleset replaces itself
                 machines.rules(0, text)
             shut = {3101, 8801, 9000}
-            found = tried(machines, THERE, *ports)
+            found = try_ports(machines, THERE, *ports)
             assert {port for port, how in found.items() if how == "closed"} == shut
-            assert tried(machines, "10.0.2.2", 22, 8786) == {22: "open", 8786: "closed"}
+            assert try_ports(machines, "10.0.2.2", 22, 8786) == {22: "open", 8786: "closed"}
             rules = machines.run(0, "nft", "list", "ruleset")
             assert rules.count("dport 8786") == 1
             server.stdin.close()
@@ -155,7 +154,7 @@ def test_a_ruleset_lets_through_what_it_says_and_nothing_else() -> None:
 )
 @pytest.mark.slow
 def test_dask_works_behind_its_rules(tmp_path: Path) -> None:
-    """Two machines whose firewalls let through what `muster ports dask` lists, and no more."""
+    """Two machines whose firewalls let through only what `muster ports dask` lists."""
     (tmp_path / "sum.py").write_text(
         textwrap.dedent("""
         from distributed import Client
@@ -181,8 +180,8 @@ def test_dask_works_behind_its_rules(tmp_path: Path) -> None:
             1, *shared, "MODE=WORKER", f"MUSTER_NODE_ADDRESS={THERE}", *node, **pipes
         )
         out = machines.run(0, *shared, "MODE=MAIN", f"MUSTER_NODE_ADDRESS={HERE}", *node)
-        said, _ = worker.communicate(timeout=60)
-        assert worker.returncode == 0, said
+        output, _ = worker.communicate(timeout=60)
+        assert worker.returncode == 0, output
     assert f"sum: {sum(n * (n - 1) // 2 for n in range(40))}" in out
     (line,) = (line for line in out.splitlines() if line.startswith("worker:"))
     _, port, nanny = line.split()
@@ -191,37 +190,40 @@ def test_dask_works_behind_its_rules(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "expected"),
     [
         (["dask", "--as", "ufw"], ["--source: is missing (the network that the nodes are in"]),
         (
             ["dask", "--as", "security-list", "--source", "10.0.1.7/24", "--name", "x"],
             [
-                "'10.0.1.7/24' is an address inside a network, not the network (did you mean "
+                "'10.0.1.7/24' is an address in a network, not the network (did you mean "
                 "10.0.1.0/24?)",
-                "--name: means something to --as network-policy only, not to security-list",
+                "--name: applies to --as network-policy only, not to security-list",
             ],
         ),
-        (["dask", "--as", "nftables", "--source", "subnet"], ["'subnet' is no network (write"]),
+        (["dask", "--as", "nftables", "--source", "subnet"], ["'subnet' is not a network (write"]),
         (["dask", "--as", "network-policy"], ["--selector: is missing (labels of the nodes' pods"]),
         (
             ["dask", "--as", "network-policy", "--selector", "app", "--name", "A_b"],
-            ["--selector: 'app' is no label", "--name: 'A_b' is no name of Kubernetes"],
+            [
+                "--selector: 'app' is not a Kubernetes label",
+                "--name: 'A_b' is not a valid Kubernetes name",
+            ],
         ),
         (["--as", "ufw", *SOURCE], ["FRAMEWORK: is missing (muster ports dask --as ufw"]),
-        (["dask", *SOURCE], ["--as: is missing (say for which firewall"]),
-        (["dask", "--as", "ufw", "--json"], ["--json: ufw has a form of its own", "--source: is"]),
+        (["dask", *SOURCE], ["--as: is missing (choose a firewall"]),
+        (["dask", "--as", "ufw", "--json"], ["--json: does not apply to ufw", "--source: is"]),
         (["dsk", "--as", "ufw", *SOURCE], ['did you mean "dask"?']),
     ],
 )
-def test_wrong_options(args: list[str], said: list[str]) -> None:
+def test_invalid_options_are_refused(args: list[str], expected: list[str]) -> None:
     done = CliRunner().invoke(cli, ["ports", *args])
     assert isinstance(done.exception, InvalidInput)
-    for text in said:
+    for text in expected:
         assert text in str(done.exception)
 
 
-def test_the_command_prints_rules_and_nothing_else() -> None:
+def test_the_command_prints_only_the_rules() -> None:
     words = ["-m", "muster", "ports", "pytorch", "--as", "security-list", *SOURCE]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     (rule,) = json.loads(done.stdout)

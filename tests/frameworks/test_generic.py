@@ -1,4 +1,4 @@
-"""No framework: what programs find each other by."""
+"""Programs without a framework: variables with which processes find each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cluster(nodes: int = 2, processes: int = 1, **env: str) -> Cluster:
 
 
 @pytest.mark.shows("jobs/use-batch-inference")
-def test_ranks_and_where_the_main_node_is() -> None:
+def test_variables_of_ranks_and_of_the_main_node() -> None:
     setup = get_framework("generic").setup(cluster(3, 4))
     assert setup.env == {
         "RANK": "${process.rank}",
@@ -31,14 +31,14 @@ def test_ranks_and_where_the_main_node_is() -> None:
     assert (port.number, port.fixed, port.each) == (29400, False, False)
 
 
-def test_the_owner_s_port() -> None:
+def test_a_variable_sets_the_port() -> None:
     (port,) = get_framework("generic").setup(cluster(MUSTER_MAIN_PORT="1234")).ports
     assert (port.number, port.fixed) == (1234, True)
     with pytest.raises(InvalidInput, match=r"node_groups\[a\].env.MUSTER_MAIN_PORT"):
         get_framework("generic").setup(cluster(MUSTER_MAIN_PORT="x"))
 
 
-#: Rank 0 waits for a word of every other node of the host file.
+#: Rank 0 reads a line from every other rank; the host file has the nodes' addresses.
 MEET = """
 import os, socket
 where = os.environ["MUSTER_MAIN_ADDRESS"], int(os.environ["MUSTER_MAIN_PORT"])
@@ -64,10 +64,10 @@ else:
 
 @pytest.mark.shows("distributed-jobs/framework-custom")
 @pytest.mark.parametrize("network", ["shared", "isolated"])
-def test_nodes_meet(client: Client, tmp_path: Path, network: str) -> None:
+def test_all_ranks_connect_to_rank_0(client: Client, tmp_path: Path, network: str) -> None:
     (tmp_path / "meet.py").write_text(MEET)
     job, new = client.job(tmp_path / "meet.py", processes_per_node=2, network=network)
-    run = client.start(client.draft(job, overrides_from({"nodes": 3}), new_job=new)).wait(120)
+    run = client.start(client.prepare_run(job, overrides_from({"nodes": 3}), new_job=new)).wait(120)
     assert run.state == "SUCCEEDED", run.details
     *ranks, slots = [record.message for record in run.logs(streams=["stdout", "stderr"])]
     assert sorted(ranks) == [f"rank {rank}" for rank in range(1, 6)]

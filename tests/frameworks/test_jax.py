@@ -1,4 +1,4 @@
-"""JAX: what its processes are told, and the real one over nodes of this machine."""
+"""JAX: variables of its processes, and real training on nodes of this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
 from muster.frameworks.registry import get_framework
 from support.faults import lose_node, until
+from support.runs import output, start
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "jax"
 
@@ -29,10 +30,10 @@ def cluster(nodes: int, processes: int = 1, **env: str) -> Cluster:
     return Cluster((Role("workers", 0, nodes, env),), processes)
 
 
-def test_every_process_is_told_who_it_is_and_where_they_meet() -> None:
+def test_variables_of_processes_and_of_the_coordinator() -> None:
     setup = get_framework("jax").setup(cluster(3, 2))
-    told = {name: value for name, value in setup.env.items() if name.startswith("JAX_")}
-    assert told == {
+    values = {name: value for name, value in setup.env.items() if name.startswith("JAX_")}
+    assert values == {
         "JAX_COORDINATOR_ADDRESS": "${roster.0.address}:${port.coordinator}",
         "JAX_COORDINATOR_PORT": "${port.coordinator}",
         "JAX_NUM_PROCESSES": "6",
@@ -46,7 +47,7 @@ def test_every_process_is_told_who_it_is_and_where_they_meet() -> None:
     assert not any(role.replaceable for role in setup.roles.values())
 
 
-def test_the_owner_s_port() -> None:
+def test_a_variable_sets_the_port() -> None:
     (port,) = get_framework("jax").setup(cluster(2, JAX_COORDINATOR_PORT="7000")).ports
     assert (port.number, port.fixed) == (7000, True)
     with pytest.raises(InvalidInput, match=r"node_groups\[workers\].env.JAX_COORDINATOR_PORT"):
@@ -59,15 +60,6 @@ def example(tmp_path: Path) -> Path:
     return tmp_path / "jax"
 
 
-def start(client: Client, folder: Path, **overrides: object) -> JobRun:
-    job, new = client.job(folder / "job.yaml")
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def said(run: JobRun) -> list[str]:
-    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
-
-
 def losses(messages: list[str]) -> list[float]:
     return [float(text.split()[-1]) for text in messages if re.match(r"step \d+: loss", text)]
 
@@ -75,14 +67,16 @@ def losses(messages: list[str]) -> list[float]:
 @pytest.mark.shows("jobset/training")
 @needs_jax
 @pytest.mark.slow
-def test_the_example_trains_one_model_however_many_processes(client: Client, example: Path) -> None:
+def test_the_example_trains_one_model_with_any_number_of_processes(
+    client: Client, example: Path
+) -> None:
     spec = example / "job.yaml"
     found = {}
     for nodes, each in ((1, 1), (2, 2)):
         spec.write_text((EXAMPLE / "job.yaml").read_text() + f"processes_per_node: {each}\n")
-        run = start(client, example, nodes=nodes)
+        run = start(client, spec, nodes=nodes)
         assert run.wait(240).state == "SUCCEEDED", run.details
-        messages = said(run)
+        messages = output(run)
         total = nodes * each
         assert {text for text in messages if text.startswith("process ")} == {
             f"process {rank} of {total}, 1 of {total} devices" for rank in range(total)
@@ -94,7 +88,7 @@ def test_the_example_trains_one_model_however_many_processes(client: Client, exa
     assert found[1] == pytest.approx(found[4], rel=1e-4)
 
 
-#: In its first life it trains on and on.
+#: Trains endlessly in the first attempt.
 ENDLESS = """
 import os, sys, train
 if os.environ["MUSTER_ATTEMPT"] == "0":
@@ -103,28 +97,30 @@ train.main()
 """
 
 
-def began(client: Client, folder: Path, restarts: int) -> JobRun:
-    """The example, which has saved its first checkpoint and goes on."""
+def start_endless(client: Client, folder: Path, restarts: int) -> JobRun:
+    """Start the example, which trains endlessly, and wait for its first checkpoint."""
     (folder / "endless.py").write_text(ENDLESS)
     spec = folder / "job.yaml"
     text = spec.read_text().replace("artifact: train.py", "artifact: .\nentrypoint: endless.py")
     spec.write_text(text.replace("max_restarts: 1", f"max_restarts: {restarts}"))
-    run = start(client, folder)
-    until(lambda: run.refresh().done or losses(said(run)), "a first checkpoint")
+    run = start(client, spec)
+    until(lambda: run.refresh().done or losses(output(run)), "a first checkpoint")
     return run
 
 
 @needs_jax
 @pytest.mark.parametrize("restarts", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_the_loss_of_a_node_ends_them_all(client: Client, example: Path, restarts: int) -> None:
+def test_a_lost_node_restarts_or_fails_the_run(
+    client: Client, example: Path, restarts: int
+) -> None:
     lost = random.randrange(2)
-    run = began(client, example, restarts)
+    run = start_endless(client, example, restarts)
     lose_node(run.id, lost)
     run.wait(240)
     if restarts:
         assert run.state == "SUCCEEDED", run.details
-        messages = said(run)
-        assert [text for text in messages if text.startswith("goes on from step ")]
+        messages = output(run)
+        assert [text for text in messages if text.startswith("resumes from step ")]
         assert [text for text in messages if text.startswith("test accuracy")]
     else:
         assert run.state == "FAILED"

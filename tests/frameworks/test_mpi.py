@@ -1,4 +1,4 @@
-"""MPI with the real MPICH (and, among the slow ones, Open MPI) over nodes of this machine."""
+"""MPI with the real MPICH (and, in slow tests, Open MPI) on nodes of this machine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
 from muster.frameworks.mpi import MpiOptions
 from muster.frameworks.registry import get_framework, read_options
+from support.faults import until
 from support.mpi import needs_mpich, needs_open_mpi
+from support.runs import start
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi"
 
@@ -67,11 +68,11 @@ def cluster(nodes: int, processes: int = 1, **options: Any) -> Cluster:
     return Cluster(roles[: 1 if nodes == 1 else 2], processes, MpiOptions(**options))
 
 
-def test_a_relay_everywhere_and_the_launcher_on_the_main_node() -> None:
+def test_every_node_runs_a_relay_and_the_main_node_the_launcher() -> None:
     setup = get_framework("mpi").setup(cluster(3, 2, flavour="mpich"))
     main, workers = setup.roles["main"], setup.roles["workers"]
     assert " ".join(main.launcher).endswith(
-        "muster.node.mpi --flavour mpich --per-node 2 --patience ${group.ready_timeout} --"
+        "muster.node.mpi --flavour mpich --per-node 2 --timeout ${group.ready_timeout} --"
     )
     assert main.processes == 1
     assert not workers.program
@@ -82,7 +83,7 @@ def test_a_relay_everywhere_and_the_launcher_on_the_main_node() -> None:
     )
 
 
-def test_what_it_can_be_told() -> None:
+def test_an_unknown_flavour_is_refused() -> None:
     with pytest.raises(InvalidInput) as refused:
         read_options(get_framework("mpi"), {"flavour": "lam"})
     assert "framework_options.flavour" in str(refused.value)
@@ -96,10 +97,10 @@ def test_slots_are_at_least_the_ranks_of_a_node() -> None:
     assert "framework_options.slots: 1 for 2 processes per node" in str(refused.value)
 
 
-def launching(port: int, patience: float) -> subprocess.Popen[str]:
-    """The launcher of a program on one node, whose relay is awaited there."""
+def start_launcher(port: int, timeout: float) -> subprocess.Popen[str]:
+    """Start the launcher of a program on one node, whose relay it expects at the port."""
     where = {"MUSTER_RELAYS": f"127.0.0.1:{port}", "MUSTER_TOKEN": "the run's own"}
-    words = ["--flavour", "mpich", "--patience", str(patience), "--", "true"]
+    words = ["--flavour", "mpich", "--timeout", str(timeout), "--", "true"]
     return subprocess.Popen(
         [sys.executable, "-m", "muster.node.mpi", *words],
         env={**os.environ, **where},
@@ -109,36 +110,31 @@ def launching(port: int, patience: float) -> subprocess.Popen[str]:
 
 
 @needs_mpich
-def test_nodes_that_do_not_come_are_named_when_the_time_is_over() -> None:
-    with socket.socket() as taken:  # nobody listens there
+def test_missing_nodes_are_named_after_the_timeout() -> None:
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
-        with launching(taken.getsockname()[1], 0.2) as program:
-            _, said = program.communicate(timeout=60)
+        with start_launcher(taken.getsockname()[1], 0.2) as program:
+            _, output = program.communicate(timeout=60)
     assert program.returncode == 1
-    assert "1 of 1 nodes are not there after 0.2 s: node-0: no relay answers" in said
+    assert "1 of 1 nodes do not answer after 0.2 s: node-0: no relay answers" in output
 
 
 @needs_mpich
-def test_who_waits_for_nodes_can_be_told_to_end() -> None:
+def test_sigterm_ends_a_launcher_that_waits_for_nodes() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        launching(listener.getsockname()[1], 3600.0) as program,
+        start_launcher(listener.getsockname()[1], 3600.0) as program,
     ):
-        listener.accept()[0].close()  # it has begun to wait
+        listener.accept()[0].close()  # the launcher waits
         program.send_signal(signal.SIGTERM)
         program.communicate(timeout=60)
     assert program.returncode == 128 + signal.SIGTERM
 
 
-def start(client: Client, target: Path, **overrides: object) -> JobRun:
-    job, new = client.job(target)
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def began(
+def start_program(
     client: Client, folder: Path, flavour: str, how: str, culprit: int = -1, more: str = ""
 ) -> JobRun:
-    """PROGRAM on three nodes, two ranks each; every rank leaves a mark in folder/up."""
+    """Start PROGRAM on three nodes with two ranks each; every rank creates a file in folder/up."""
     (folder / "up").mkdir()
     (folder / "train.py").write_text(PROGRAM)
     (folder / "job.yaml").write_text(
@@ -149,25 +145,18 @@ def began(
     return start(client, folder / "job.yaml")
 
 
-#: Nodes that only serve use up the grace period.
+#: Nodes that only serve end after the whole grace period.
 CHECKPOINT = "checkpoint: {signal: SIGUSR1, grace: 20s}\n"
 
 
 def marks(folder: Path, kind: str) -> set[str]:
-    """What ranks have left in folder/up."""
+    """Names of the files that ranks created in folder/up."""
     return {path.name for path in (folder / "up").glob(f"{kind}-*")}
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)
 
 
 @pytest.mark.shows("jobset/hpc")
 @pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
-def test_the_example_trains_one_model_however_many_ranks(
+def test_the_example_trains_one_model_with_any_number_of_ranks(
     client: Client, tmp_path: Path, flavour: str
 ) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "mpi")
@@ -177,16 +166,18 @@ def test_the_example_trains_one_model_however_many_ranks(
     for nodes in (1, 2):
         run = start(client, spec, nodes=nodes)
         assert run.wait(240).state == "SUCCEEDED", run.details
-        said = [(record.rank, record.message) for record in run.logs(streams=["stdout", "stderr"])]
-        # lines of two ranks of a node may run into each other
-        found = ((at, re.findall(r"rank \d+ of \d+ on node-\d+", text)) for at, text in said)
+        messages = [
+            (record.rank, record.message) for record in run.logs(streams=["stdout", "stderr"])
+        ]
+        # lines of two ranks on a node may be joined
+        found = ((at, re.findall(r"rank \d+ of \d+ on node-\d+", text)) for at, text in messages)
         ranks = {(at, text) for at, texts in found for text in texts}
         assert ranks == {
             (node, f"rank {rank} of {2 * nodes} on node-{node}")
             for node in range(nodes)
             for rank in (2 * node, 2 * node + 1)
         }
-        texts = [text for _, text in said]
+        texts = [text for _, text in messages]
         (accuracy,) = (float(t.split()[-1]) for t in texts if t.startswith("test accuracy"))
         assert accuracy > 0.95
         losses[nodes] = [float(t.split()[-1]) for t in texts if re.match(r"step \d+: loss", t)]
@@ -203,10 +194,10 @@ def test_the_example_trains_one_model_however_many_ranks(
     ],
 )
 @needs_mpich
-def test_the_run_fails_where_and_as_its_first_rank_did(
+def test_the_first_failed_rank_is_the_cause(
     client: Client, tmp_path: Path, how: str, code: int, why: str
 ) -> None:
-    run = began(client, tmp_path, "mpich", how, culprit=3)
+    run = start_program(client, tmp_path, "mpich", how, culprit=3)
     assert run.wait(240).state == "FAILED"
     assert f"node-1 (group workers, rank 1) failed with exit code {code}" in run.details
     assert why in run.details
@@ -214,9 +205,9 @@ def test_the_run_fails_where_and_as_its_first_rank_did(
 
 @pytest.mark.slow
 @needs_open_mpi
-def test_open_mpi_a_rank_that_dies_ends_the_run(client: Client, tmp_path: Path) -> None:
-    """Its launcher may hang on that, and exits with 0 when it has lost a node."""
-    run = began(client, tmp_path, "openmpi", "dies", culprit=5)
+def test_open_mpi_a_killed_rank_fails_the_run(client: Client, tmp_path: Path) -> None:
+    """Open MPI's launcher may hang then, and exits with 0 when it has lost a node."""
+    run = start_program(client, tmp_path, "openmpi", "dies", culprit=5)
     assert run.wait(240).state == "FAILED"
 
 
@@ -225,16 +216,16 @@ import os, sys
 from mpi4py import MPI
 
 if MPI.Comm.Get_parent() == MPI.COMM_NULL:
-    wanted = MPI.Info.Create()
+    info = MPI.Info.Create()
     if len(sys.argv) > 1:
         here = MPI.COMM_WORLD.allgather(os.environ["PMI_HOSTNAME"])
-        wanted.Set("host", here[int(sys.argv[1])])
-    child = MPI.COMM_WORLD.Spawn(sys.executable, [os.path.basename(__file__)], 2, info=wanted)
+        info.Set("host", here[int(sys.argv[1])])
+    child = MPI.COMM_WORLD.Spawn(sys.executable, [os.path.basename(__file__)], 2, info=info)
 else:
     own = os.environ["NODE_RANK"], os.environ.get("MUSTER_TOKEN"), os.getcwd()
     cores = len(os.sched_getaffinity(0))
     line = " ".join(map(str, ["spawned", *own, "MPI4PY_LIBMPI" in os.environ, cores]))
-    os.write(1, f"{line}\\n".encode())  # in one piece, as others write there too
+    os.write(1, f"{line}\\n".encode())  # in one write: other ranks write to the same file
     child = MPI.Comm.Get_parent()
 child.Barrier()
 child.Disconnect()
@@ -242,10 +233,9 @@ child.Disconnect()
 
 
 def spawned(client: Client, folder: Path, flavour: str, args: str = "") -> list[list[str]]:
-    """What two ranks say that two others, on two nodes, have spawned: node, token, folder, library
-    and cores.
+    """Spawn two ranks on two nodes; return node, token, folder, library and cores that they print.
 
-    args: the rank on whose node they are wanted.
+    args: the rank on whose node to spawn them.
     """
     (folder / "train.py").write_text(SPAWNING)
     options = f"{{flavour: {flavour}, slots: 2}}"
@@ -255,12 +245,12 @@ def spawned(client: Client, folder: Path, flavour: str, args: str = "") -> list[
     )
     run = start(client, folder / "job.yaml")
     assert run.wait(240).state == "SUCCEEDED", run.details
-    said = [record.message.split() for record in run.logs() if "spawned" in record.message]
-    return [words[words.index("spawned") + 1 :] for words in said]
+    messages = [record.message.split() for record in run.logs() if "spawned" in record.message]
+    return [words[words.index("spawned") + 1 :] for words in messages]
 
 
 @needs_mpich
-def test_ranks_can_be_spawned_and_belong_to_their_node(client: Client, tmp_path: Path) -> None:
+def test_spawned_ranks_belong_to_their_node(client: Client, tmp_path: Path) -> None:
     children = spawned(client, tmp_path, "mpich")
     assert sorted(child[:2] for child in children) == [["0", "None"], ["1", "None"]]
     for node, _, folder, library, _ in children:
@@ -269,14 +259,14 @@ def test_ranks_can_be_spawned_and_belong_to_their_node(client: Client, tmp_path:
 
 
 @needs_mpich
-def test_ranks_are_spawned_on_the_node_that_is_wanted(client: Client, tmp_path: Path) -> None:
+def test_ranks_are_spawned_on_the_given_node(client: Client, tmp_path: Path) -> None:
     children = spawned(client, tmp_path, "mpich", args="'1'")
     assert [child[0] for child in children] == ["1", "1"]
 
 
 @pytest.mark.slow
 @needs_open_mpi
-def test_open_mpi_has_slots_for_ranks_that_are_spawned(client: Client, tmp_path: Path) -> None:
+def test_open_mpi_has_slots_for_spawned_ranks(client: Client, tmp_path: Path) -> None:
     children = spawned(client, tmp_path, "openmpi")
     assert len(children) == 2
     assert {child[3] for child in children} == {"True"}
@@ -287,8 +277,8 @@ def test_open_mpi_has_slots_for_ranks_that_are_spawned(client: Client, tmp_path:
 def test_a_rank_whose_shell_is_killed_fails_its_own_node(
     client: Client, tmp_path: Path, flavour: str
 ) -> None:
-    """It cannot say so itself, and the others are ended by the launcher."""
-    run = began(client, tmp_path, flavour, "orphaned", culprit=3)
+    """The rank cannot report its end, and the launcher ends the others."""
+    run = start_program(client, tmp_path, flavour, "orphaned", culprit=3)
     assert run.wait(240).state == "FAILED"
     assert "node-1 (group workers, rank 1) failed with exit code 137" in run.details
     assert re.search("muster mpi: (the shell around rank 3, on|a rank on) node-1", run.details)
@@ -297,7 +287,7 @@ def test_a_rank_whose_shell_is_killed_fails_its_own_node(
 def children_of(pid: str) -> list[str]:
     found = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it ended meanwhile
             found += file.read_text().split()
     return found
 
@@ -316,15 +306,15 @@ VICTIMS = {
     [v if v in ("rank", "proxy") else pytest.param(v, marks=pytest.mark.slow) for v in VICTIMS],
 )
 @pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
-def test_whatever_is_killed_ends_the_run(
+def test_killing_any_of_its_processes_fails_the_run(
     client: Client, tmp_path: Path, alive: Callable[[str], list[str]], flavour: str, victim: str
 ) -> None:
-    run = began(client, tmp_path, flavour, "waits")
+    run = start_program(client, tmp_path, flavour, "waits")
     until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
     mark = f"UP={tmp_path / 'up'}"
-    there = alive(mark)
-    there += [child for pid in there for child in children_of(pid)]  # mpiexec has no such variable
-    pids = [int(pid) for pid in there if re.search(VICTIMS[victim], command_of(pid))]
+    found = alive(mark)
+    found += [child for pid in found for child in children_of(pid)]  # mpiexec does not have it
+    pids = [int(pid) for pid in found if re.search(VICTIMS[victim], command_of(pid))]
     assert pids
     os.kill(max(pids), signal.SIGKILL)
     assert run.wait(240).state == "FAILED"
@@ -333,7 +323,7 @@ def test_whatever_is_killed_ends_the_run(
 
 @needs_mpich
 def test_a_killed_rank_is_restarted_with_all_others(client: Client, tmp_path: Path) -> None:
-    run = began(client, tmp_path, "mpich", "waits", more="failure: {max_restarts: 1}\n")
+    run = start_program(client, tmp_path, "mpich", "waits", more="failure: {max_restarts: 1}\n")
     until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
     (victim,) = [pid for pid in ranks_of(tmp_path) if rank_of(pid) == 4]
     for mark in (tmp_path / "up").iterdir():
@@ -349,7 +339,7 @@ def test_a_killed_rank_is_restarted_with_all_others(client: Client, tmp_path: Pa
 def test_a_checkpoint_signal_reaches_every_rank(
     client: Client, tmp_path: Path, flavour: str
 ) -> None:
-    run = began(client, tmp_path, flavour, "saves", more=CHECKPOINT)
+    run = start_program(client, tmp_path, flavour, "saves", more=CHECKPOINT)
     until(lambda: len(marks(tmp_path, "waits")) == 6)
     run.suspend()
     assert run.wait(240).state == "SUSPENDED"
@@ -364,24 +354,24 @@ from mpi4py import MPI
 other = MPI.Comm.Get_parent()
 kind = "first" if other == MPI.COMM_NULL else "spawned"
 if kind == "first":
-    wanted = MPI.Info.Create()
-    if sys.argv[1] == "mpich":  # starts them below a proxy of their own
-        wanted.Set("host", MPI.COMM_WORLD.bcast(os.environ.get("PMI_HOSTNAME"), root=1))
+    info = MPI.Info.Create()
+    if sys.argv[1] == "mpich":  # MPICH starts them under another proxy
+        info.Set("host", MPI.COMM_WORLD.bcast(os.environ.get("PMI_HOSTNAME"), root=1))
     words = [os.path.basename(__file__), "spawned"]
-    other = MPI.COMM_WORLD.Spawn(sys.executable, words, 2, info=wanted)
+    other = MPI.COMM_WORLD.Spawn(sys.executable, words, 2, info=info)
 name = f"{kind}-{MPI.COMM_WORLD.rank}"
 saved = Path(os.environ["UP"], f"saved-{name}")
 signal.signal(signal.SIGUSR1, lambda *_: saved.touch())
 Path(os.environ["UP"], f"waits-{name}").touch()
 while not saved.exists():
-    other.Iprobe()  # so that the others get on
+    other.Iprobe()  # the other ranks make progress
     time.sleep(0.01)
 other.Disconnect()
 """
 
 
 @pytest.mark.parametrize("flavour", [MPICH, OPEN_MPI])
-def test_a_checkpoint_signal_reaches_ranks_that_are_spawned(
+def test_a_checkpoint_signal_reaches_spawned_ranks(
     client: Client, tmp_path: Path, flavour: str
 ) -> None:
     (tmp_path / "up").mkdir()
@@ -399,10 +389,10 @@ def test_a_checkpoint_signal_reaches_ranks_that_are_spawned(
 
 
 @needs_mpich
-def test_canceling_leaves_nothing(
+def test_canceling_leaves_no_process(
     client: Client, tmp_path: Path, alive: Callable[[str], list[str]]
 ) -> None:
-    run = began(client, tmp_path, "mpich", "waits")
+    run = start_program(client, tmp_path, "mpich", "waits")
     until(lambda: len(list((tmp_path / "up").iterdir())) == 6)
     run.cancel("seen enough")
     assert run.wait(240).state == "CANCELED"
@@ -410,27 +400,27 @@ def test_canceling_leaves_nothing(
 
 
 @needs_mpich
-def test_without_namespaces_too(
+def test_a_failed_rank_is_named_without_namespaces(
     client: Client,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     alive: Callable[[str], list[str]],
 ) -> None:
     monkeypatch.setenv("MUSTER_ISOLATION", "plain")
-    run = began(client, tmp_path, "mpich", "dies", culprit=4)
+    run = start_program(client, tmp_path, "mpich", "dies", culprit=4)
     assert run.wait(240).state == "FAILED"
     assert "node-2 (group workers, rank 2) failed with exit code 137" in run.details
     assert alive(f"UP={tmp_path / 'up'}") == []
 
 
 @needs_mpich
-def test_on_a_network_of_its_own(client: Client, tmp_path: Path) -> None:
-    run = began(client, tmp_path, "mpich", "ends", more="network: isolated\n")
+def test_mpi_on_an_isolated_network(client: Client, tmp_path: Path) -> None:
+    run = start_program(client, tmp_path, "mpich", "ends", more="network: isolated\n")
     assert run.wait(240).state == "SUCCEEDED", run.details
 
 
 @needs_mpich
-def test_a_rank_that_says_nothing_is_named(client: Client, tmp_path: Path) -> None:
+def test_a_failed_rank_without_output_is_named(client: Client, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         "command: [sh, -c, 'test \"$PMI_RANK\" != 1 || exit 3']\n"
         "framework: mpi\nframework_options: {flavour: mpich}\nnodes: 2\n"
@@ -442,16 +432,16 @@ def test_a_rank_that_says_nothing_is_named(client: Client, tmp_path: Path) -> No
 
 @pytest.mark.slow
 @needs_open_mpi
-def test_open_mpi_wants_names_and_says_so(
+def test_open_mpi_without_host_names_fails_with_an_explanation(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_ISOLATION", "plain")
-    run = began(client, tmp_path, "openmpi", "waits")
+    run = start_program(client, tmp_path, "openmpi", "waits")
     assert run.wait(240).state == "FAILED"
     assert "Open MPI needs a host name for each node" in run.details
 
 
-def test_no_mpi_at_all_is_said(client: Client, tmp_path: Path) -> None:
+def test_a_missing_mpi_is_reported(client: Client, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "job.yaml").write_text(
         f"command: 'true'\nframework: mpi\nnodes: 2\nenv: {{PATH: {tmp_path / 'empty'}}}\n"

@@ -1,4 +1,4 @@
-"""Who looks for a framework finds it on the index, and its page."""
+"""The index lists every framework and links its page."""
 
 from __future__ import annotations
 

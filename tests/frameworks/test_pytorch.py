@@ -1,4 +1,4 @@
-"""PyTorch, static and elastic: what is emitted, and the real thing over nodes of this machine."""
+"""PyTorch, static and elastic: the setup, and real training on nodes of this machine."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from muster.frameworks.base import Cluster, Role, Setup
 from muster.frameworks.pytorch import PyTorchOptions
 from muster.frameworks.registry import get_framework, read_options
 from support.faults import kill, lose_node, processes_of, until
+from support.runs import start
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "pytorch-elastic"
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
 
-def setup_of(name: str = "pytorch", processes: int = 1, env: Any = None, **said: Any) -> Setup:
-    """For a node and two more, to which another two may be added."""
+def setup_of(name: str = "pytorch", processes: int = 1, env: Any = None, **options: Any) -> Setup:
+    """The setup of a main node and two workers, to which two more may be added."""
     framework = get_framework(name)
     roles = (Role("main", 0, 1, env or {}), Role("workers", 1, 2, {}, most=4))
-    return framework.setup(Cluster(roles, processes, read_options(framework, said)))
+    return framework.setup(Cluster(roles, processes, read_options(framework, options)))
 
 
 # --- static
 
 
 @pytest.mark.shows("distributed-jobs/framework-pytorch")
-def test_it_gives_what_torchrun_gives() -> None:
+def test_processes_have_the_variables_of_torchrun() -> None:
     setup = setup_of(processes=2)
     assert setup.env["WORLD_SIZE"] == "6"
     assert setup.env["MASTER_ADDR"] == "${roster.0.address}"
@@ -46,14 +47,14 @@ def test_it_gives_what_torchrun_gives() -> None:
     assert not get_framework("pytorch").has_main(PyTorchOptions())
 
 
-@pytest.mark.parametrize("said", [{}, {"elastic": True}])
-def test_it_keeps_to_the_owner_s_port(said: dict[str, Any]) -> None:
-    (port,) = setup_of(env={"MASTER_PORT": "1234"}, **said).ports
+@pytest.mark.parametrize("options", [{}, {"elastic": True}])
+def test_a_variable_sets_the_port(options: dict[str, Any]) -> None:
+    (port,) = setup_of(env={"MASTER_PORT": "1234"}, **options).ports
     assert (port.number, port.fixed) == (1234, True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "65536", "-1"])
-def test_it_refuses_what_is_no_port(text: str) -> None:
+def test_invalid_ports_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"node_groups\[main\].env.MASTER_PORT"):
         setup_of(env={"MASTER_PORT": text})
 
@@ -65,7 +66,7 @@ def words_after(launcher: tuple[str, ...], word: str) -> str:
     return launcher[launcher.index(word) + 1]
 
 
-def test_torchrun_on_every_node() -> None:
+def test_elastic_training_runs_torchrun_on_every_node() -> None:
     options = {"elastic": True, "min_nodes": 2, "max_restarts": 0, "keep_alive_timeout": 30}
     setup = setup_of(processes=2, **options)
     main, workers = setup.roles["main"], setup.roles["workers"]
@@ -86,52 +87,48 @@ def test_torchrun_on_every_node() -> None:
     assert [(port.name, port.number) for port in setup.ports] == [("rendezvous", 29400)]
 
 
-def test_training_waits_for_all_unless_it_is_told_to_do_with_fewer() -> None:
+def test_elastic_training_waits_for_all_nodes_by_default() -> None:
     launcher = setup_of(elastic=True).roles["main"].launcher
     assert words_after(launcher, "--nnodes") == "3:5"
     assert words_after(launcher, "--max-restarts") == "3"
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
-        ({"min_nodes": 2}, "framework_options.min_nodes: means something to elastic training only"),
-        ({"max_restarts": 0}, "framework_options.max_restarts: means something to elastic"),
-        ({"elastic": True, "min_nodes": 4}, "framework_options.min_nodes: 4 nodes are wanted at"),
+        ({"min_nodes": 2}, "framework_options.min_nodes: applies to elastic training only"),
+        ({"max_restarts": 0}, "framework_options.max_restarts: applies to elastic"),
+        (
+            {"elastic": True, "min_nodes": 4},
+            "framework_options.min_nodes: min_nodes is 4, but there",
+        ),
         ({"elastic": True, "keep_alive_timeout": 1}, "framework_options.keep_alive_timeout"),
         ({"elastc": True}, 'framework_options.elastc: unknown field (did you mean "elastic"?)'),
     ],
 )
-def test_what_it_refuses(said: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        setup_of(**said)
+        setup_of(**options)
     assert message in str(refused.value)
 
 
-# --- the real thing
+# --- real training
 
 
-def start(client: Client, target: Path, **overrides: object) -> JobRun:
-    from muster.client.client import overrides_from
-
-    job, new = client.job(target)
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def said(run: JobRun) -> list[str]:
-    """Everything, in all attempts."""
+def output(run: JobRun) -> list[str]:
+    """Lines of all attempts."""
     return [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
 
 
 def losses(run: JobRun) -> dict[int, float]:
-    """Epoch -> loss, the last that was told of it."""
-    words = [m.split() for m in said(run) if m.startswith("epoch ")]
+    """Epoch -> the last loss that was printed."""
+    words = [m.split() for m in output(run) if m.startswith("epoch ")]
     return {int(word[1].rstrip(":")): float(word[-1]) for word in words}
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    """What a single process makes of the example, without Muster."""
+    """The losses of the example in a single process, without Muster."""
     import os
     import subprocess
     import sys
@@ -139,6 +136,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     folder = tmp_path_factory.mktemp("alone")
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK")
     env = dict(zip(names, ("127.0.0.1", "0", "0", "1", "0"), strict=True))
+    env["OMP_NUM_THREADS"] = "1"  # as on a node: threads that wait for each other take longer
     argv = [sys.executable, str(EXAMPLE / "train.py"), "--epochs", "4"]
     out = subprocess.run(
         argv, env={**os.environ, **env}, cwd=folder, stdout=subprocess.PIPE, text=True, check=True
@@ -147,8 +145,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     return {int(words[1].rstrip(":")): float(words[-1]) for words in lines}
 
 
-def began(client: Client, folder: Path, more: str = "", elastic: bool = True) -> JobRun:
-    """The example on two nodes, for four epochs, up to its first checkpoint."""
+def start_example(client: Client, folder: Path, more: str = "", elastic: bool = True) -> JobRun:
+    """Start the example on two nodes, for four epochs, and wait for its first checkpoint."""
     shutil.copyfile(EXAMPLE / "train.py", folder / "train.py")
     options = "{elastic: true, max_restarts: 2}" if elastic else "{}"
     (folder / "job.yaml").write_text(
@@ -167,13 +165,13 @@ def restarts(client: Client, run: JobRun) -> list[str]:
 
 
 def resumed(run: JobRun) -> bool:
-    return any(message.startswith("goes on from epoch-") for message in said(run))
+    return any(message.startswith("resumes from epoch-") for message in output(run))
 
 
-def went_on(run: JobRun, alone: dict[int, float]) -> None:
-    """To the end, from a checkpoint, with both nodes and to the same result."""
+def assert_completed(run: JobRun, alone: dict[int, float]) -> None:
+    """The run succeeds from a checkpoint, on both nodes and with the same result."""
     assert run.wait(600).state == "SUCCEEDED", run.details
-    messages = said(run)
+    messages = output(run)
     assert resumed(run)
     sizes = {message.split(" on ")[0] for message in messages if message.startswith("rank ")}
     assert sizes == {"rank 0 of 2", "rank 1 of 2"}
@@ -183,15 +181,15 @@ def went_on(run: JobRun, alone: dict[int, float]) -> None:
 
 @needs_torch
 @pytest.mark.slow
-def test_elastic_a_lost_node_is_replaced_and_the_other_goes_on(
+def test_elastic_a_lost_node_is_replaced_and_the_other_continues(
     client: Client, tmp_path: Path, alone: dict[int, float]
 ) -> None:
-    run = began(client, tmp_path)
+    run = start_example(client, tmp_path)
     (survivor,) = torchruns(run, 0)
     lose_node(run.id, 1)
     until(lambda: run.refresh().done or resumed(run), "a resumed training")
     assert torchruns(run, 0) == [survivor]
-    went_on(run, alone)
+    assert_completed(run, alone)
     assert restarts(client, run) == ["node-1"]
 
 
@@ -201,37 +199,37 @@ def torchruns(run: JobRun, rank: int) -> list[int]:
 
 @needs_torch
 @pytest.mark.slow
-def test_elastic_a_killed_rank_is_torchrun_s_own_affair(
+def test_elastic_torchrun_restarts_a_killed_rank(
     client: Client, tmp_path: Path, alone: dict[int, float]
 ) -> None:
-    run = began(client, tmp_path)
+    run = start_example(client, tmp_path)
     (agent,) = torchruns(run, 1)
     for pid in processes_of(run.id, 1):
         if pid != agent:
             kill(pid)
-    went_on(run, alone)
+    assert_completed(run, alone)
     assert restarts(client, run) == []
 
 
 @needs_torch
 @pytest.mark.slow
-def test_elastic_without_its_main_node_all_start_again(
+def test_elastic_a_lost_main_node_restarts_the_run(
     client: Client, tmp_path: Path, alone: dict[int, float]
 ) -> None:
-    run = began(client, tmp_path)
+    run = start_example(client, tmp_path)
     lose_node(run.id, 0)
-    went_on(run, alone)
+    assert_completed(run, alone)
     assert restarts(client, run) == ["the run"]
 
 
 @needs_torch
-def test_static_ranks_start_again_in_place_from_a_distributed_checkpoint(
+def test_static_ranks_restart_in_place_from_a_distributed_checkpoint(
     client: Client, tmp_path: Path, alone: dict[int, float]
 ) -> None:
-    run = began(client, tmp_path, elastic=False)
+    run = start_example(client, tmp_path, elastic=False)
     for pid in processes_of(run.id, 1):
         kill(pid)
-    went_on(run, alone)
+    assert_completed(run, alone)
     assert restarts(client, run) == ["the run"]
 
 
@@ -262,7 +260,7 @@ os._exit(0)
         ("os.kill(os.getpid(), 9)", 1, "rank 1 failed with SIGKILL, and no restart is left"),
     ],
 )
-def test_elastic_a_program_that_fails_is_what_the_run_failed_of(
+def test_elastic_the_failed_program_is_the_cause(
     client: Client, tmp_path: Path, how: str, code: int, why: str
 ) -> None:
     (tmp_path / "fails.py").write_text(FAILS.format(how=how))
@@ -286,7 +284,7 @@ print("rank", dist.get_rank(), flush=True)
 print("local", os.environ["LOCAL_RANK"], file=sys.stderr, flush=True)
 dist.barrier()
 if os.environ["NODE_RANK"] == os.environ["LOCAL_RANK"] == "1":
-    raise ValueError("bad luck in life " + os.environ["TORCHELASTIC_RESTART_COUNT"])
+    raise ValueError("bad luck in restart " + os.environ["TORCHELASTIC_RESTART_COUNT"])
 dist.barrier()
 """
 
@@ -295,10 +293,10 @@ dist.barrier()
 @pytest.mark.parametrize(
     "framework", ["pytorch", pytest.param("lightning", marks=pytest.mark.slow)]
 )
-def test_elastic_ranks_of_a_node_are_told_apart(
+def test_elastic_ranks_of_a_node_are_distinct(
     client: Client, tmp_path: Path, framework: str
 ) -> None:
-    """In what is logged, also once they were started again, and in what the run failed of."""
+    """In the logs, also after a restart, and in the cause of the failure."""
     (tmp_path / "ranks.py").write_text(RANKS)
     (tmp_path / "job.yaml").write_text(
         f"artifact: ranks.py\nframework: {framework}\nnodes: 2\nprocesses_per_node: 2\n"
@@ -313,13 +311,13 @@ def test_elastic_ranks_of_a_node_are_told_apart(
         return [record.message for record in own]
 
     for node, local_rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        # torchrun may give other global ranks the second time, and never another local one
+        # after a restart torchrun may assign other global ranks, but the same local ranks
         ranks = {int(text.removeprefix("rank ")) for text in of(node, local_rank, "stdout")}
         assert ranks <= {local_rank, 2 + local_rank}
         errors = of(node, local_rank, "stderr")
         assert [text for text in errors if text.startswith("local ")] == [f"local {local_rank}"] * 2
     raised = [text for text in of(1, 1, "stderr") if "ValueError: bad luck" in text]
-    assert [text[-6:] for text in raised] == ["life 0", "life 1"]
+    assert [text[-9:] for text in raised] == ["restart 0", "restart 1"]
     assert any("failed (exitcode: 1) local_rank: 1" in text for text in of(1, None, "stderr"))
 
     last = of(1, 1, "stdout")[-1]
@@ -327,17 +325,17 @@ def test_elastic_ranks_of_a_node_are_told_apart(
     assert head == "node-1 (group workers, rank 1) failed with exit code 1:"
     assert why == f"{last} failed with exit code 1, and no restart is left:"
     assert words[0].endswith("Traceback (most recent call last):")
-    assert words[-1].endswith("ValueError: bad luck in life 1")
+    assert words[-1].endswith("ValueError: bad luck in restart 1")
 
 
 SAVES = """
 import os, signal
 import torch.distributed as dist
 dist.init_process_group("gloo")
-def say(what):  # safe in a signal handler
+def write(what):  # safe in a signal handler
     os.write(1, f"{what} {dist.get_rank()}\\n".encode())
-signal.signal(signal.SIGUSR1, lambda *_: (say("saved"), os._exit(0)))
-say("up")
+signal.signal(signal.SIGUSR1, lambda *_: (write("saved"), os._exit(0)))
+write("up")
 while True:
     signal.pause()
 """
@@ -345,18 +343,20 @@ while True:
 
 @needs_torch
 @pytest.mark.slow
-def test_elastic_a_checkpoint_s_signal_reaches_every_rank(client: Client, tmp_path: Path) -> None:
+def test_elastic_a_checkpoint_signal_reaches_every_rank(client: Client, tmp_path: Path) -> None:
     (tmp_path / "saves.py").write_text(SAVES)
     (tmp_path / "job.yaml").write_text(
         "artifact: saves.py\nframework: pytorch\nframework_options: {elastic: true}\nnodes: 2\n"
         "processes_per_node: 2\ncheckpoint: {signal: SIGUSR1, grace: 60s}\n"
     )
     run = start(client, tmp_path / "job.yaml")
-    until(lambda: run.refresh().done or len(ups(run)) == 4, "every rank")
+    until(lambda: run.refresh().done or len(started_ranks(run)) == 4, "every rank")
     run.suspend()
     assert run.wait(600).state == "SUSPENDED", run.details
-    assert sorted(m for m in said(run) if m.startswith("saved")) == [f"saved {r}" for r in range(4)]
+    assert sorted(m for m in output(run) if m.startswith("saved")) == [
+        f"saved {r}" for r in range(4)
+    ]
 
 
-def ups(run: JobRun) -> list[str]:
-    return [message for message in said(run) if message.startswith("up ")]
+def started_ranks(run: JobRun) -> list[str]:
+    return [message for message in output(run) if message.startswith("up ")]

@@ -1,4 +1,4 @@
-"""Ray: what each node runs, and the real one on nodes of this machine."""
+"""Ray: what each node runs, and real clusters on this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from urllib.request import urlopen
 
 import pytest
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.cluster import up
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Answers, Cluster, Joined, Port, Role, Service, Setup, Succeeds
 from muster.frameworks.registry import get_framework, read_options
 from support.faults import kill, lose_node, processes_of, until
+from support.runs import start
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "ray"
 
@@ -36,8 +37,8 @@ MAIN = "${roster.0.address}"
 def setup(nodes: int = 3, env: dict[str, str] | None = None, **options: Any) -> Setup:
     roles = (Role("main", 0, 1, env or {}), Role("workers", 1, nodes - 1, env or {}))
     framework = get_framework("ray")
-    told = read_options(framework, options)
-    return framework.setup(Cluster(roles[: 1 if nodes == 1 else 2], 1, told))
+    cluster = Cluster(roles[: 1 if nodes == 1 else 2], 1, read_options(framework, options))
+    return framework.setup(cluster)
 
 
 def service(made: Setup, role: str) -> Service:
@@ -48,7 +49,7 @@ def words(made: Setup, role: str) -> str:
     return " ".join(service(made, role).command)
 
 
-def test_a_head_beside_the_program_and_workers_elsewhere() -> None:
+def test_the_main_node_runs_head_and_program_and_other_nodes_workers() -> None:
     made = setup()
     head, worker = service(made, "main"), service(made, "workers")
     assert "--head --port ${port.head} " in words(made, "main")
@@ -91,7 +92,7 @@ def test_the_program_waits_for_every_node_by_name() -> None:
     assert "nocache=1" in gather.path, "the dashboard's answers are two seconds old otherwise"
 
 
-def test_without_a_dashboard_ray_itself_is_asked() -> None:
+def test_without_a_dashboard_a_command_lists_the_nodes() -> None:
     made = setup(2, dashboard=False)
     gather = made.roles["main"].gather
     assert isinstance(gather, Succeeds)
@@ -102,7 +103,7 @@ def test_without_a_dashboard_ray_itself_is_asked() -> None:
     assert "RAY_API_SERVER_ADDRESS" not in made.env
 
 
-def test_clients_from_outside_are_served_in_a_cluster_that_stays() -> None:
+def test_a_persistent_cluster_has_a_service_for_clients() -> None:
     made = setup(2, **get_framework("ray").staying)
     served = made.roles["main"].services[1]
     assert served.ready == Answers(MAIN, "${port.clients}")
@@ -112,22 +113,22 @@ def test_clients_from_outside_are_served_in_a_cluster_that_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "shown", "told"),
+    ("env", "token", "listed"),
     [
         ({}, "${run.token}", True),
         ({"RAY_AUTH_TOKEN": "mine"}, "mine", False),
         ({"RAY_AUTH_MODE": "disabled"}, "${run.token}", False),
     ],
 )
-def test_only_who_has_the_token_is_let_in(env: dict[str, str], shown: str, told: bool) -> None:
+def test_clients_need_the_token(env: dict[str, str], token: str, listed: bool) -> None:
     made = setup(2, env=env)
     gather = made.roles["main"].gather
     assert isinstance(gather, Joined)
-    assert gather.token == shown
-    assert ("token" in made.endpoints) is told
+    assert gather.token == token
+    assert ("token" in made.endpoints) is listed
 
 
-def test_one_node_is_a_cluster_too() -> None:
+def test_one_node_is_a_cluster() -> None:
     assert set(setup(1).roles) == {"main"}
 
 
@@ -146,18 +147,18 @@ def test_one_node_is_a_cluster_too() -> None:
         ),
     ],
 )
-def test_what_it_can_be_told(options: dict[str, Any], role: str, part: str) -> None:
+def test_options_of_ray_start(options: dict[str, Any], role: str, part: str) -> None:
     assert part in words(setup(2, **options), role) + " "
 
 
-def test_ports_of_one_s_own() -> None:
+def test_options_set_the_ports() -> None:
     made = setup(2, port=7000, worker_ports="10002-10101")
     head, *_, workers = made.ports
     assert head == Port("head", 7000, fixed=True, variable="framework_options.port")
     assert workers == Port("workers", 10002, each=True, count=100, held=False)
 
 
-def test_a_job_of_ray_s_own() -> None:
+def test_submit_runs_the_program_as_a_job_of_ray() -> None:
     launcher = " ".join(setup(2, submit=True).roles["main"].launcher)
     assert launcher.endswith(f"submit --dashboard http://{MAIN}:${{port.dashboard}} --")
     with pytest.raises(InvalidInput, match=r"framework_options.submit"):
@@ -165,20 +166,15 @@ def test_a_job_of_ray_s_own() -> None:
 
 
 @pytest.mark.parametrize("options", [{"port": 0}, {"worker_ports": "no"}, {"num_cpus": -1}])
-def test_what_cannot_be(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match=f"framework_options.{next(iter(options))}"):
         read_options(get_framework("ray"), options)
 
 
-# --- the real one
+# --- real clusters
 
 
-def start(client: Client, target: Path, **overrides: object) -> JobRun:
-    job, new = client.job(target)
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def said(run: JobRun) -> str:
+def output_of_main(run: JobRun) -> str:
     return "\n".join(record.message for record in run.logs(ranks=[0]))
 
 
@@ -186,7 +182,7 @@ def losses(text: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+)", text)]
 
 
-#: The example, but that it waits in the midst of it until the lost node has been replaced.
+#: The example, which waits after step 60 until the lost node is replaced.
 DRIVER = """
 import os, time
 from pathlib import Path
@@ -229,15 +225,14 @@ def test_a_lost_worker_is_replaced_and_the_model_is_the_same(
     assert not run.done, run.details
     lose_node(run.id, 1)
     assert run.wait(600).state == "SUCCEEDED", run.details
-    text = said(run)
-    assert text.count("2 actors on 2 of 2 nodes") == 1, "the program has not begun anew"
+    text = output_of_main(run)
+    assert text.count("2 actors on 2 of 2 nodes") == 1, "the program was not restarted"
     assert "replaced" in text
-    # what a program without Ray computes in one piece
     assert losses(text) == pytest.approx(alone(200), abs=1e-5)
 
 
 def alone(steps: int) -> list[float]:
-    """The example's losses, computed without Ray and in one piece."""
+    """The example's losses, computed in one process without Ray."""
     import numpy as np
     from sklearn.datasets import load_digits
 
@@ -274,13 +269,15 @@ Path(os.environ["MARK"]).touch()
 if sys.argv[1] == "waits":
     time.sleep(600)
 if sys.argv[1] == "exits $3":
-    print("a word before", file=sys.stderr)
+    print("failing", file=sys.stderr)
     sys.exit(3)
 """
 
 
-def began(client: Client, folder: Path, how: str, options: str = "", more: str = "") -> JobRun:
-    """PROGRAM on two nodes, with a module of its owner's that tasks need."""
+def start_program(
+    client: Client, folder: Path, how: str, options: str = "", more: str = ""
+) -> JobRun:
+    """Start PROGRAM on two nodes, with a module that its tasks import."""
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text(PROGRAM)
     (folder / "code" / "helper.py").write_text("WORD = 'helped'\n")
@@ -302,26 +299,26 @@ def began(client: Client, folder: Path, how: str, options: str = "", more: str =
         ("exits $3", "dashboard: false", "FAILED", 3),
     ],
 )
-def test_however_it_is_started_it_ends_as_the_program_does(
+def test_the_run_ends_as_its_program(
     client: Client, tmp_path: Path, how: str, options: str, state: str, code: int
 ) -> None:
-    run = began(client, tmp_path, how, options)
+    run = start_program(client, tmp_path, how, options)
     assert run.wait(600).state == state, run.details
     assert run.exit_code == code
-    assert "('helped', '127." in said(run)
+    assert "('helped', '127." in output_of_main(run)
     assert (tmp_path / "mark").exists()
     if code:
-        assert "a word before" in run.details
+        assert "failing" in run.details
 
 
 @pytest.mark.slow
 @needs_ray
 @pytest.mark.parametrize(("rank", "restarts"), [(0, 0), (1, 0), (0, 1)])
-def test_a_lost_node_ends_the_run_or_has_it_begin_anew(
+def test_a_lost_node_restarts_or_fails_the_run(
     client: Client, tmp_path: Path, rank: int, restarts: int
 ) -> None:
     mark = tmp_path / "mark"
-    run = began(
+    run = start_program(
         client, tmp_path, "waits", "dashboard: false", f"failure: {{max_restarts: {restarts}}}\n"
     )
     until(lambda: mark.exists() or run.refresh().done, "the program", 600)
@@ -338,19 +335,19 @@ def test_a_lost_node_ends_the_run_or_has_it_begin_anew(
 @pytest.mark.slow
 @needs_ray
 @pytest.mark.parametrize("victim", ["gcs_server", "raylet", "start --block"])
-def test_a_head_without_one_of_its_processes_has_failed(
+def test_killing_a_process_of_the_head_fails_the_run(
     client: Client, tmp_path: Path, victim: str
 ) -> None:
-    run = began(client, tmp_path, "waits", "dashboard: false")
+    run = start_program(client, tmp_path, "waits", "dashboard: false")
     until(lambda: (tmp_path / "mark").exists() or run.refresh().done, "the program", 600)
-    (pid,) = (pid for pid, line in processes_of(run.id, 0).items() if words_of(line, victim))
+    (pid,) = (pid for pid, line in processes_of(run.id, 0).items() if is_command_of(line, victim))
     kill(pid)
     assert run.wait(120).state == "FAILED"
     assert "node-0 (group main" in run.details
 
 
-def words_of(line: str, program: str) -> bool:
-    """Whether this is the program, and not one that was told of it."""
+def is_command_of(line: str, program: str) -> bool:
+    """Whether the command line is of the program, not of one that has its name as an argument."""
     return program in line if " " in program else line.partition(" ")[0].endswith("/" + program)
 
 
@@ -363,14 +360,14 @@ print(ray.get(ray.remote(lambda: "from inside").remote()))
 
 @pytest.mark.slow
 @needs_ray
-def test_a_cluster_that_stays_serves_clients_from_outside(client: Client) -> None:
+def test_clients_outside_use_a_persistent_cluster(client: Client) -> None:
     cluster, _ = up(client, "ray", 1)
     cluster.wait()
     assert cluster.address is not None
     assert cluster.dashboard is not None
     with pytest.raises(HTTPError, match="401"):
         urlopen(f"{cluster.dashboard}/api/version")
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", OUTSIDE],
         env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
         stdout=subprocess.PIPE,
@@ -378,5 +375,5 @@ def test_a_cluster_that_stays_serves_clients_from_outside(client: Client) -> Non
         timeout=240,
         check=True,
     )
-    assert "from inside" in told.stdout
+    assert "from inside" in output.stdout
     assert cluster.down().state == "CANCELED"

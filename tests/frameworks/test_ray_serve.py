@@ -1,4 +1,4 @@
-"""Ray Serve over two nodes, asked over HTTP; what Ray itself does is in `test_ray`."""
+"""Ray Serve on two nodes, with requests over HTTP; tests of Ray itself are in `test_ray`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setup(**options: object) -> base.Setup:
     return get_framework("ray").setup(base.Cluster(roles, 1, RayOptions(**options)))  # type: ignore[arg-type]
 
 
-def test_it_is_an_end_point_of_the_main_node() -> None:
+def test_serve_is_an_endpoint_of_the_main_node() -> None:
     made = setup(serve=True)
     assert made.endpoints["serve"] == "http://${roster.0.address}:${port.serve}"
     (port,) = (port for port in made.ports if port.name == "serve")
@@ -62,8 +62,7 @@ def ask(url: str, pixels: list[float]) -> dict[str, object]:
 
 
 def answers(url: str) -> Iterator[dict[str, object] | None]:
-    """Of one request after the other, for as long as somebody wants more; None if one failed, as
-    those do that a replica took with it."""
+    """Answers to one request after another; None if one failed, such as one to a lost replica."""
     while True:
         try:
             yield ask(url, [0.0] * 64)
@@ -71,36 +70,36 @@ def answers(url: str) -> Iterator[dict[str, object] | None]:
             yield None
 
 
-def by_all(url: str, nodes: set[str]) -> None:
-    """Return once each of the nodes has answered."""
+def await_answers_of(url: str, nodes: set[str]) -> None:
+    """Wait until each of the nodes has answered."""
     seen: set[object] = set()
-    asked = answers(url)
+    next_answers = answers(url)
 
-    def all_have() -> bool:
-        found = next(asked)
+    def all_answered() -> bool:
+        found = next(next_answers)
         if found is not None:
             seen.add(found["node"])
         return seen >= nodes
 
-    until(all_have, f"an answer of each of {sorted(nodes)}", 300)
+    until(all_answered, f"an answer of each of {sorted(nodes)}", 300)
 
 
 @pytest.mark.shows("distributed-jobs/serving-framework")
 @pytest.mark.slow
 @needs_serve
-def test_a_served_model_outlives_a_node(client: Client) -> None:
+def test_a_served_model_survives_the_loss_of_a_node(client: Client) -> None:
     job, new = client.job(EXAMPLE / "job.yaml")
-    run: JobRun = client.start(client.draft(job, overrides_from({}), new_job=new))
+    run: JobRun = client.start(client.prepare_run(job, overrides_from({}), new_job=new))
     try:
-        until(lambda: "serve" in run.endpoints or run.refresh().done, "the end point")
+        until(lambda: "serve" in run.endpoints or run.refresh().done, "the endpoint")
         url = run.endpoints["serve"]
-        by_all(url, {"node-0", "node-1"})
+        await_answers_of(url, {"node-0", "node-1"})
         tried = images()[1500:1560]
         right = sum(ask(url, pixels)["digit"] == digit for pixels, digit in tried)
-        assert right > 50, "they are answered by the model"
+        assert right > 50, "the trained model answers"
         lose_node(run.id, 1)
-        by_all(url, {"node-0"})  # which goes on
-        by_all(url, {"node-0", "node-1"})  # and the other has been replaced
+        await_answers_of(url, {"node-0"})  # the other node still serves
+        await_answers_of(url, {"node-0", "node-1"})  # the lost node was replaced
         assert run.to_dict()["endpoints"]["serve"] == url
         assert run.refresh().nodes[1].state == "READY"
         assert not run.done
@@ -127,12 +126,12 @@ print(urlopen(lab.serve).read().decode())
 
 @pytest.mark.slow
 @needs_serve
-def test_a_cluster_that_stays_serves_what_is_deployed_from_outside(client: Client) -> None:
+def test_clients_outside_deploy_to_a_persistent_cluster(client: Client) -> None:
     one, _ = up(client, "ray", 1, options={"serve": True, "num_cpus": 1})
     try:
         one.wait()
         assert str(one.to_dict()["serve"]).startswith("http://")
-        told = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", OUTSIDE],
             env={**os.environ, "MUSTER_HOME": str(client.service.home.root)},
             stdout=subprocess.PIPE,
@@ -140,6 +139,6 @@ def test_a_cluster_that_stays_serves_what_is_deployed_from_outside(client: Clien
             timeout=240,
             check=True,
         )
-        assert "hello from a cluster" in told.stdout
+        assert "hello from a cluster" in output.stdout
     finally:
         one.down()

@@ -1,4 +1,4 @@
-"""Spark: what each node runs, and the real one on nodes of this machine."""
+"""Spark: what each node runs, and real clusters on this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from muster.client.client import Client, overrides_from
-from muster.client.run import JobRun
+from muster.client.client import Client
 from muster.errors import InvalidInput
 from muster.frameworks.base import Answers, Cluster, Joined, Port, Role, Setup
 from muster.frameworks.registry import get_framework, read_options
 from support.faults import lose_node, until
+from support.runs import start
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "spark"
 
@@ -31,15 +31,15 @@ MAIN = "${roster.0.address}"
 def setup(nodes: int = 3, **options: Any) -> Setup:
     roles = (Role("main", 0, 1, {}), Role("workers", 1, nodes - 1, {}))
     framework = get_framework("spark")
-    told = read_options(framework, options)
-    return framework.setup(Cluster(roles[: 1 if nodes == 1 else 2], 1, told))
+    cluster = Cluster(roles[: 1 if nodes == 1 else 2], 1, read_options(framework, options))
+    return framework.setup(cluster)
 
 
 def words(made: Setup, role: str, number: int) -> str:
     return " ".join(made.roles[role].services[number].command)
 
 
-def test_a_master_and_a_worker_on_the_main_node_and_workers_elsewhere() -> None:
+def test_the_main_node_runs_master_and_worker_and_other_nodes_workers() -> None:
     made = setup()
     main, workers = made.roles["main"], made.roles["workers"]
     assert [service.name for service in main.services] == ["master", "worker"]
@@ -65,7 +65,7 @@ def test_the_program_waits_for_every_worker(on_main: bool, ranks: list[int]) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"executor_memory": "512MiB"}, ["--executor-memory", "512m"]),
         ({"memory": "2GiB"}, ["--executor-memory", "2048m"]),
@@ -77,16 +77,16 @@ def test_the_program_waits_for_every_worker(on_main: bool, ranks: list[int]) -> 
         ),
     ],
 )
-def test_what_the_program_s_jvm_is_told(options: dict[str, Any], told: list[str]) -> None:
+def test_options_of_the_programs_jvm(options: dict[str, Any], expected: list[str]) -> None:
     args = shlex.split(setup(2, **options).defaults["PYSPARK_SUBMIT_ARGS"])
     assert args[-1] == "pyspark-shell"
-    assert any(args[at : at + 2] == told for at in range(len(args)))
+    assert any(args[at : at + 2] == expected for at in range(len(args)))
     assert args.count("--conf") == len(
         {*options.get("conf", {}), "spark.scheduler.minRegisteredResourcesRatio"}
     )
 
 
-def test_what_workers_are_told() -> None:
+def test_options_of_master_and_workers() -> None:
     made = setup(2, cores=3, memory="2GiB", worker_args="--properties-file x", port=7000)
     assert "--cores 3 " in words(made, "workers", 0)
     assert "--memory 2048m --properties-file x spark://" in words(made, "workers", 0)
@@ -101,20 +101,15 @@ def test_what_workers_are_told() -> None:
         (2, {"cores": 0}, "cores"),
     ],
 )
-def test_what_cannot_be(nodes: int, options: dict[str, Any], path: str) -> None:
+def test_invalid_options_are_refused(nodes: int, options: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidInput, match=f"framework_options.{path}"):
         setup(nodes, **options)
 
 
-# --- the real one
+# --- real clusters
 
 
-def start(client: Client, target: Path, **overrides: object) -> JobRun:
-    job, new = client.job(target)
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def test_no_java_is_said(client: Client, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported(client: Client, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         f"command: 'true'\nframework: spark\nnodes: 2\nenv: {{JAVA_HOME: {tmp_path}}}\n"
     )
@@ -125,15 +120,15 @@ def test_no_java_is_said(client: Client, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_spark
-def test_one_model_however_many_nodes(client: Client) -> None:
+def test_the_example_trains_one_model_with_any_number_of_nodes(client: Client) -> None:
     losses = {}
     for nodes in (1, 2):
         run = start(client, EXAMPLE / "job.yaml", nodes=nodes)
         assert run.wait(600).state == "SUCCEEDED", run.details
-        said = [record.message for record in run.logs(ranks=[0])]
-        assert f"12 parts on {nodes} nodes" in said
-        losses[nodes] = [float(t.split()[-1]) for t in said if re.match(r"step \d+: loss", t)]
-        (accuracy,) = (float(t.split()[-1]) for t in said if t.startswith("test accuracy"))
+        messages = [record.message for record in run.logs(ranks=[0])]
+        assert f"12 parts on {nodes} nodes" in messages
+        losses[nodes] = [float(t.split()[-1]) for t in messages if re.match(r"step \d+: loss", t)]
+        (accuracy,) = (float(t.split()[-1]) for t in messages if t.startswith("test accuracy"))
         assert accuracy > 0.85
     assert len(losses[1]) > 2
     assert losses[1] == pytest.approx(losses[2], abs=1e-5)
@@ -169,7 +164,7 @@ print(f"{found} nodes after")
 @pytest.mark.parametrize(
     ("rank", "restarts", "state"), [(1, 1, "SUCCEEDED"), (1, 0, "FAILED"), (0, 0, "FAILED")]
 )
-def test_a_lost_worker_is_replaced_if_it_may_be(
+def test_a_lost_node_is_replaced_or_fails_the_run(
     client: Client, tmp_path: Path, rank: int, restarts: int, state: str
 ) -> None:
     mark = tmp_path / "mark"
@@ -185,9 +180,9 @@ def test_a_lost_worker_is_replaced_if_it_may_be(
     lose_node(run.id, rank)
     (tmp_path / "mark-lost").touch()
     assert run.wait(600).state == state, run.details
-    said = [record.message for record in run.logs(ranks=[0])]
-    assert said.count("2 nodes before") == 1, "the program has not begun anew"
+    messages = [record.message for record in run.logs(ranks=[0])]
+    assert messages.count("2 nodes before") == 1, "the program was not restarted"
     if state == "SUCCEEDED":
-        assert "2 nodes after" in said
+        assert "2 nodes after" in messages
     else:
         assert f"node-{rank}" in run.details

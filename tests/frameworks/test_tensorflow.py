@@ -1,4 +1,4 @@
-"""TensorFlow: TF_CONFIG for clusters of many shapes, and the real one on nodes of this machine."""
+"""TensorFlow: TF_CONFIG for clusters of many shapes, and real training on nodes of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster.client.client import Client, overrides_from
+from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
@@ -25,6 +25,7 @@ from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 from support.faults import lose_node, until
+from support.runs import output, start
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -128,12 +129,12 @@ def groups(shape: Shape) -> dict[str, Any]:
         ),
     ],
 )
-def test_every_node_is_told_the_cluster_and_its_task(
+def test_every_node_has_the_cluster_and_its_task(
     data: dict[str, Any], members: dict[str, list[str]], tasks: list[str]
 ) -> None:
-    told = configs(data)
-    assert all(config["cluster"] == members for config in told)
-    assert [f"{c['task']['type']} {c['task']['index']}" for c in told] == tasks
+    found = configs(data)
+    assert all(config["cluster"] == members for config in found)
+    assert [f"{c['task']['type']} {c['task']['index']}" for c in found] == tasks
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_every_node_is_told_the_cluster_and_its_task(
         ),
     ],
 )
-def test_who_decides_and_who_can_be_replaced(
+def test_roles_that_decide_and_that_can_be_replaced(
     shape: Shape, deciding: set[str], replaceable: set[str]
 ) -> None:
     setup = get_framework("tensorflow").setup(cluster(shape))
@@ -172,24 +173,24 @@ def test_who_decides_and_who_can_be_replaced(
         (
             {"trainers": 2, "ps": 1},
             1,
-            {"node_groups[trainers].name": "no task for a group called 'trainers'"},
+            {"node_groups[trainers].name": "'trainers' is not the name of a task"},
         ),
         (
             {"leaders": 1, "helpers": 1},
             1,
             {
-                "node_groups[leaders].name": "no task",
-                "node_groups[helpers].name": "no task",
+                "node_groups[leaders].name": "not the name of a task",
+                "node_groups[helpers].name": "not the name of a task",
             },
         ),
-        ({"worker": 1, "workers": 1}, 1, {"node_groups[workers].name": "worker already"}),
+        ({"worker": 1, "workers": 1}, 1, {"node_groups[workers].name": "group worker already has"}),
         ({"chief": 2, "workers": 1}, 1, {"node_groups[chief].nodes": "one chief, not 2"}),
         ({"ps": 1, "workers": 1}, 1, {"node_groups": "need a chief"}),
         ({"chief": 1, "ps": 1}, 1, {"node_groups": "need workers"}),
-        ({"evaluator": 1}, 1, {"node_groups": "somebody who trains"}),
+        ({"evaluator": 1}, 1, {"node_groups": "needs workers"}),
     ],
 )
-def test_what_makes_no_cluster_is_refused(
+def test_invalid_clusters_are_refused(
     shape: Shape, processes: int, problems: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -199,12 +200,12 @@ def test_what_makes_no_cluster_is_refused(
     assert all(text in found[path] for path, text in problems.items())
 
 
-def test_the_names_that_are_known_are_said() -> None:
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match="chief or main, worker or workers, ps or parameter-"):
         get_framework("tensorflow").setup(cluster({"trainers": 2}))
 
 
-def test_each_node_listens_on_a_port_of_its_own() -> None:
+def test_each_node_listens_on_one_port() -> None:
     (port,) = get_framework("tensorflow").setup(cluster({"workers": 2})).ports
     assert (port.number, port.each, port.fixed) == (12345, True, False)
     (port,) = get_framework("tensorflow").setup(cluster({"workers": 2}, TF_PORT="2300")).ports
@@ -219,21 +220,12 @@ def test_each_node_listens_on_a_port_of_its_own() -> None:
     assert paths == ["node_groups", "node_groups[workers].env.TF_PORT"]
 
 
-# --- the real one
+# --- real training
 
 
 def copied(name: str, to: Path) -> Path:
     shutil.copytree(EXAMPLES / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     return to / name
-
-
-def start(client: Client, folder: Path, **overrides: object) -> JobRun:
-    job, new = client.job(folder / "job.yaml")
-    return client.start(client.draft(job, overrides_from(overrides), new_job=new))
-
-
-def said(run: JobRun) -> list[str]:
-    return [record.message for record in run.logs(streams=["stdout", "stderr"])]
 
 
 def losses(messages: list[str]) -> list[float]:
@@ -245,7 +237,7 @@ def accuracy(messages: list[str]) -> float:
     return found
 
 
-#: In its first life it trains on and on.
+#: Trains endlessly in the first incarnation.
 ENDLESS = """
 import os, sys, train
 if os.environ["MUSTER_RESTART"] == "0":
@@ -262,19 +254,21 @@ def endless(folder: Path, restarts: int) -> None:
 
 
 def first_checkpoint(run: JobRun) -> None:
-    until(lambda: run.refresh().done or losses(said(run)), "a first checkpoint", 400)
+    until(lambda: run.refresh().done or losses(output(run)), "a first checkpoint", 400)
     assert not run.done, run.details
 
 
 @pytest.mark.shows("distributed-jobs/framework-tensorflow", "jobset/training")
 @needs_tensorflow
-def test_mirrored_workers_train_one_model_however_many(client: Client, tmp_path: Path) -> None:
+def test_mirrored_workers_train_one_model_with_any_number_of_nodes(
+    client: Client, tmp_path: Path
+) -> None:
     folder = copied("tensorflow", tmp_path)
     found = {}
     for nodes in (1, 2):
-        run = start(client, folder, nodes=nodes)
+        run = start(client, folder / "job.yaml", nodes=nodes)
         assert run.wait(400).state == "SUCCEEDED", run.details
-        messages = said(run)
+        messages = output(run)
         assert {text for text in messages if text.startswith("worker ")} == {
             f"worker {rank} of {nodes}" for rank in range(nodes)
         }
@@ -287,20 +281,20 @@ def test_mirrored_workers_train_one_model_however_many(client: Client, tmp_path:
 @needs_tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_the_loss_of_a_mirrored_worker_ends_them_all(
+def test_a_lost_mirrored_worker_restarts_or_fails_the_run(
     client: Client, tmp_path: Path, restarts: int
 ) -> None:
     lost = random.randrange(2)
     folder = copied("tensorflow", tmp_path)
     endless(folder, restarts)
-    run = start(client, folder)
+    run = start(client, folder / "job.yaml")
     first_checkpoint(run)
     lose_node(run.id, lost)
     run.wait(400)
     if restarts:
         assert run.state == "SUCCEEDED", run.details
-        assert [text for text in said(run) if text.startswith("goes on from step ")]
-        assert accuracy(said(run)) > 0.88
+        assert [text for text in output(run) if text.startswith("resumes from step ")]
+        assert accuracy(output(run)) > 0.88
     else:
         assert run.state == "FAILED"
         assert run.cause is not None
@@ -312,9 +306,9 @@ def test_the_loss_of_a_mirrored_worker_ends_them_all(
 def test_parameter_servers_serve_until_chief_and_evaluator_are_done(
     client: Client, tmp_path: Path
 ) -> None:
-    run = start(client, copied("tensorflow-ps", tmp_path))
+    run = start(client, copied("tensorflow-ps", tmp_path) / "job.yaml")
     assert run.wait(500).state == "SUCCEEDED", run.details
-    messages = said(run)
+    messages = output(run)
     assert {text for text in messages if text.endswith(" serves")} == {
         "ps 0 serves",
         "worker 0 serves",
@@ -338,15 +332,15 @@ def test_parameter_servers_serve_until_chief_and_evaluator_are_done(
         pytest.param((4,), "node-4", id="evaluator"),
     ],
 )
-def test_what_starts_again_when_a_node_with_a_task_is_lost(
+def test_the_task_of_a_lost_node_decides_what_is_restarted(
     client: Client, tmp_path: Path, ranks: tuple[int, ...], restarted: str
 ) -> None:
     lost = random.choice(ranks)
-    run = start(client, copied("tensorflow-ps", tmp_path), args=["--steps", "3000"])
+    run = start(client, copied("tensorflow-ps", tmp_path) / "job.yaml", args=["--steps", "3000"])
     first_checkpoint(run)
     lose_node(run.id, lost)
     assert run.wait(500).state == "SUCCEEDED", run.details
-    assert accuracy(said(run)) > 0.88
+    assert accuracy(output(run)) > 0.88
     # TensorFlow's own errors on a busy machine (INTERNAL, "invalid UTF-8 data") are restarts, too
     restarts = [entry.data for entry in run.events() if entry.kind == "restart"]
     of_the_loss = [entry["what"] for entry in restarts if " was lost" in entry["why"]]
@@ -355,13 +349,13 @@ def test_what_starts_again_when_a_node_with_a_task_is_lost(
 
 @needs_tensorflow
 @pytest.mark.slow
-def test_without_restarts_a_lost_worker_of_parameter_servers_is_the_end(
+def test_without_restarts_a_lost_worker_of_parameter_servers_fails_the_run(
     client: Client, tmp_path: Path
 ) -> None:
     folder = copied("tensorflow-ps", tmp_path)
     spec = folder / "job.yaml"
     spec.write_text(spec.read_text().replace("max_restarts: 3", "max_restarts: 0"))
-    run = start(client, folder, args=["--steps", "1000000000"])
+    run = start(client, folder / "job.yaml", args=["--steps", "1000000000"])
     first_checkpoint(run)
     lose_node(run.id, 3)
     assert run.wait(500).state == "FAILED"

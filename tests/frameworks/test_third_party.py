@@ -1,4 +1,4 @@
-"""The framework that docs/frameworks/README.md shows, installed as a package would be."""
+"""The example of a framework in docs/frameworks/README.md, installed like a package."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from muster.spec.reader import spec_from_mapping
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks" / "README.md"
 
 
-def block(language: str, beginning: str = "") -> str:
-    """The first block of code of the page that begins so."""
+def block(language: str, start: str = "") -> str:
+    """The page's first block of code in the language that starts with the text."""
     found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    return next(text for text in found if text.startswith(beginning))
+    return next(text for text in found if text.startswith(start))
 
 
 @pytest.fixture
@@ -58,22 +58,22 @@ def code(tmp_path: Path) -> Path:
 
 def start(client: Client, code: Path, program: str = "read.py", **more: object) -> JobRun:
     fields = {"name": "words", "artifact": str(code), "entrypoint": program, "framework": "shelf"}
-    job, new = client.service.draft_job(spec_from_mapping({**fields, **more}))
-    return client.start(client.draft(job, new_job=new))
+    job = client.service.prepare_job(spec_from_mapping({**fields, **more}))
+    return client.start(client.prepare_run(job.record, new_job=job.new))
 
 
 @pytest.mark.shows("distributed-jobs/framework-custom")
 @pytest.mark.usefixtures("shelf")
-def test_its_main_node_serves_and_the_others_read(client: Client, code: Path) -> None:
+def test_the_main_node_serves_and_the_others_read(client: Client, code: Path) -> None:
     run = start(client, code, nodes=3).wait(120)
     assert run.state == "SUCCEEDED", run.details
-    said = {record.message for record in run.logs(streams=["stdout"])}
-    assert said == {"node 1 has read 3 words", "node 2 has read 3 words"}
+    messages = {record.message for record in run.logs(streams=["stdout"])}
+    assert messages == {"node 1 has read 3 words", "node 2 has read 3 words"}
     assert [node.group for node in run.nodes] == ["main", "workers", "workers"]
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_reader_that_is_killed_is_replaced_alone(client: Client, code: Path) -> None:
+def test_only_the_killed_reader_is_replaced(client: Client, code: Path) -> None:
     (code / "once.py").write_text(
         "import os, signal\n"
         "if os.environ['NODE_RANK'] + os.environ['MUSTER_RESTART'] == '20':\n"
@@ -87,7 +87,7 @@ def test_a_reader_that_is_killed_is_replaced_alone(client: Client, code: Path) -
 
 
 @pytest.mark.usefixtures("shelf")
-def test_it_is_a_framework_like_any_other() -> None:
+def test_the_framework_is_listed_with_its_ports() -> None:
     assert "shelf" in framework_names()
     assert [need.ports for need in get_framework("shelf").needs] == ["8000"]
 
@@ -96,12 +96,12 @@ def test_it_is_a_framework_like_any_other() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"nodes": 1}, r"nobody would read \(say 2 or more\)"),
+        ({"nodes": 1}, r"no node would read \(use 2 or more\)"),
         ({"nodes": 2, "framework_options": {"pth": "x"}}, 'pth: unknown field .*"path"'),
         ({"nodes": 2, "env": {"SHELF_PORT": "x"}}, "'x' is not a port"),
     ],
 )
-def test_what_cannot_work_is_refused(
+def test_invalid_settings_are_refused(
     client: Client, code: Path, more: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):

@@ -1,7 +1,7 @@
-"""Images for real: a base made here, a builder, a package index with a password, a registry.
+"""Images built for real: a base image, a builder, a package index with a password, a registry.
 
-Needs podman or buildah, docker-registry, and packages that pip can download. As root, or as a user
-whose builder works; what is missing is said where a test is skipped.
+Needs podman or buildah, docker-registry, packages that pip can download, and root or a user for
+whom the builder works. A skipped test names what is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as clust
 
 
 class Bench(NamedTuple):
-    """A builder that works, with a base image in its storage. env: what it is called with."""
+    """A builder that works, with a base image in its storage; `env` is its environment."""
 
     builder: str
     env: dict[str, str]
@@ -60,7 +60,7 @@ class Bench(NamedTuple):
         return self.call(sys.executable, "-m", "muster", "image", *words, code=code)
 
     def run(self, image: str, *words: str, volume: str = "", **env: str) -> str:
-        """What a container prints that is started like this; without words, as the image says."""
+        """The output of a container; without words, it runs the image's own command."""
         options = ["--volume", volume] if volume else []
         options += [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
         if self.builder == "podman":
@@ -98,14 +98,14 @@ def bench(
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What Dask and Muster need, as files."""
+    """The packages that Dask and Muster need, as files."""
     folder = tmp_path_factory.mktemp("wheels")
     packages = packages_of("dask")
     assert packages is not None
-    wanted = [*packages.pip, "click", "fsspec", "google-re2", "msgspec", "PyYAML", "iniconfig"]
+    expected = [*packages.pip, "click", "fsspec", "google-re2", "msgspec", "PyYAML", "iniconfig"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
     done = subprocess.run(
-        [*command, "--only-binary=:all:", *wanted], check=False, capture_output=True, text=True
+        [*command, "--only-binary=:all:", *expected], check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
         pytest.skip(f"pip cannot download: {done.stderr.strip().splitlines()[-1]}")
@@ -141,8 +141,8 @@ def build(bench: Bench, address: Index, *words: str, code: int = 0) -> Any:
     config = bench.folder / "pip.conf"
     url = f"http://me:{PASSWORD}@{address.address}/simple"
     config.write_text(f"[global]\nindex-url = {url}\n")
-    told = ["--base", BASE, "--pip-config", str(config), "--builder", bench.builder]
-    return bench.muster("build", *told, *words, "--", "--network=host", code=code)
+    output = ["--base", BASE, "--pip-config", str(config), "--builder", bench.builder]
+    return bench.muster("build", *output, *words, "--", "--network=host", code=code)
 
 
 @pytest.mark.shows(
@@ -152,17 +152,17 @@ def build(bench: Bench, address: Index, *words: str, code: int = 0) -> Any:
     "cluster-design/push-image",
     "cluster-design/recipe-ports",
 )
-def test_from_code_to_a_container_of_a_pulled_image(
+def test_code_becomes_an_image_that_is_pushed_pulled_and_run(
     bench: Bench, packages: Index, store: str, code: Path
 ) -> None:
-    # given: an image, built with requirements of the code's own
+    # given: an image, built with the code's requirements
     (bench.folder / "requirements.txt").write_text("iniconfig\n")
     name = f"{store}/team/train-{bench.builder}:1"
-    wanted = [
+    expected = [
         *("--framework", "dask", "--source", "code", "--entrypoint", "train.py"),
         *("--requirements", "requirements.txt", "--tag", name),
     ]
-    made = json.loads(build(bench, packages, *wanted, "--json").stdout)
+    made = json.loads(build(bench, packages, *expected, "--json").stdout)
     assert made["image"] == name
     assert made["builder"] == bench.builder
 
@@ -180,12 +180,12 @@ def test_from_code_to_a_container_of_a_pulled_image(
     # when: the code changes
     before = len(packages.served)
     (code / "extra.py").write_text("WORD = 'second'\n")
-    assert build(bench, packages, *wanted).stdout == f"built {name} with {bench.builder}\n"
+    assert build(bench, packages, *expected).stdout == f"built {name} with {bench.builder}\n"
     # then: no package of the framework or of the code is fetched again
     again = " ".join(packages.served[before:])
     assert not any(name in again for name in ("dask", "bokeh", "iniconfig"))
 
-    # when: it goes to the registry, and comes back
+    # when: the image is pushed to the registry, and pulled from it
     pushed = bench.muster(
         "push", name, "--json", "--builder", bench.builder, "--", "--tls-verify=false"
     )
@@ -197,8 +197,8 @@ def test_from_code_to_a_container_of_a_pulled_image(
     assert bench.run(pinned, "python3", "train.py") == "DASK 6 second\n"
 
 
-#: In micromamba's place, where there is no channel of conda's: reads what `create` is given and has
-#: pip install what is named there, without what that would need.
+#: Stands in for micromamba where no channel of conda is reachable: installs the packages of the
+#: file given to `create` with pip, without their dependencies.
 STAND_IN = """\
 #!/usr/local/bin/python3
 import os, subprocess, sys, venv
@@ -216,7 +216,7 @@ if sys.argv[1] == "create":
     subprocess.run([*pip, "dask[distributed]"], check=True)
     subprocess.run([*pip, "--no-deps", *alone], check=True)
 """
-#: What the design has, as it is there.
+#: The environment files of the design, unchanged.
 DESIGN = {
     "env.yaml": "channels:\n- conda-forge\n- nodefaults\ndependencies:\n- conda-forge::dask\n"
     "- conda-forge::python=3.8\n- conda-forge::pip\n- pip:\n- oracle-ads\n- supervisor\n",
@@ -226,13 +226,13 @@ DESIGN = {
 
 
 @pytest.mark.shows("cluster-design/additional-dependencies", "cluster-design/base-environment")
-def test_the_environments_of_the_design(
+def test_the_environment_files_of_the_design_are_installed(
     bench: Bench, packages: Index, wheels: Path, code: Path
 ) -> None:
     more = ["oracle-ads", "supervisor", "lightgbm"]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
     if subprocess.run([*command, str(wheels), *more], check=False).returncode != 0:
-        pytest.skip("pip cannot download what the design names")
+        pytest.skip("pip cannot download the packages of the design")
     for name, text in DESIGN.items():
         (bench.folder / name).write_text(text)
     (bench.folder / "micromamba").write_text(STAND_IN)
@@ -242,11 +242,20 @@ def test_the_environments_of_the_design(
     bench.call(bench.builder, "build", "-t", tool, "-f", "Tool", ".")
 
     name = f"localhost/design-{bench.builder}:1"
-    wanted = ["--framework", "dask", "--source", "code", "--entrypoint", "train.py", "--tag", name]
+    expected = [
+        "--framework",
+        "dask",
+        "--source",
+        "code",
+        "--entrypoint",
+        "train.py",
+        "--tag",
+        name,
+    ]
     files = [word for file in DESIGN for word in ("--env", file)]
-    said = build(bench, packages, *wanted, *files, "--micromamba", tool).stderr
+    output = build(bench, packages, *expected, *files, "--micromamba", tool).stderr
 
-    assert "note: env.yaml: dependencies[1] asks for Python 3.8" in said
+    assert "note: env.yaml: dependencies[1] requires Python 3.8" in output
     script = "import importlib.metadata as m, sys; print(sys.prefix, *map(m.version, sys.argv[1:]))"
     found = bench.run(name, "python3", "-c", script, *more).split()
     assert (found[0], len(found)) == ("/opt/env", 4)
@@ -255,7 +264,7 @@ def test_the_environments_of_the_design(
 
 
 def inspected(bench: Bench, name: str) -> dict[str, Any]:
-    """The image's configuration, as the OCI image specification has it."""
+    """The image's configuration, in the form of the OCI image specification."""
     kind = ["--type", "image"] if bench.builder == "buildah" else []
     data = json.loads(bench.call(bench.builder, "inspect", *kind, name).stdout)
     config: dict[str, Any] = (
@@ -283,61 +292,70 @@ def test_containers_without_a_command_become_a_cluster(
     # given: an image with a program that is Dask's client
     (code / "train.py").write_text(CLIENT)
     name = f"localhost/cluster-{bench.builder}:1"
-    wanted = ["--framework", "dask", "--source", "code", "--entrypoint", "train.py", "--tag", name]
-    build(bench, packages, *wanted)
+    expected = [
+        "--framework",
+        "dask",
+        "--source",
+        "code",
+        "--entrypoint",
+        "train.py",
+        "--tag",
+        name,
+    ]
+    build(bench, packages, *expected)
     work = bench.folder / "work"
     work.mkdir()
-    told = {"WORK_DIR": "/work", "JOB_OCID": "images", "WORKER_COUNT": "1", "TIMEOUT": "300"}
+    values = {"WORK_DIR": "/work", "JOB_OCID": "images", "WORKER_COUNT": "1", "TIMEOUT": "300"}
 
     # when: two containers are started over one folder
     def start(mode: str) -> str:
-        return bench.run(name, volume=f"{work}:/work", MODE=mode, **told)
+        return bench.run(name, volume=f"{work}:/work", MODE=mode, **values)
 
     with ThreadPoolExecutor() as pool:
         worker, main = pool.submit(start, "WORKER"), pool.submit(start, "MAIN")
-        # then: they meet, compute, and both end
+        # then: they form a cluster, compute, and both end
         assert main.result() == "1 285\n"
         worker.result()
 
 
 def test_the_password_is_in_no_layer(bench: Bench, packages: Index) -> None:
-    # given: an image with nothing but what pip installed with the password
+    # given: an image with only the packages that pip installed with the password
     name = f"localhost/secret-{bench.builder}:1"
-    said = build(bench, packages, "--framework", "generic", "--tag", name)
-    assert PASSWORD not in said.stdout + said.stderr
-    # when: all of it is written out
+    output = build(bench, packages, "--framework", "generic", "--tag", name)
+    assert PASSWORD not in output.stdout + output.stderr
+    # when: the whole image is saved
     archive = bench.folder / "image.tar"
     if bench.builder == "podman":
         bench.call("podman", "save", "--output", str(archive), name)
     else:
         bench.call("buildah", "push", name, f"docker-archive:{archive}")
-    # then: its layers, configuration and history know nothing of it
+    # then: the password is not in its layers, configuration or history
     assert b"muster_jobs-" in archive.read_bytes()
     assert PASSWORD.encode() not in archive.read_bytes()
-    with tarfile.open(archive) as whole:
-        assert any(member.name.endswith(".tar") for member in whole), "layers are not compressed"
+    with tarfile.open(archive) as saved:
+        assert any(member.name.endswith(".tar") for member in saved), "layers are not compressed"
     archive.unlink()
 
 
-def test_what_goes_wrong_while_building(bench: Bench, packages: Index, store: str) -> None:
+def test_errors_of_a_build_are_explained(bench: Bench, packages: Index, store: str) -> None:
     (bench.folder / "wrong.txt").write_text("no-such-package-of-ours\n")
     tag = ["--framework", "generic", "--tag", "localhost/wrong:1"]
-    said = build(bench, packages, *tag, "--requirements", "wrong.txt", code=4).stderr
-    assert "error: cannot build localhost/wrong:1: a package is not to be had" in said
-    assert said.splitlines()[-1].endswith(
+    output = build(bench, packages, *tag, "--requirements", "wrong.txt", code=4).stderr
+    assert "error: cannot build localhost/wrong:1: a package is not available" in output
+    assert output.splitlines()[-1].endswith(
         "No matching distribution found for no-such-package-of-ours"
     )
     for base, meaning in (
-        (f"{store}/team/none:1", "there is no such base image"),
+        (f"{store}/team/none:1", "the base image does not exist"),
         ("127.0.0.1:1/team/none:1", "127.0.0.1:1 cannot be reached"),
     ):
         words = ["--base", base, "--builder", bench.builder]
-        said = bench.muster("build", *tag, *words, "--", "--tls-verify=false", code=4).stderr
-        assert meaning in said.splitlines()[-1]
+        output = bench.muster("build", *tag, *words, "--", "--tls-verify=false", code=4).stderr
+        assert meaning in output.splitlines()[-1]
 
 
 @pytest.mark.shows("cluster-design/publish-images")
-def test_what_goes_wrong_while_pushing(
+def test_errors_of_a_push_are_explained(
     bench: Bench, packages: Index, store: str, tmp_path: Path
 ) -> None:
     with registry(tmp_path, closed=True) as closed:
@@ -350,10 +368,10 @@ def test_what_goes_wrong_while_pushing(
             name = f"{address}/team/push:1"
             bench.call(bench.builder, "tag", BASE, name)
             words = ["push", name, "--builder", bench.builder, "--quiet", "--", *options]
-            said = bench.muster(*words, code=4).stderr.splitlines()
-            assert said[-1].startswith(f"error: cannot push {name}: {meaning}")
-            assert len(said) > 1, "the builder's own words come before"
-        said = bench.muster(
+            output = bench.muster(*words, code=4).stderr.splitlines()
+            assert output[-1].startswith(f"error: cannot push {name}: {meaning}")
+            assert len(output) > 1, "the builder's output comes first"
+        output = bench.muster(
             "push", f"{store}/team/none:1", "--builder", bench.builder, code=4
         ).stderr.splitlines()
-        assert f"{bench.builder} has no image of that name" in said[-1]
+        assert f"{bench.builder} has no image of that name" in output[-1]

@@ -1,4 +1,4 @@
-"""Whole recipes: what the same data says, to the byte."""
+"""Complete recipes, compared byte by byte."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FROM docker.io/library/python:3.11-slim
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \\
     PIP_ROOT_USER_ACTION=ignore PIP_BREAK_SYSTEM_PACKAGES=1
 
-# Muster itself: the program of a node
+# Muster, the program that nodes run
 COPY muster_jobs-1.0-py3-none-any.whl /opt/muster/
 RUN python3 -m pip install /opt/muster/muster_jobs-1.0-py3-none-any.whl
 
 WORKDIR /code
 
 ENV CLUSTER_TYPE=GENERIC
-# started without a command, it joins its cluster in WORK_DIR; a command goes before that
+# without a command the container joins its cluster in WORK_DIR
 ENTRYPOINT []
 CMD ["muster", "node"]
 """
@@ -33,12 +33,12 @@ FROM reg.example.com/base:1
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \\
     PIP_ROOT_USER_ACTION=ignore PIP_BREAK_SYSTEM_PACKAGES=1
 
-# packages of the system (Debian, Ubuntu)
+# system packages (Debian, Ubuntu)
 RUN apt-get update \\
  && apt-get install --yes --no-install-recommends g++ libgomp1 \\
  && rm -rf /var/lib/apt/lists/*
 
-# the environment; from here on python3 is its own
+# the conda environment; python3 is its Python from here on
 COPY --from=docker.io/mambaorg/micromamba:2.0.5 /bin/micromamba /usr/local/bin/micromamba
 COPY environment.yaml /opt/muster/
 ENV MAMBA_ROOT_PREFIX=/opt/conda
@@ -62,27 +62,27 @@ RUN --mount=type=secret,id=pip-config,target=/run/secrets/pip.conf \\
     export PIP_CONFIG_FILE=/run/secrets/pip.conf PIP_CERT=/run/secrets/ca.pem && \
 python3 -m pip install --requirement '/opt/muster/requirements/our own.txt'
 
-# Muster itself: the program of a node
+# Muster, the program that nodes run
 COPY muster_jobs-1.0-py3-none-any.whl /opt/muster/
 RUN --mount=type=secret,id=pip-config,target=/run/secrets/pip.conf \\
     --mount=type=secret,id=ca-bundle,target=/run/secrets/ca.pem \\
     export PIP_CONFIG_FILE=/run/secrets/pip.conf PIP_CERT=/run/secrets/ca.pem && \
 python3 -m pip install /opt/muster/muster_jobs-1.0-py3-none-any.whl
 
-# the code, last: a change of it changes nothing above
+# the code comes last, so that changing it rebuilds nothing else
 WORKDIR /code
 COPY code/ /code/
 
 EXPOSE 8700-8800 8786
 ENV CLUSTER_TYPE=DASK ENTRY_POINT="/code/my \\$HOME \\"train\\".py"
-# started without a command, it joins its cluster in WORK_DIR; a command goes before that
+# without a command the container joins its cluster in WORK_DIR
 ENTRYPOINT []
 CMD ["muster", "node"]
 """
 
 
 @pytest.mark.shows("cluster-design/recipe-base", "cluster-design/recipe-scripts")
-def test_the_smallest_recipe() -> None:
+def test_the_smallest_recipe_is_written() -> None:
     recipe = Recipe(
         framework="generic",
         base="docker.io/library/python:3.11-slim",
@@ -96,7 +96,7 @@ def test_the_smallest_recipe() -> None:
     "cluster-design/recipe-code",
     "cluster-design/recipe-system-packages",
 )
-def test_a_recipe_with_everything() -> None:
+def test_a_recipe_with_everything_is_written() -> None:
     recipe = Recipe(
         framework="dask",
         base="reg.example.com/base:1",

@@ -1,4 +1,4 @@
-"""What an image may be called, and what is said about what it may not."""
+"""Valid names of images, and errors about invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGEST = "sha256:" + "0a" * 32
         ("Registry.example.com/train:1", ("Registry.example.com", "train", "1")),
     ],
 )
-def test_names_and_their_parts(text: str, parts: tuple[str, str, str]) -> None:
+def test_names_are_split_into_parts(text: str, parts: tuple[str, str, str]) -> None:
     assert read_tag(text) == Reference(*parts)
 
 
@@ -34,26 +34,26 @@ def test_names_and_their_parts(text: str, parts: tuple[str, str, str]) -> None:
     ("text", "message"),
     [
         ("", "--tag: '' is empty (write REGISTRY/NAME:TAG, as in "),
-        ("Train:1", "capitals in its name; only the tag may have them (did you mean train:1?)"),
-        ("https://reg.io/train:1", "begins like a web address (did you mean reg.io/train:1?)"),
-        ("my train:1", "has a space in it (did you mean my-train:1?)"),
-        ("train:1.0+cu12", "has + in its tag; there may be letters, digits and _ . - (did you mean "
+        ("Train:1", "only the tag may have them (did you mean train:1?)"),
+        ("https://reg.io/train:1", "starts like a URL (did you mean reg.io/train:1?)"),
+        ("my train:1", "contains a space (did you mean my-train:1?)"),
+        ("train:1.0+cu12", "has + in its tag; allowed are letters, digits and _ . - (did you mean "
          "train:1.0-cu12?)"),
         ("train:", "has nothing after its colon (did you mean train?)"),
-        ("train:.5", "has a tag that begins with . (did you mean train:5?)"),
+        ("train:.5", "has a tag that starts with . (did you mean train:5?)"),
         ("train:" + "x" * 129, "has a tag of more than 128 characters"),
         ("train:1:2", "has : in its tag"),
         ("reg.io/", "has no name, only a registry"),
-        ("reg.io/train/:1", "has a / too many"),
-        ("reg.io//train:1", "has a / too many"),
-        ("team:x/train:1", "names no registry: 'team:x' is no host, or HOST:PORT"),
-        ("reg_io.x/train:1", "names no registry: 'reg_io.x'"),
+        ("reg.io/train/:1", "has an extra /"),
+        ("reg.io//train:1", "has an extra /"),
+        ("team:x/train:1", "has the registry 'team:x', which is not HOST or HOST:PORT"),
+        ("reg_io.x/train:1", "has the registry 'reg_io.x'"),
         ("train_:1", "has 'train_' in its name"),
         ("a/" * 130 + "b:1", "is longer than 255 characters"),
-        (f"train:1@{DIGEST}", "has a digest, which follows from what is built"),
+        (f"train:1@{DIGEST}", "has a digest, which is computed from the image"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_name(text: str, message: str) -> None:
+def test_problems_of_a_name_are_explained(text: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_tag(text)
     assert message in str(caught.value)
@@ -61,17 +61,17 @@ def test_what_is_wrong_with_a_name(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["me:hunter2@reg.io/a:1", "https://me:hunter2@reg.io/a:1"])
 def test_a_password_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(InvalidInput, match="has a password in it") as caught:
+    with pytest.raises(InvalidInput, match="contains a password") as caught:
         read_tag(text)
     assert "hunter2" not in str(caught.value)
 
 
-def test_everything_is_said_at_once() -> None:
+def test_all_problems_of_a_name_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         read_tag("reg.io/Train:+")
     assert [p.message.partition(" ")[2] for p in caught.value.problems] == [
-        "has capitals in its name; only the tag may have them",
-        "has + in its tag; there may be letters, digits and _ . -",
+        "has upper-case letters in its name; only the tag may have them",
+        "has + in its tag; allowed are letters, digits and _ . -",
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_base_may_be_pinned(text: str) -> None:
     assert str(read_base(text)) == text
 
 
-def test_a_wrong_digest_is_told() -> None:
+def test_a_wrong_digest_is_reported() -> None:
     with pytest.raises(InvalidInput, match="which is not of the form sha256:HEX"):
         read_base("python@sha256:12")
 
@@ -95,7 +95,7 @@ def test_any_text_is_a_name_or_refused(text: str) -> None:
 
 
 @given(st.from_regex(r"[ -~]{1,40}", fullmatch=True))
-def test_what_is_proposed_can_be_used(text: str) -> None:
+def test_suggested_names_are_valid(text: str) -> None:
     try:
         read_tag(text)
     except InvalidInput as error:

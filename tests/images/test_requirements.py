@@ -1,4 +1,4 @@
-"""Requirements files on their way into an image."""
+"""Requirements files that are installed in images."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from muster.errors import InvalidInput
 from muster.images.packages import Packages
 from muster.images.requirements import (
     Line,
-    Requirement,
     lines_of,
+    merge_requirements,
     read_requirement,
     read_requirements,
-    settle,
 )
 
 
@@ -30,32 +29,33 @@ def test_lines_are_joined_and_comments_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Scikit_Learn", Requirement("scikit-learn", "", "")),
-        ("dask[distributed] >=2, <3", Requirement("dask", "[distributed]", ">=2, <3")),
-        ("a==1; python_version>'3'", Requirement("a", "", "==1", "python_version>'3'")),
-        ("a @ https://host/a.whl", Requirement("a", "", "@ https://host/a.whl")),
-        ("a==1 --hash=sha256:00", Requirement("a", "", "==1")),
+        ("Scikit_Learn", "Scikit_Learn"),
+        ("dask[distributed] >=2, <3", "dask[distributed]<3,>=2"),
+        ("a==1; python_version>'3'", 'a==1; python_version > "3"'),
+        ("a @ https://host/a.whl", "a @ https://host/a.whl"),
+        ("a==1 --hash=sha256:00", "a==1"),
         ("--index-url https://host", None),
         ("git+https://host/a.git", None),
         ("https://host/a.whl", None),
     ],
 )
-def test_what_a_line_names(text: str, expected: Requirement | None) -> None:
-    assert read_requirement(text) == expected
+def test_requirements_are_parsed(text: str, expected: str | None) -> None:
+    found = read_requirement(text)
+    assert (None if found is None else str(found)) == expected
 
 
-def test_included_files_come_along(tmp_path: Path) -> None:
+def test_included_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "all.txt").write_text("-r parts/base.txt\n--constraint=limits.txt\nscipy\n")
     (tmp_path / "parts" / "base.txt").write_text("-rmore.txt\nnumpy\n-r ./base.txt\n")
     (tmp_path / "parts" / "more.txt").write_text("polars\n")
     (tmp_path / "limits.txt").write_text("dask==2026.1.0\n")
-    texts, found = read_requirements(tmp_path / "all.txt")
-    assert set(texts) == {"all.txt", "parts/base.txt", "parts/more.txt", "limits.txt"}
-    assert {item.name for item in found} == {"scipy", "numpy", "polars", "dask"}
+    found = read_requirements(tmp_path / "all.txt")
+    assert set(found.texts) == {"all.txt", "parts/base.txt", "parts/more.txt", "limits.txt"}
+    assert {item.name for item in found.packages} == {"scipy", "numpy", "polars", "dask"}
 
 
-def test_all_that_cannot_work_is_told_with_its_line(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "requirements.txt"
     path.write_text(
         "numpy\n"
@@ -71,16 +71,16 @@ def test_all_that_cannot_work_is_told_with_its_line(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInput) as caught:
         read_requirements(path)
-    said = str(caught.value)
-    assert "hunter2" not in said
-    assert f"{path}:9" not in said, "a requirement is no secret, whatever its name"
-    assert f"{path}:10: has a password in an address" in said
-    assert f"{path}:2: has a password in an address" in said
+    message = str(caught.value)
+    assert "hunter2" not in message
+    assert f"{path}:9" not in message, "a package name is not a secret"
+    assert f"{path}:10: has a password in an address" in message
+    assert f"{path}:2: has a password in an address" in message
     for line in (3, 4, 5, 6):
-        assert f"{path}:{line}: " in said
-    assert "which the image does not have" in said
-    assert f"{path}:7: '-r ../other.txt' leads out of the folder of {path}" in said
-    assert f"--requirements: {tmp_path / 'missing.txt'} (which {path} includes): No such" in said
+        assert f"{path}:{line}: " in message
+    assert "which the image does not have" in message
+    assert f"{path}:7: '-r ../other.txt' is outside the folder of {path}" in message
+    assert f"--requirements: {tmp_path / 'missing.txt'} (included by {path}): No such" in message
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_all_that_cannot_work_is_told_with_its_line(tmp_path: Path) -> None:
         "--editable=mine",
     ],
 )
-def test_what_is_here_need_not_look_like_a_path(tmp_path: Path, line: str) -> None:
+def test_local_paths_are_refused_in_every_form(tmp_path: Path, line: str) -> None:
     path = tmp_path / "requirements.txt"
     path.write_text(line)
-    with pytest.raises(InvalidInput, match="is a place on this machine"):
+    with pytest.raises(InvalidInput, match="is a path on this machine"):
         read_requirements(path)
 
 
@@ -110,7 +110,7 @@ def test_what_is_here_need_not_look_like_a_path(tmp_path: Path, line: str) -> No
         "zipp",
     ],
 )
-def test_what_is_elsewhere(tmp_path: Path, line: str) -> None:
+def test_addresses_are_not_local_paths(tmp_path: Path, line: str) -> None:
     (tmp_path / "limits.txt").touch()
     path = tmp_path / "requirements.txt"
     path.write_text(line)
@@ -126,15 +126,15 @@ def test_what_is_elsewhere(tmp_path: Path, line: str) -> None:
         "-f https://host/wheels",
     ],
 )
-def test_what_is_no_password(tmp_path: Path, line: str) -> None:
+def test_addresses_without_a_password_are_accepted(tmp_path: Path, line: str) -> None:
     path = tmp_path / "requirements.txt"
     path.write_text(line)
     read_requirements(path)
 
 
-def test_a_binary_file_is_told(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidInput, match=r"r\.txt: is no UTF-8 text"):
+    with pytest.raises(InvalidInput, match=r"r\.txt: is not UTF-8 text"):
         read_requirements(tmp_path / "r.txt")
 
 
@@ -152,6 +152,6 @@ OURS = Packages(pip=("dask[distributed]==2026.8.0", "bokeh"), same=(("dask-all",
         (["dask==1; sys_platform == 'darwin'"], ("dask[distributed]==2026.8.0", "bokeh")),
     ],
 )
-def test_the_owner_s_word_goes_first(theirs: list[str], expected: tuple[str, ...]) -> None:
+def test_the_user_s_versions_take_precedence(theirs: list[str], expected: tuple[str, ...]) -> None:
     read = [item for text in theirs if (item := read_requirement(text))]
-    assert settle(OURS, read) == expected
+    assert merge_requirements(OURS, read) == expected

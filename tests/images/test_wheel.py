@@ -1,4 +1,4 @@
-"""Muster as a wheel: pip takes it, and it is what runs here."""
+"""The wheel of the running Muster: pip installs it, and it works."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 
 import muster
-from muster.images.wheel import wheel_of_this
+from muster.images.wheel import build_wheel
 
 
 def test_the_same_code_gives_the_same_bytes() -> None:
-    assert wheel_of_this() == wheel_of_this()
+    assert build_wheel() == build_wheel()
 
 
-def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
-    wheel = wheel_of_this()
+def test_pip_installs_the_wheel_and_it_runs(tmp_path: Path) -> None:
+    wheel = build_wheel()
     path = tmp_path / wheel.name
     path.write_bytes(wheel.content)
     target = tmp_path / "site"
@@ -38,13 +38,13 @@ def test_pip_installs_it_and_it_runs(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(target)},
         timeout=60,
     )
-    place, version = done.stdout.splitlines()
-    assert place.startswith(str(target))
+    location, version = done.stdout.splitlines()
+    assert location.startswith(str(target))
     assert version.split()[-1] in wheel.name
 
 
-def test_the_script_is_one_that_installers_take() -> None:
-    """They put their Python into its first line, and leave it as executable as it is."""
+def test_the_script_is_accepted_by_installers() -> None:
+    """Installers write their Python into its first line, and do not change its mode."""
     script = Path(muster.__file__).parent / "bin" / "muster"
     assert script.read_text().startswith("#!python\n")
     assert os.access(script, os.X_OK)

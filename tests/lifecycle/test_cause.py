@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster.lifecycle.cause import consequences, echo, first
+from muster.lifecycle.cause import consequences, first, is_consequence
 from muster.lifecycle.status import Failure, Reason
-from support.life import policy, running
+from support.run_driver import policy, running
 
 
 def failed(
@@ -50,7 +50,7 @@ def failed(
     ],
 )
 def test_a_broken_connection_looks_like_a_consequence(message: str) -> None:
-    assert echo(failed(message=message))
+    assert is_consequence(failed(message=message))
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_broken_connection_looks_like_a_consequence(message: str) -> None:
         "connection established",
     ],
 )
-def test_other_last_words_do_not(message: str) -> None:
-    assert not echo(failed(message=message))
+def test_other_messages_do_not_look_like_a_consequence(message: str) -> None:
+    assert not is_consequence(failed(message=message))
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,17 @@ def test_other_last_words_do_not(message: str) -> None:
         (Reason.OUT_OF_MEMORY, 9, False),
     ],
 )
-def test_how_it_ended_may_tell(reason: Reason, signal: int, expected: bool) -> None:
-    assert echo(failed(reason=reason, signal=signal)) is expected
+def test_the_reason_and_signal_can_show_a_consequence(
+    reason: Reason, signal: int, expected: bool
+) -> None:
+    assert is_consequence(failed(reason=reason, signal=signal)) is expected
 
 
 @pytest.mark.parametrize(
     "reason", [Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST]
 )
-def test_what_no_peer_can_bring_about_is_none(reason: Reason) -> None:
-    assert not echo(failed(message="Connection refused", reason=reason))
+def test_failures_that_no_peer_can_cause_are_no_consequences(reason: Reason) -> None:
+    assert not is_consequence(failed(message="Connection refused", reason=reason))
 
 
 ECHO = failed(0, "EOFError", at=1)
@@ -116,7 +118,7 @@ NOTED = failed(3, "boom", at=9, raised_at=1.5)
         ),
     ],
 )
-def test_first(failures: list[Failure], cause: Failure) -> None:
+def test_the_first_cause(failures: list[Failure], cause: Failure) -> None:
     assert first(failures) == cause
     assert consequences(failures, failures[0]) == tuple(failures[1:])
 
@@ -125,16 +127,16 @@ SLOW = "Traceback (most recent call last):\n  File ...\nValueError: bad batch"
 FAST = "Traceback (most recent call last):\n  ...\nConnectionResetError: [Errno 104] reset by peer"
 
 
-def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
-    """Its connections break first, it ends last, and of our signal; its traceback tells on it."""
-    life = running(policy((1, 3, None)))
-    life.tell(life.ended(0, 1, message=FAST))
-    assert life.status.cause is not None
-    assert life.status.cause.rank == 0, "as far as anybody knows"
-    life.end(2, 143, signal=15, message=SLOW).end(1, 143, signal=15, message="a warning")
-    assert life.status.cause.rank == 2
-    assert life.status.details.endswith("ValueError: bad batch")
-    assert [f.rank for f in life.status.failures] == [0, 2], "node 1 only did as it was told"
+def test_a_cause_that_ends_last_is_found_by_its_traceback() -> None:
+    """Its connections break first; it ends last, by our signal; its traceback is the cause."""
+    run = running(policy((1, 3, None)))
+    run.step(run.ended(0, 1, message=FAST))
+    assert run.status.cause is not None
+    assert run.status.cause.rank == 0, "as far as is known"
+    run.end(2, 143, signal=15, message=SLOW).end(1, 143, signal=15, message="a warning")
+    assert run.status.cause.rank == 2
+    assert run.status.details.endswith("ValueError: bad batch")
+    assert [f.rank for f in run.status.failures] == [0, 2], "node 1 ended because it was stopped"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
     [
         pytest.param(f"{FAST}\n\nDuring handling ...\n\n{SLOW}", False, id="while handling it"),
         pytest.param(
-            "Traceback (most recent call last):\n  x\nConnectionResetError: gone\n\n"
+            "Traceback (most recent call last):\n  x\nConnectionResetError: closed\n\n"
             "The above exception was the direct cause of the following exception:\n\n"
             "Traceback (most recent call last):\n  y\nRuntimeError: allreduce failed",
             True,
@@ -156,11 +158,11 @@ def test_a_cause_that_was_still_coming_down_when_it_was_told_to_end() -> None:
         ),
     ],
 )
-def test_what_an_exception_was_raised_from_counts(message: str, expected: bool) -> None:
-    assert echo(failed(message=message)) is expected
+def test_the_exception_that_was_the_cause_of_another_counts(message: str, expected: bool) -> None:
+    assert is_consequence(failed(message=message)) is expected
 
 
-def test_who_ended_of_an_exception_was_not_ended_by_others() -> None:
-    told = "Traceback (most recent call last):\n  x\nValueError: a"
-    assert not echo(failed(message=told, signal=15))
-    assert echo(failed(message="ValueError: a", signal=15))
+def test_a_node_that_ended_with_an_exception_was_not_ended_by_a_peer() -> None:
+    message = "Traceback (most recent call last):\n  x\nValueError: a"
+    assert not is_consequence(failed(message=message, signal=15))
+    assert is_consequence(failed(message="ValueError: a", signal=15))

@@ -1,4 +1,4 @@
-"""What whoever takes a run over carries out again."""
+"""Effects that the next supervisor of a run carries out again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from muster.lifecycle.outstanding import effects
 from muster.lifecycle.policy import Checkpoint
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeRef, NodeStatus, RunStatus
-from support.life import policy, refs
+from support.run_driver import policy, refs
 
 N = NodeState
 SAVING = Checkpoint(10, 30)
 
 
 @pytest.mark.parametrize(
-    ("node", "meant"),
+    ("node", "effect"),
     [
         (NodeStatus(), None),
         (NodeStatus(N.STARTING, 3), StartNodes(2, refs(1, incarnation=3))),
@@ -32,22 +32,25 @@ SAVING = Checkpoint(10, 30)
         (NodeStatus(N.STARTING, term_at=5.0), SignalNodes(refs(1), 10)),
         (NodeStatus(N.READY, 3, term_at=5.0), SignalNodes(refs(1, incarnation=3), 10)),
         (NodeStatus(N.STARTING, kill_at=5.0), StopNodes(refs(1))),
-        (NodeStatus(N.RUNNING, 3, kill_at=5.0, again=4), StopNodes(refs(1, incarnation=3))),
+        (
+            NodeStatus(N.RUNNING, 3, kill_at=5.0, next_incarnation=4),
+            StopNodes(refs(1, incarnation=3)),
+        ),
         (NodeStatus(N.RUNNING, kill_at=5.0, killed=True), KillNodes(refs(1))),
         (NodeStatus(N.SUCCEEDED), None),
         (NodeStatus(N.FAILED, kill_at=5.0, killed=True), None),
         (NodeStatus(N.STOPPED, kill_at=5.0), None),
-        (NodeStatus(N.PARKED), ReleaseNodes(refs(1))),
-        (NodeStatus(N.PARKED, 3), ReleaseNodes(refs(1, incarnation=3))),
+        (NodeStatus(N.SCALED_DOWN), ReleaseNodes(refs(1))),
+        (NodeStatus(N.SCALED_DOWN, 3), ReleaseNodes(refs(1, incarnation=3))),
     ],
 )
-def test_what_each_node_was_in_the_middle_of(node: NodeStatus, meant: Effect | None) -> None:
+def test_outstanding_effects_of_each_node_state(node: NodeStatus, effect: Effect | None) -> None:
     status = RunStatus((NodeStatus(N.READY), node), attempt=2)
     made = effects(policy((1, 2, None), checkpoint=SAVING), status)
-    assert made == (() if meant is None else (meant,))
+    assert made == (() if effect is None else (effect,))
 
 
-def test_all_at_once_in_the_order_it_was_meant() -> None:
+def test_outstanding_effects_are_in_the_original_order() -> None:
     nodes = (
         NodeStatus(N.RUNNING, kill_at=5.0, killed=True),
         NodeStatus(N.SUCCEEDED),
@@ -65,6 +68,6 @@ def test_all_at_once_in_the_order_it_was_meant() -> None:
     )
 
 
-def test_without_a_checkpoint_there_is_nothing_to_say_save_with() -> None:
+def test_without_a_checkpoint_setting_no_signal_is_sent() -> None:
     status = RunStatus((NodeStatus(N.RUNNING, term_at=5.0),))
     assert effects(policy((1, 1, None)), status) == ()

@@ -1,4 +1,4 @@
-"""Where ranks belong, and whether anything may ever start again."""
+"""Groups of ranks, and whether a policy allows restarts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from muster.lifecycle.policy import Action, Rule, Success
 from muster.lifecycle.states import NodeState
-from support.life import policy
+from support.run_driver import policy
 
 N = NodeState
 SHAPES: Any = ((2, 3, None), (0, 4, None), (1, 1, None), (0, 1, None))
 
 
-def test_every_rank_belongs_somewhere() -> None:
+def test_every_rank_belongs_to_a_group_and_replica() -> None:
     made = policy(*SHAPES)
     assert made.size == 7
     assert made.first_ranks == (0, 6, 6, 7)
@@ -43,15 +43,15 @@ def test_restarts(options: dict[str, Any], shape: dict[str, Any], expected: bool
     assert policy((1, 1, None), (1, 1, None, shape), **options).restarts is expected
 
 
-def test_how_a_run_begins() -> None:
-    made = policy((1, 2, None), (3, 2, 1, {"wanted": 2}), (2, 1, 0))
+def test_initial_sizes_and_states() -> None:
+    made = policy((1, 2, None), (3, 2, 1, {"desired": 2}), (2, 1, 0))
     assert [group.initial for group in made.groups] == [1, 2, 2]
     assert made.initial_size == 8
     states = [node.state for node in made.first_nodes()]
-    assert states == [N.PENDING] * 6 + [N.PARKED] * 2 + [N.PENDING] * 2
+    assert states == [N.PENDING] * 6 + [N.SCALED_DOWN] * 2 + [N.PENDING] * 2
     assert {node.incarnation for node in made.first_nodes()} == {0}
 
 
-def test_a_group_that_has_to_succeed_has_replicas() -> None:
+def test_a_required_group_has_at_least_one_replica() -> None:
     made = policy((2, 1, None), (2, 1, 0), (2, 1, 1), success=Success((0, 1)))
-    assert [made.fewest(index) for index in range(3)] == [1, 0, 0]
+    assert [made.min_replicas(index) for index in range(3)] == [1, 0, 0]

@@ -1,4 +1,4 @@
-"""What simulation found to go wrong, by hand."""
+"""Defects that the simulation has found."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from muster.lifecycle.decide import wake_at
 from muster.lifecycle.effects import SignalNodes, StartNodes, StopNodes
 from muster.lifecycle.events import (
     CancelRequested,
+    ControllerStarted,
     NodeStarted,
-    RunBegan,
     ScaleRequested,
     SupervisorLost,
     SuspendRequested,
@@ -19,57 +19,57 @@ from muster.lifecycle.events import (
 from muster.lifecycle.policy import Backoff, Checkpoint, Success
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
-from support.life import Life, begun, policy, refs, running
+from support.run_driver import RunDriver, policy, refs, running, starting
 
 
-def test_nothing_waits_for_the_end_of_a_node_that_never_began() -> None:
-    life = begun(policy((1, 3, None))).tell(NodeStarted(1))
-    life.tell(SupervisorLost("killed", frozenset({1})))
-    assert life.status.state is RunState.FAILED, "of nodes 0 and 2 there is nothing to stop"
-    assert life.states() == [NodeState.STOPPED, NodeState.FAILED, NodeState.STOPPED]
+def test_nodes_that_never_started_are_not_awaited() -> None:
+    run = starting(policy((1, 3, None))).step(NodeStarted(1))
+    run.step(SupervisorLost("killed", frozenset({1})))
+    assert run.status.state is RunState.FAILED, "nodes 0 and 2 need not be stopped"
+    assert run.states() == [NodeState.STOPPED, NodeState.FAILED, NodeState.STOPPED]
 
 
-def test_a_node_that_never_began_starts_under_who_takes_over() -> None:
-    life = begun(policy((1, 3, None))).tell(SupervisorLost("killed", frozenset()))
-    assert life.states() == [NodeState.STARTING] * 3
-    again = outstanding.effects(life.policy, life.status)
+def test_a_node_that_never_started_is_started_by_the_next_supervisor() -> None:
+    run = starting(policy((1, 3, None))).step(SupervisorLost("killed", frozenset()))
+    assert run.states() == [NodeState.STARTING] * 3
+    again = outstanding.effects(run.policy, run.status)
     assert again == (StartNodes(0, refs(0, 1, 2)),)
 
 
-def test_a_deadline_of_others_is_that_of_a_node_that_starts_again_too() -> None:
-    """Its replica's time has begun before its own."""
+def test_a_restarted_node_keeps_the_deadline_of_its_replica() -> None:
+    """The timeout of its replica started before it did."""
     node = (1, 2, None, {"retries": 1, "timeout": 30.0})
-    life = begun(policy(node)).up(0, 1)
-    began = life.node(0).since
-    assert began is not None
-    life.end(1, 7)
-    assert life.starts() == [1]
-    assert wake_at(life.status) == began + 30
+    run = starting(policy(node)).up(0, 1)
+    since = run.node(0).since
+    assert since is not None
+    run.end(1, 7)
+    assert run.starts() == [1]
+    assert wake_at(run.status) == since + 30
 
 
-def test_the_time_of_an_attempt_goes_on_while_nodes_wait_to_start_again() -> None:
+def test_the_attempt_timeout_continues_while_nodes_wait_to_restart() -> None:
     rules = {"max_restarts": 2, "action": "restart_node", "attempt_timeout": 30.0}
-    life = begun(policy((1, 1, None), **rules, backoff=Backoff(initial=50.0))).up(0)
-    began = life.status.attempt_at
-    assert began is not None
-    life.end(0, 7).up(0).end(0, 7)
-    assert life.starts() == [], "it waits"
-    assert life.tell(Tick(), after=50).starts() == [0]
-    assert wake_at(life.status) == began + 30, "at once"
+    run = starting(policy((1, 1, None), **rules, backoff=Backoff(initial=50.0))).up(0)
+    since = run.status.attempt_started_at
+    assert since is not None
+    run.end(0, 7).up(0).end(0, 7)
+    assert run.starts() == [], "it waits"
+    assert run.step(Tick(), after=50).starts() == [0]
+    assert wake_at(run.status) == since + 30, "due at once"
 
 
-def test_who_takes_over_gives_nodes_that_were_starting_their_time() -> None:
-    life = begun(policy((1, 2, None, {"ready_timeout": 60.0}))).tell(NodeStarted(0))
-    life.tell(RunBegan(), after=100)
-    assert life.node(1).since == life.now, "it is handed over once more"
-    assert life.node(0).since != life.now
+def test_the_next_supervisor_restarts_the_ready_timeout_of_starting_nodes() -> None:
+    run = starting(policy((1, 2, None, {"ready_timeout": 60.0}))).step(NodeStarted(0))
+    run.step(ControllerStarted(), after=100)
+    assert run.node(1).since == run.now, "it is launched again"
+    assert run.node(0).since != run.now
 
 
 SUSPEND = SuspendRequested("wait")
 
 
-def finishing() -> Life:
-    """A run that has what it was for, of which the others may finish."""
+def finishing() -> RunDriver:
+    """A run that has succeeded, whose other nodes may finish."""
     rules = policy(
         (1, 1, None),
         (1, 3, None),
@@ -79,71 +79,71 @@ def finishing() -> Life:
     return running(rules).end(0)
 
 
-def test_a_failure_told_with_a_suspend_leaves_the_others_their_time_to_save() -> None:
-    life = finishing()
-    life.tell(life.ended(1, 7), SUSPEND)
-    assert life.effects == (SignalNodes(refs(2, 3), 10),)
-    assert [life.node(rank).term_at for rank in (2, 3)] == [life.now + 30] * 2
-    assert wake_at(life.status) == life.now + 30
-    assert life.tick(after=30).effects == (StopNodes(refs(2, 3)),)
-    assert life.obey().status.state is RunState.SUSPENDED
+def test_a_failure_reported_with_a_suspend_leaves_the_others_time_to_save() -> None:
+    run = finishing()
+    run.step(run.ended(1, 7), SUSPEND)
+    assert run.effects == (SignalNodes(refs(2, 3), 10),)
+    assert [run.node(rank).term_at for rank in (2, 3)] == [run.now + 30] * 2
+    assert wake_at(run.status) == run.now + 30
+    assert run.tick(after=30).effects == (StopNodes(refs(2, 3)),)
+    assert run.end_stopping().status.state is RunState.SUSPENDED
 
 
 def test_a_failure_before_a_suspend_still_ends_its_replica() -> None:
-    life = finishing().end(1, 7)
-    assert life.effects == (StopNodes(refs(2, 3)),)
-    assert life.tell(SUSPEND).effects == (), "they are ending already"
+    run = finishing().end(1, 7)
+    assert run.effects == (StopNodes(refs(2, 3)),)
+    assert run.step(SUSPEND).effects == (), "they are stopping already"
 
 
-def test_a_failure_told_with_a_cancel_has_its_node_ended_once() -> None:
-    life = finishing()
-    life.tell(life.ended(1, 7), CancelRequested("enough"))
-    assert life.effects == (StopNodes(refs(2, 3)),)
-    assert life.obey().status.state is RunState.CANCELED
+def test_a_failure_reported_with_a_cancel_stops_each_node_once() -> None:
+    run = finishing()
+    run.step(run.ended(1, 7), CancelRequested("enough"))
+    assert run.effects == (StopNodes(refs(2, 3)),)
+    assert run.end_stopping().status.state is RunState.CANCELED
 
 
 def sized(*sizes: int, group: str = "g1") -> list[ScaleRequested]:
-    return [ScaleRequested(group, size, "by its owner") for size in sizes]
+    return [ScaleRequested(group, size, "by user") for size in sizes]
 
 
-def served(wanted: int) -> Life:
-    """One node for which all is done, and as many of four that serve it."""
-    life = begun(policy((1, 1, None), (4, 1, 0, {"wanted": wanted})))
-    return life.up(*life.starts())
+def served(desired: int) -> RunDriver:
+    """One required node, and some of four nodes that serve it."""
+    run = starting(policy((1, 1, None), (4, 1, 0, {"desired": desired})))
+    return run.up(*run.starts())
 
 
-@pytest.mark.parametrize("wanted", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("desired", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("sizes", [(1, 4), (4, 1), (0, 3), (1, 3, 3), (4, 0, 2), (0, 4, 0, 4)])
-def test_of_several_sizes_told_at_once_only_the_last_counts(
-    wanted: int, sizes: tuple[int, ...]
+def test_of_several_sizes_requested_at_once_only_the_last_counts(
+    desired: int, sizes: tuple[int, ...]
 ) -> None:
-    once = served(wanted).tell(*sized(sizes[-1]))
-    life = served(wanted).tell(*sized(*sizes))
-    assert (life.status, life.effects, life.entries) == (once.status, once.effects, once.entries)
+    once = served(desired).step(*sized(sizes[-1]))
+    run = served(desired).step(*sized(*sizes))
+    assert (run.status, run.effects, run.entries) == (once.status, once.effects, once.entries)
 
 
-def test_the_last_size_of_each_group_counts() -> None:
-    shape = (3, 1, 0, {"wanted": 1})
-    life = begun(policy((1, 1, None), shape, shape)).up(0, 1, 4)
-    life.tell(*sized(0), *sized(3, group="g2"), *sized(2), *sized(2, group="g2"))
-    assert (life.stops(), life.starts()) == ([], [2, 5])
+def test_the_last_requested_size_of_each_group_counts() -> None:
+    shape = (3, 1, 0, {"desired": 1})
+    run = starting(policy((1, 1, None), shape, shape)).up(0, 1, 4)
+    run.step(*sized(0), *sized(3, group="g2"), *sized(2), *sized(2, group="g2"))
+    assert (run.stops(), run.starts()) == ([], [2, 5])
 
 
-def test_a_size_that_was_told_before_a_cancel_does_not_count_after_it() -> None:
-    life = served(1).tell(CancelRequested("enough"), *sized(4))
-    assert life.states()[2:] == [NodeState.PARKED] * 3
+def test_a_size_requested_before_a_cancel_is_not_applied_after_it() -> None:
+    run = served(1).step(CancelRequested("enough"), *sized(4))
+    assert run.states()[2:] == [NodeState.SCALED_DOWN] * 3
 
 
-def test_a_size_that_was_told_before_a_cancel_counts_although_it_is_told_again() -> None:
-    life = served(1).tell(*sized(3), CancelRequested("enough"), *sized(3))
-    assert life.states()[2:] == [NodeState.STOPPED] * 2 + [NodeState.PARKED]
+def test_a_size_requested_before_and_after_a_cancel_is_applied_once() -> None:
+    run = served(1).step(*sized(3), CancelRequested("enough"), *sized(3))
+    assert run.states()[2:] == [NodeState.STOPPED] * 2 + [NodeState.SCALED_DOWN]
 
 
-def test_a_restart_is_not_put_down_to_a_node_that_was_scaled_away_in_the_same_step() -> None:
-    """One that was ending anyway, and has lost its output."""
-    life = begun(policy((2, 2, 1), max_restarts=1)).up(0, 1, 2, 3).end(2, 7)
-    assert life.effects == (StopNodes(refs(3)),)
-    lost = life.ended(3, 0, reason=Reason.OUTPUT_LOST, message="cannot write")
-    life.tell(lost, life.ended(0, 2), *sized(1, group="g0"))
-    assert life.status.cause is not None
-    assert life.status.cause.rank == 0
+def test_a_restart_is_not_blamed_on_a_node_scaled_down_in_the_same_step() -> None:
+    """A node that was stopping, and has lost its output."""
+    run = starting(policy((2, 2, 1), max_restarts=1)).up(0, 1, 2, 3).end(2, 7)
+    assert run.effects == (StopNodes(refs(3)),)
+    lost = run.ended(3, 0, reason=Reason.OUTPUT_LOST, message="cannot write")
+    run.step(lost, run.ended(0, 2), *sized(1, group="g0"))
+    assert run.status.cause is not None
+    assert run.status.cause.rank == 0

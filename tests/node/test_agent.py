@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from muster.node import rank_outputs
+from muster.node import incarnation_files
 from muster.node.channel import Channel
+from muster.node.messages import Ready, Restart, Start, Stop
 from support.agents import Node, probe
 
 
@@ -29,7 +30,7 @@ def nodes(tmp_path: Path) -> Iterator[Any]:
         node.process.wait(30)
 
 
-def test_life_of_a_node(nodes: Any, tmp_path: Path) -> None:
+def test_incarnation_from_start_to_end(nodes: Any, tmp_path: Path) -> None:
     node = nodes("sh", "-c", "echo rank $LOCAL_RANK", copies=2)
     node.expect("started")
     node.expect("ready")
@@ -46,30 +47,32 @@ def test_first_failing_process_ends_the_node(nodes: Any) -> None:
     assert node.expect("ended")["exit_code"] == 21
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace_period(nodes: Any, tmp_path: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(
+    nodes: Any, tmp_path: Path
+) -> None:
     node = nodes("sh", "-c", "trap '' TERM; touch ready; while :; do sleep 1000; done")
     node.expect("started")
     node.expect("ready")
     while not (tmp_path / "ready").exists():
         assert node.process.poll() is None
-    node.tell("stop")
+    node.send("stop")
     ended = node.expect("ended")
     assert (ended["exit_code"], ended["signal"]) == (137, 9)
 
 
-def test_stop_lets_the_program_tidy_up(nodes: Any, tmp_path: Path) -> None:
+def test_a_stopped_program_can_clean_up(nodes: Any, tmp_path: Path) -> None:
     script = "trap 'echo bye; exit 3' TERM; touch ready; while :; do sleep 0.01; done"
     node = nodes("sh", "-c", script, grace_period=30)
     node.expect("started")
     node.expect("ready")
     while not (tmp_path / "ready").exists():
         assert node.process.poll() is None
-    node.tell("stop")
+    node.send("stop")
     assert node.expect("ended")["exit_code"] == 3
     assert (tmp_path / "0.out").read_text() == "bye\n"
 
 
-def test_nothing_is_left_when_the_driver_goes_away(nodes: Any, tmp_path: Path) -> None:
+def test_all_processes_end_when_the_channel_closes(nodes: Any, tmp_path: Path) -> None:
     node = nodes("sh", "-c", "setsid sh -c 'echo $$ > pid; exec sleep 1000' & wait")
     node.expect("started")
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
@@ -80,7 +83,7 @@ def test_nothing_is_left_when_the_driver_goes_away(nodes: Any, tmp_path: Path) -
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_program_that_is_not_there(nodes: Any, tmp_path: Path) -> None:
+def test_a_missing_program_is_reported(nodes: Any, tmp_path: Path) -> None:
     ended = nodes("no-such-program").expect("ended")
     assert ended["exit_code"] == 127
     assert "no-such-program: command not found" in ended["message"]
@@ -88,7 +91,7 @@ def test_program_that_is_not_there(nodes: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "port", "command"])
-def test_ready_when_the_probe_succeeds(nodes: Any, tmp_path: Path, what: str) -> None:
+def test_a_node_is_ready_when_its_probe_succeeds(nodes: Any, tmp_path: Path, what: str) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
@@ -98,7 +101,7 @@ def test_ready_when_the_probe_succeeds(nodes: Any, tmp_path: Path, what: str) ->
         server.listen()
         (tmp_path / "up").touch()
         node.expect("ready")
-        node.tell("kill")
+        node.send("kill")
         node.expect("ended")
 
 
@@ -118,40 +121,40 @@ def test_probe_command_that_hangs_counts_as_failed(nodes: Any) -> None:
     assert node.expect("ended")["reason"] == "startup_timeout"
 
 
-def test_what_was_said_together_is_all_heard(nodes: Any) -> None:
-    """A stop can arrive right behind the word to begin."""
+def test_messages_sent_together_are_all_received(nodes: Any) -> None:
+    """A stop can arrive right behind the start."""
     ours, theirs = socket.socketpair()
     one, other = Channel(ours), Channel(theirs)
-    one.send(op="begin")
-    one.send(op="stop")
+    one.send(Start(0))
+    one.send(Stop(0))
     one.close()
-    other.wait_for("begin")
-    assert [m["op"] for m in other.take_waiting()] == ["stop"]
+    other.wait_for(Start)
+    assert other.pop_pending() == [Stop(0)]
     assert other.receive() == []
     assert other.closed
-    with pytest.raises(EOFError):
-        other.wait_for("more")
+    with pytest.raises(EOFError, match="no Restart message"):
+        other.wait_for(Restart)
     other.close()
 
 
-def test_last_words_are_heard_after_a_send_that_fails() -> None:
+def test_messages_are_received_after_a_send_that_fails() -> None:
     ours, theirs = socket.socketpair()
     one, other = Channel(ours), Channel(theirs)
-    other.send(event="ended")
+    other.send(Ready(0))
     other.close()
-    one.send(op="stop")
+    one.send(Stop(0))
     assert not one.closed
-    assert one.receive() == [{"event": "ended"}]
+    assert one.receive() == [Ready(0)]
     assert one.receive() == []
     assert one.closed
     one.close()
 
 
-# --- a launcher, whose ranks write to files of their own
+# --- a launcher, whose ranks write to their own files
 
 
-def apart(folder: Path) -> dict[str, Any]:
-    """A node with a rank whose output is not its launcher's; that is a file of no kind."""
+def launcher_and_rank(folder: Path) -> dict[str, Any]:
+    """A rank with its own output files, and a launcher that inherits those of the agent."""
     files = {"stdout": str(folder / "rank.out"), "stderr": str(folder / "rank.err")}
     process = {
         "stdout": "",
@@ -162,30 +165,32 @@ def apart(folder: Path) -> dict[str, Any]:
     return {"processes": [process], "ranks": [files]}
 
 
-def test_a_launcher_knows_where_its_ranks_write(nodes: Any, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "rank.err")  # of an earlier life
-    node = nodes("sh", "-c", 'echo "$MUSTER_RANKS" > told; test -f rank.err', **apart(tmp_path))
+def test_a_launcher_knows_the_output_files_of_its_ranks(nodes: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank.err")  # of an earlier incarnation
+    node = nodes(
+        "sh", "-c", 'echo "$MUSTER_RANKS" > seen; test -f rank.err', **launcher_and_rank(tmp_path)
+    )
     node.expect("started")
     node.expect("ready")
     assert node.expect("ended")["exit_code"] == 0
-    told = rank_outputs.take({rank_outputs.VARIABLE: (tmp_path / "told").read_text()})
-    assert told is not None
-    assert told.files == [(str(tmp_path / "rank.out"), str(tmp_path / "rank.err"))]
-    assert told.error_file == str(tmp_path / "note")
+    outputs = incarnation_files.pop_rank_outputs(
+        {incarnation_files.RANK_OUTPUTS: (tmp_path / "seen").read_text()}
+    )
+    assert outputs is not None
+    assert outputs.files == [(str(tmp_path / "rank.out"), str(tmp_path / "rank.err"))]
+    assert outputs.error_file == str(tmp_path / "note")
 
 
-def test_a_rank_s_silence_is_its_node_s(nodes: Any, tmp_path: Path) -> None:
-    node = nodes("sleep", "1000", hang_timeout=0.05, **apart(tmp_path))
+def test_a_hanging_rank_fails_its_node(nodes: Any, tmp_path: Path) -> None:
+    node = nodes("sleep", "1000", hang_timeout=0.05, **launcher_and_rank(tmp_path))
     node.expect("started")
     node.expect("ready")
     assert node.expect("ended")["reason"] == "hang"
 
 
-def test_a_launcher_that_says_nothing_failed_of_what_its_rank_wrote(
-    nodes: Any, tmp_path: Path
-) -> None:
+def test_failure_of_a_silent_launcher_is_explained_by_its_rank(nodes: Any, tmp_path: Path) -> None:
     (tmp_path / "rank.err").write_text("before\n")
-    node = nodes("sh", "-c", "echo oh no >> rank.err; exit 7", **apart(tmp_path))
+    node = nodes("sh", "-c", "echo oh no >> rank.err; exit 7", **launcher_and_rank(tmp_path))
     node.expect("started")
     node.expect("ready")
     ended = node.expect("ended")

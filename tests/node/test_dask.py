@@ -14,7 +14,7 @@ from muster.node.dask import await_scheduler
 
 
 class Late(io.StringIO):
-    """A listener that answers once somebody has complained."""
+    """Starts to listen once a message was printed."""
 
     def __init__(self, listener: socket.socket) -> None:
         super().__init__()
@@ -25,20 +25,20 @@ class Late(io.StringIO):
         return super().write(text)
 
 
-def test_it_waits_until_the_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_waits_until_the_scheduler_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
         late = Late(listener)
         monkeypatch.setattr(sys, "stderr", late)
-        await_scheduler(address, say=0.0)
+        await_scheduler(address, message_after=0.0)
         assert late.getvalue() == (
             f"muster: no answer yet from Dask's scheduler, {address}: Connection refused\n"
         )
 
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="Dask is not installed")
-def test_it_becomes_dask_s_own_command() -> None:
+def test_a_worker_becomes_the_command_of_dask() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -1,5 +1,5 @@
-"""What failing programs wrote, and what of it is shown. The texts in `failures` are what real
-programs left on stderr; only paths were changed."""
+"""The lines of a program's output that explain its failure. The texts in `failures` are the stderr
+of real programs; only paths were changed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_reason_is_found_and_shown(name: str) -> None:
     assert found.reasons[0][:40] in " ".join(line.strip() for line in found.lines)
     assert len(found.lines) <= 20
     again = explain("\n".join(found.lines))
-    assert again == found, "what is shown is understood as what was written"
+    assert again == found, "the shown lines are explained the same way"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_reason_is_found_and_shown(name: str) -> None:
         ("quoted", "last line"),
     ],
 )
-def test_what_else_is_shown(name: str, shown: str) -> None:
+def test_more_lines_are_shown(name: str, shown: str) -> None:
     assert any(shown in line for line in explain(of(name)).lines)
 
 
@@ -126,7 +126,7 @@ def test_what_else_is_shown(name: str, shown: str) -> None:
         ("panic", "rust_begin_unwind"),
     ],
 )
-def test_what_is_not(name: str, hidden: str) -> None:
+def test_other_lines_are_hidden(name: str, hidden: str) -> None:
     assert hidden in of(name)
     assert not any(hidden in line for line in explain(of(name)).lines)
 
@@ -167,19 +167,19 @@ def test_what_is_not(name: str, hidden: str) -> None:
         pytest.param(
             f"{HEAD}\n{FRAMES}\nValueError: a\nterminate called without an active exception",
             ["ValueError: a"],
-            id="and how the interpreter came down",
+            id="and a crash at the end",
         ),
         pytest.param(
             "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call "
             "last):\n  File x\nValueError: bad row\n\n\tat org.apache.spark.Executor.run",
             ["ValueError: bad row"],
-            id="in a line of Java's",
+            id="in a Java exception",
         ),
         pytest.param(
             "-" * 75 + "\nValueError                Traceback (most recent call last)\n"
             "Cell In[1], line 1\n----> 1 raise ValueError('a')\n\nValueError: a",
             ["ValueError: a"],
-            id="a notebook's",
+            id="in a notebook",
         ),
         pytest.param(
             "╭── Traceback (most recent call last) ──╮\n│ train.py:3 in main │\n│ ❱ 3 x    │\n"
@@ -191,7 +191,7 @@ def test_what_is_not(name: str, hidden: str) -> None:
             f"\x1b[36m(f pid=12, ip=10.0.0.1)\x1b[0m {HEAD}\n\x1b[36m(f pid=12, ip=10.0.0.1)\x1b[0m"
             f"   File x\n\x1b[36m(f pid=12, ip=10.0.0.1)\x1b[0m OSError: a",
             ["OSError: a"],
-            id="a Ray worker's",
+            id="of a Ray worker",
         ),
         pytest.param(
             f"[1,0]<stderr>:{HEAD}\n[1,1]<stderr>:{HEAD}\n[1,0]<stderr>:  File x\n"
@@ -212,7 +212,7 @@ def test_what_is_not(name: str, hidden: str) -> None:
         pytest.param("", [], id="nothing"),
     ],
 )
-def test_reasons(text: str, reasons: list[str]) -> None:
+def test_reasons_of_failures(text: str, reasons: list[str]) -> None:
     found = explain(text)
     assert found.reasons == reasons
     for reason in reasons:
@@ -249,7 +249,7 @@ def test_a_long_chain_and_a_long_traceback_keep_the_last_exception() -> None:
         f"exception occurred:\n\n{HEAD}\n{FRAMES}\nValueError: a",
     ],
 )
-def test_what_was_logged_ended_nobody_whom_a_signal_ended(record: str, error: str) -> None:
+def test_logged_errors_do_not_explain_a_killed_process(record: str, error: str) -> None:
     text = f"starting\n{record}\n{error}\n"
     assert explain(text, killed=True) == (["starting"], ["starting"])
     assert explain(f"{text}no space\n", killed=True).reasons == ["no space"]
@@ -258,7 +258,7 @@ def test_what_was_logged_ended_nobody_whom_a_signal_ended(record: str, error: st
     assert explain(final, killed=True).reasons == ["OSError: b"]
 
 
-def test_a_crash_is_the_reason_whatever_was_logged_before() -> None:
+def test_a_crash_takes_precedence_over_logged_errors() -> None:
     logged = f"ERROR:root:ignored\n{HEAD}\n{FRAMES}\nKeyError: 'k'\n"
     assert explain(logged + of("fault"), killed=True) == explain(of("fault"))
     assert explain(logged).reasons == ["KeyError: 'k'"]

@@ -1,4 +1,4 @@
-"""Files whose place a program may have given to something else."""
+"""Files that a program may have replaced by something else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.node.files import open_own, own_pipe
+from muster.node.files import ensure_fifo, open_or_replace
 
 
 def link_to_file(path: Path) -> None:
@@ -35,12 +35,10 @@ def theirs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("replace", [*IN_PLACE, os.mkfifo])
-def test_what_took_the_place_of_a_file_is_removed(
-    theirs: Path, replace: Callable[[Path], None]
-) -> None:
+def test_a_replacement_of_a_file_is_removed(theirs: Path, replace: Callable[[Path], None]) -> None:
     path = theirs.with_name("ours")
     replace(path)
-    descriptor = open_own(path, os.O_WRONLY | os.O_TRUNC)
+    descriptor = open_or_replace(path, os.O_WRONLY | os.O_TRUNC)
     os.write(descriptor, b"ours")
     os.close(descriptor)
     assert not path.is_symlink()
@@ -48,27 +46,25 @@ def test_what_took_the_place_of_a_file_is_removed(
     assert not theirs.with_name("nowhere").exists()
 
 
-def test_our_own_file_stays(tmp_path: Path) -> None:
+def test_the_original_file_is_kept(tmp_path: Path) -> None:
     (tmp_path / "ours").write_text("ou")
-    descriptor = open_own(tmp_path / "ours", os.O_WRONLY | os.O_APPEND)
+    descriptor = open_or_replace(tmp_path / "ours", os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, b"rs")
     os.close(descriptor)
     assert (tmp_path / "ours").read_text() == "ours"
 
 
 @pytest.mark.parametrize("replace", [*IN_PLACE, Path.touch])
-def test_what_took_the_place_of_a_pipe_is_removed(
-    theirs: Path, replace: Callable[[Path], None]
-) -> None:
+def test_a_replacement_of_a_pipe_is_removed(theirs: Path, replace: Callable[[Path], None]) -> None:
     path = theirs.with_name("ours")
     replace(path)
-    own_pipe(path)
-    own_pipe(path)
+    ensure_fifo(path)
+    ensure_fifo(path)
     assert stat.S_ISFIFO(path.lstat().st_mode)
     assert theirs.read_text() == "theirs"
 
 
-@pytest.mark.parametrize("own", [own_pipe, lambda path: open_own(path, os.O_RDONLY)])
+@pytest.mark.parametrize("own", [ensure_fifo, lambda path: open_or_replace(path, os.O_RDONLY)])
 def test_a_folder_is_not_removed(tmp_path: Path, own: Callable[[Path], object]) -> None:
     (tmp_path / "ours").mkdir()
     with pytest.raises(IsADirectoryError):

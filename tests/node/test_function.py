@@ -1,4 +1,4 @@
-"""Where the program that calls a function leaves what it returned."""
+"""Where the program that calls a function stores its result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK"
 
 
 @pytest.mark.parametrize("place", range(len(RANKS)))
-def test_each_process_has_a_folder_of_its_own(
+def test_each_process_has_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    """The rank of the process goes before the node's, which its processes share."""
+    """The rank of the process takes precedence over the node's, which its processes share."""
     monkeypatch.setenv("MUSTER_OUTPUTS", str(tmp_path))
     for number, name in enumerate(RANKS):
         if number < place:

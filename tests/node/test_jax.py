@@ -43,9 +43,7 @@ def test_gpus_that_a_process_sees(tmp_path: Path, env: dict[str, str], count: in
         (2, [[0], [1], [0]]),
     ],
 )
-def test_each_process_has_a_share_and_every_gpu_is_somebody_s(
-    gpus: int, shares: list[list[int]]
-) -> None:
+def test_all_gpus_are_shared_between_the_processes(gpus: int, shares: list[list[int]]) -> None:
     assert [gpu_share(gpus, rank, len(shares)) for rank in range(len(shares))] == shares
 
 
@@ -60,29 +58,29 @@ def ran(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-SAYS = ("sh", "-c", "echo ${JAX_LOCAL_DEVICE_IDS-none}; exit 3")
+PROGRAM = ("sh", "-c", "echo ${JAX_LOCAL_DEVICE_IDS-none}; exit 3")
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "expected"),
     [
         ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, "2,3"),
         ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "JAX_LOCAL_DEVICE_IDS": "0"}, "0"),
         ({"CUDA_VISIBLE_DEVICES": ""}, "none"),
     ],
 )
-def test_it_becomes_the_program(env: dict[str, str], said: str) -> None:
-    done = ran(*SAYS, **env)
-    assert (done.stdout.strip(), done.returncode) == (said, 3)
+def test_the_process_becomes_the_program(env: dict[str, str], expected: str) -> None:
+    done = ran(*PROGRAM, **env)
+    assert (done.stdout.strip(), done.returncode) == (expected, 3)
 
 
-def test_signals_are_the_program_s_own_to_ignore() -> None:
+def test_the_program_may_ignore_signals() -> None:
     done = ran("sh", "-c", "grep SigIgn /proc/$$/status", CUDA_VISIBLE_DEVICES="")
-    standard = 0x7FFFFFFF  # those above are the C library's own
+    standard = 0x7FFFFFFF  # higher ones are used by the C library
     assert int(done.stdout.split()[1], 16) & standard == 0
 
 
-def test_no_such_program() -> None:
+def test_a_missing_program_is_reported() -> None:
     done = ran("no-such-program", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 127
     assert "muster: no-such-program: command not found" in done.stderr

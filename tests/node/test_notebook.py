@@ -16,7 +16,7 @@ import pytest
 from muster.node import error_file
 
 PROGRAM = Path(error_file.__file__).with_name("notebook.py")
-MINUTE = 120  # seconds; kernels are slow to come up on a busy machine
+TIMEOUT = 120  # seconds; kernels start slowly on a busy machine
 
 needs_nbclient = pytest.mark.skipif(
     find_spec("nbclient") is None or find_spec("ipykernel") is None,
@@ -58,11 +58,11 @@ def start(path: Path, *args: str, **env: str) -> subprocess.Popen[str]:
 
 def execute(path: Path, *args: str, **env: str) -> tuple[int, str, str]:
     with start(path, *args, **env) as program:
-        out, err = program.communicate(timeout=MINUTE)
+        out, err = program.communicate(timeout=TIMEOUT)
         return program.returncode, out, err
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def executed_cells(path: Path) -> list[dict[str, Any]]:
     """The code cells of the executed notebook."""
     data = json.loads((path.parent / "outputs" / "rank-3" / path.name).read_text())
     return [one for one in data["cells"] if one["cell_type"] == "code"]
@@ -72,7 +72,7 @@ def texts(one: dict[str, Any]) -> str:
     return "".join("".join(o.get("text", "")) for o in one["outputs"])
 
 
-def test_it_runs_and_is_kept(tmp_path: Path) -> None:
+def test_a_notebook_runs_and_is_kept(tmp_path: Path) -> None:
     book = write(
         tmp_path / "a.ipynb",
         cell("import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:])"),
@@ -82,14 +82,14 @@ def test_it_runs_and_is_kept(tmp_path: Path) -> None:
     code, out, err = execute(book, "--lr", "0.1", NOTEBOOK_EXCLUDE_TAGS='["skip"]')
 
     assert (code, out, err) == (0, "rank 3 ['--lr', '0.1']\n42\n", "")
-    first, second, third = kept(book)
+    first, second, third = executed_cells(book)
     assert texts(first) == "rank 3 ['--lr', '0.1']\n"
     assert second["outputs"][0]["data"]["text/plain"] in ("42", ["42"])
     assert (third["outputs"], third["execution_count"]) == ([], None)
     assert (tmp_path / "outputs" / "rank-3" / "a.ipynb").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cell_that_fails(tmp_path: Path) -> None:
+def test_a_failed_cell_fails_the_notebook(tmp_path: Path) -> None:
     fails = "def f():\n    raise ValueError('boom')\nf()"
     book = write(tmp_path / "a.ipynb", cell("print('one')"), cell(fails), cell("print('no')"))
 
@@ -97,31 +97,31 @@ def test_a_cell_that_fails(tmp_path: Path) -> None:
 
     assert (code, out) == (1, "one\n")
     assert "ValueError: boom" in err
-    noted = error_file.read(str(tmp_path / "error.json"))
-    assert noted is not None and noted.at is not None
-    first, *_, last = noted.message.splitlines()
+    error = error_file.read(str(tmp_path / "error.json"))
+    assert error is not None and error.raised_at is not None
+    first, *_, last = error.message.splitlines()
     assert (first, last) == ("cell 3 of a.ipynb (In [2]) failed", "ValueError: boom")
-    assert "\x1b" not in noted.message + err
-    assert [texts(one) for one in kept(book)] == ["one\n", "", ""]
-    assert kept(book)[1]["outputs"][0]["ename"] == "ValueError"
+    assert "\x1b" not in error.message + err
+    assert [texts(one) for one in executed_cells(book)] == ["one\n", "", ""]
+    assert executed_cells(book)[1]["outputs"][0]["ename"] == "ValueError"
 
 
-def test_a_cell_that_may_fail(tmp_path: Path) -> None:
+def test_a_cell_that_may_fail_does_not_end_the_notebook(tmp_path: Path) -> None:
     book = write(tmp_path / "a.ipynb", cell("1 / 0", "raises-exception"), cell("print('on')"))
     code, out, _ = execute(book)
     assert (code, out) == (0, "on\n")
 
 
-def test_a_long_traceback_keeps_its_place_and_its_end(tmp_path: Path) -> None:
+def test_a_long_traceback_keeps_its_start_and_end(tmp_path: Path) -> None:
     book = write(tmp_path / "a.ipynb", cell("raise ValueError('x' * 10000 + '\\nthe end')"))
     execute(book)
-    noted = error_file.read(str(tmp_path / "error.json"))
-    assert noted is not None
-    assert noted.message.startswith("cell 2 of a.ipynb (In [1]) failed\n...\n")
-    assert noted.message.endswith("the end")
+    error = error_file.read(str(tmp_path / "error.json"))
+    assert error is not None
+    assert error.message.startswith("cell 2 of a.ipynb (In [1]) failed\n...\n")
+    assert error.message.endswith("the end")
 
 
-def test_the_kernel_dies(tmp_path: Path) -> None:
+def test_a_killed_kernel_fails_the_notebook(tmp_path: Path) -> None:
     dies = "print('one', flush=True)\nimport os, time\ntime.sleep(1)\nos.kill(os.getpid(), 9)"
     book = write(tmp_path / "a.ipynb", cell("print('zero')"), cell(dies))
 
@@ -129,12 +129,10 @@ def test_the_kernel_dies(tmp_path: Path) -> None:
 
     assert code == 137
     assert out == "zero\none\n"
-    noted = error_file.read(str(tmp_path / "error.json"))
-    assert noted is not None
-    assert noted.message == (
-        "cell 3 of a.ipynb: the kernel died of SIGKILL, perhaps for want of memory"
-    )
-    assert texts(kept(book)[0]) == "zero\n"
+    error = error_file.read(str(tmp_path / "error.json"))
+    assert error is not None
+    assert error.message == ("cell 3 of a.ipynb: the kernel died of SIGKILL, perhaps out of memory")
+    assert texts(executed_cells(book)[0]) == "zero\n"
 
 
 WAITS = """
@@ -155,16 +153,16 @@ def test_signals_reach_the_cell(tmp_path: Path) -> None:
     book = write(tmp_path / "a.ipynb", cell(WAITS))
     with start(book) as program:
         assert program.stdout is not None
-        assert program.stdout.readline() == "waits\n"  # as it comes, not when the cell is over
+        assert program.stdout.readline() == "waits\n"  # at once, not at the end of the cell
         program.send_signal(signal.SIGUSR1)
         assert program.stdout.readline() == "saves\n"
         program.send_signal(signal.SIGTERM)
-        out, _ = program.communicate(timeout=MINUTE)
+        out, _ = program.communicate(timeout=TIMEOUT)
         assert (program.returncode, out) == (143, "tidies up\n")
-    assert texts(kept(book)[0]) == "waits\nsaves\ntidies up\n"
+    assert texts(executed_cells(book)[0]) == "waits\nsaves\ntidies up\n"
 
 
-def test_an_earlier_life_s_notebook_stays(tmp_path: Path) -> None:
+def test_the_notebook_of_an_earlier_incarnation_stays(tmp_path: Path) -> None:
     book = write(tmp_path / "a.ipynb", cell("print('first')"))
     execute(book)
     write(book, cell("print('second')"))
@@ -172,32 +170,32 @@ def test_an_earlier_life_s_notebook_stays(tmp_path: Path) -> None:
     folder = tmp_path / "outputs" / "rank-3"
     assert sorted(path.name for path in folder.iterdir()) == ["a.1.ipynb", "a.ipynb"]
     assert "first" in (folder / "a.1.ipynb").read_text()
-    assert texts(kept(book)[0]) == "second\n"
+    assert texts(executed_cells(book)[0]) == "second\n"
 
 
-def test_modules_beside_it_are_found_and_ours_are_not(tmp_path: Path) -> None:
+def test_modules_next_to_a_notebook_are_found_and_those_of_muster_are_not(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "beside.py").write_text("word = 'beside'")
-    source = "import beside, importlib.util as u\nprint(beside.word, u.find_spec('last_words'))"
+    (tmp_path / "sub" / "helper.py").write_text("word = 'found'")
+    source = "import helper, importlib.util as u\nprint(helper.word, u.find_spec('exit_report'))"
     book = write(tmp_path / "sub" / "a.ipynb", cell(source))
-    assert execute(book)[:2] == (0, "beside None\n")
+    assert execute(book)[:2] == (0, "found None\n")
 
 
-def test_another_python_s_kernel_is_not_asked(tmp_path: Path) -> None:
-    name = {"name": "conda-env-of-somebody", "language": "python", "display_name": "x"}
+def test_the_kernel_of_another_python_is_not_used(tmp_path: Path) -> None:
+    name = {"name": "conda-env-of-another-user", "language": "python", "display_name": "x"}
     book = write(tmp_path / "a.ipynb", cell("import sys\nprint(sys.executable)"), kernelspec=name)
     assert execute(book)[:2] == (0, f"{sys.executable}\n")
 
 
-def test_a_language_that_is_not_here(tmp_path: Path) -> None:
+def test_a_missing_kernel_is_reported(tmp_path: Path) -> None:
     name = {"name": "no-such-language", "language": "fortran", "display_name": "x"}
     book = write(tmp_path / "a.ipynb", cell("END"), kernelspec=name)
     code, _, err = execute(book)
     assert code == 1
-    assert err == "a.ipynb wants the kernel 'no-such-language', which is not here\n"
+    assert err == "a.ipynb needs the kernel 'no-such-language', which is not installed\n"
 
 
-def test_a_python_without_nbclient(tmp_path: Path) -> None:
+def test_a_missing_nbclient_is_reported(tmp_path: Path) -> None:
     book = write(tmp_path / "a.ipynb", cell("1"))
     argv = [sys.executable, "-S", "-E", str(PROGRAM), str(book)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)

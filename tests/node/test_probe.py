@@ -1,5 +1,5 @@
-"""Looks at a node, one by one, with the test's own clock. What agents make of them is in
-test_agent."""
+"""Startup probes, step by step, with the test's own clock. test_agent tests what agents do with the
+results."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Any
 
 import pytest
 
+from muster.node.launch_message import Probe
 from muster.node.probe import StartupProbe
 
 
 def probe(**what: Any) -> StartupProbe:
-    none = {"command": None, "port": None, "file": None}
     usual = {"period": 1, "timeout": 5, "threshold": 1, "initial_delay": 0}
-    return StartupProbe({**usual, **none, **what}, "127.0.0.1", {}, 0.0)
+    return StartupProbe(Probe(**{**usual, **what}), "127.0.0.1", {}, 0.0)
 
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A server on a port, with the requests it has got: one answer for each."""
-    asked: list[bytes] = []
+    """A server on a port, and the requests that it receives: one answer for each."""
+    requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             for answer in answers:
                 with server.accept()[0] as connection:
-                    asked.append(connection.recv(4096))
+                    requests.append(connection.recv(4096))
                     connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield server.getsockname()[1], asked
+        yield server.getsockname()[1], requests
         thread.join()
 
 
 def status(code: int, *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {code} Whatever", "Content-Length: 0", *headers]
+    lines = [f"HTTP/1.1 {code} Reason", "Content-Length: 0", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
@@ -54,13 +54,13 @@ def status(code: int, *headers: str) -> bytes:
         status(100) + status(200),
     ],
 )
-def test_any_good_answer_will_do(answer: bytes) -> None:
-    with answering(answer) as (port, asked):
-        look = probe(port=port, http="/healthz?full=1")
-        look.step(0.0)
-    assert look.ready
-    assert look.due is None
-    (request,) = asked
+def test_successful_answers_pass(answer: bytes) -> None:
+    with answering(answer) as (port, requests):
+        probed = probe(port=port, http="/healthz?full=1")
+        probed.step(0.0)
+    assert probed.ready
+    assert probed.due is None
+    (request,) = requests
     assert request.startswith(b"GET /healthz?full=1 HTTP/1.1\r\n")
     assert f"\r\nHost: 127.0.0.1:{port}\r\n".encode() in request
 
@@ -75,51 +75,51 @@ def test_any_good_answer_will_do(answer: bytes) -> None:
         (b"SSH-2.0-OpenSSH_9.2\r\n", "BadStatusLine: SSH-2.0-OpenSSH_9.2"),
     ],
 )
-def test_any_other_will_not(answer: bytes, why: str) -> None:
+def test_other_answers_fail(answer: bytes, why: str) -> None:
     with answering(answer) as (port, _):
-        look = probe(port=port, http="/up")
-        look.step(0.0)
-    assert not look.ready
-    assert look.failed == f"startup probe failed 1 times: http://127.0.0.1:{port}/up: {why}"
+        probed = probe(port=port, http="/up")
+        probed.step(0.0)
+    assert not probed.ready
+    assert probed.failed == f"startup probe failed 1 times: http://127.0.0.1:{port}/up: {why}"
 
 
-def test_it_is_asked_again() -> None:
-    with answering(status(503), status(200)) as (port, asked):
-        look = probe(port=port, http="/", threshold=2)
-        look.step(0.0)
-        assert (look.ready, look.failed, look.due) == (False, "", 1.0)
-        look.step(0.9)
-        assert len(asked) == 1, "not yet"
-        look.step(1.0)
-    assert look.ready
+def test_a_failed_probe_is_repeated() -> None:
+    with answering(status(503), status(200)) as (port, requests):
+        probed = probe(port=port, http="/", threshold=2)
+        probed.step(0.0)
+        assert (probed.ready, probed.failed, probed.due) == (False, "", 1.0)
+        probed.step(0.9)
+        assert len(requests) == 1, "not yet"
+        probed.step(1.0)
+    assert probed.ready
 
 
-def test_nobody_is_there() -> None:
+def test_a_port_without_a_listener() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    look = probe(port=port, http="/")
-    look.step(0.0)
-    assert look.failed.endswith(f"http://127.0.0.1:{port}/: Connection refused")
+    probed = probe(port=port, http="/")
+    probed.step(0.0)
+    assert probed.failed.endswith(f"http://127.0.0.1:{port}/: Connection refused")
 
 
-def test_a_server_that_says_nothing() -> None:
+def test_a_silent_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        look = probe(port=server.getsockname()[1], http="/", timeout=0.01)
-        look.step(0.0)
-    assert look.failed.endswith("/: timed out")
+        probed = probe(port=server.getsockname()[1], http="/", timeout=0.01)
+        probed.step(0.0)
+    assert probed.failed.endswith("/: timed out")
 
 
 @pytest.mark.parametrize("path", ["/a b", "/\u00fcber", "/\n"])
-def test_a_path_that_is_none(path: str) -> None:
-    """Whoever writes specs is told earlier; here it must not take the node's agent down."""
+def test_an_invalid_path(path: str) -> None:
+    """The spec's rules refuse it earlier; here it must not end the agent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        look = probe(port=server.getsockname()[1], http=path)
-        look.step(0.0)
-    assert look.failed
+        probed = probe(port=server.getsockname()[1], http=path)
+        probed.step(0.0)
+    assert probed.failed
 
 
-def test_a_port_alone_needs_no_answer() -> None:
+def test_a_tcp_probe_needs_no_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        look = probe(port=server.getsockname()[1], http=None)
-        look.step(0.0)
-    assert look.ready
+        probed = probe(port=server.getsockname()[1], http=None)
+        probed.step(0.0)
+    assert probed.ready

@@ -1,4 +1,4 @@
-"""Processes of a node, real ones."""
+"""Real processes of a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wait_for(pid: int) -> tuple[int, int]:
     return processes.exit_of(os.waitpid(pid, 0)[1])
 
 
-def test_spawn_appends_output_and_tells_the_exit_code(tmp_path: Path) -> None:
+def test_spawn_appends_output_and_returns_the_exit_code(tmp_path: Path) -> None:
     out, err = outputs(tmp_path)
     (tmp_path / "out").write_text("before\n")
     script = "echo hello; echo oops >&2; exit 7"
@@ -34,12 +34,12 @@ def test_spawn_appends_output_and_tells_the_exit_code(tmp_path: Path) -> None:
     assert (tmp_path / "err").read_text() == "oops\n"
 
 
-def test_signal_counts_as_in_a_shell(tmp_path: Path) -> None:
+def test_signals_give_the_exit_codes_of_a_shell(tmp_path: Path) -> None:
     pid = processes.spawn(["sh", "-c", "kill -9 $$"], {"PATH": os.defpath}, *outputs(tmp_path))
     assert wait_for(pid) == (137, 9)
 
 
-def test_program_is_looked_up_on_the_path_it_will_have(tmp_path: Path) -> None:
+def test_a_program_is_looked_up_on_the_path_of_its_environment(tmp_path: Path) -> None:
     tool = tmp_path / "bin" / "tool"
     tool.parent.mkdir()
     tool.write_text("#!/bin/sh\nexit 5\n")
@@ -57,7 +57,7 @@ def test_program_is_looked_up_on_the_path_it_will_have(tmp_path: Path) -> None:
         (["./headless"], 126, "a script needs a first line such as #!/bin/sh"),
     ],
 )
-def test_what_cannot_start_says_why(
+def test_programs_that_cannot_start_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], code: int, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,11 +116,11 @@ CHECKER = """
         os.kill(escaped, 0)
     except ProcessLookupError:
         sys.exit(0)
-    sys.exit("it lives")
+    sys.exit("it is still alive")
 """
 
 
-def test_subreaper_finds_what_double_forked_and_left_its_session(tmp_path: Path) -> None:
+def test_the_subreaper_finds_daemons(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", textwrap.dedent(CHECKER)]
     done = subprocess.run(
         [*argv, textwrap.dedent(ADVERSARY), str(tmp_path / "pid")],
@@ -178,9 +178,9 @@ OTHERS = """
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start what is another user's")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of another user")
 @pytest.mark.parametrize("how", ["everything", "children"])
-def test_what_another_user_s_child_is_does_not_keep_the_others_alive(
+def test_a_process_of_another_user_does_not_keep_the_others_alive(
     alive: Callable[[str], list[str]], how: str
 ) -> None:
     mark = {"everything": "98763", "children": "98764"}[how]  # both may run at once
@@ -194,7 +194,7 @@ def test_what_another_user_s_child_is_does_not_keep_the_others_alive(
             os.kill(int(pid), signal.SIGKILL)
 
 
-def test_children_where_the_kernel_keeps_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_on_kernels_without_a_list_of_children(monkeypatch: pytest.MonkeyPatch) -> None:
     real = open
 
     def without_list(path: str, *args: str) -> object:

@@ -10,7 +10,7 @@ from muster.node.roster import hostfile_beside, member, write_hostfile, write_ro
 
 
 @pytest.mark.shows("distributed-jobs/capability-metadata", "distributed-jobs/metadata-fields")
-def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
+def test_the_file_has_the_format_of_oci_in_rank_order(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     members = [member(r, f"10.0.0.{r}", f"node-{r}", "g", f"id-{r}") for r in (10, 9)]
     write_roster(str(path), members)
@@ -25,8 +25,8 @@ def test_file_is_in_oci_s_format_and_rank_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.shows("distributed-jobs/metadata-updates")
-def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
-    """The file is replaced, not rewritten: who has it open keeps reading the old one."""
+def test_a_reader_never_sees_a_partial_file(tmp_path: Path) -> None:
+    """The file is replaced, not rewritten: a reader that has it open keeps reading the old one."""
     path = tmp_path / "cluster.json"
     write_roster(str(path), [member(0, "a", "node-0", "g", "id")])
     with open(path) as old:

@@ -1,4 +1,4 @@
-"""A plan of any spec."""
+"""Plans of specs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PlanOf = Callable[..., RunPlan]
 
 @pytest.fixture
 def plan_of() -> PlanOf:
-    """The plan of a spec as a mapping, on an engine that has none of its own."""
+    """Build the plan of a spec (a mapping) without an engine's own settings."""
 
     def make(
         data: dict[str, Any], artifact: ArtifactPlan | None = None, *, in_place: bool = True

@@ -1,4 +1,4 @@
-"""Specs in the shape their frameworks give them."""
+"""Specs as frameworks arrange them: main nodes, success, replacement."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Data = dict[str, Any]
 
 
 def spec_of(data: Data) -> JobSpec:
-    asked = {"name": "demo", "framework": "dask", "command": ["x"], **data}
-    return resolve(spec_from_mapping(asked), overrides_from_mapping({})).spec
+    fields = {"name": "demo", "framework": "dask", "command": ["x"], **data}
+    return resolve(spec_from_mapping(fields), overrides_from_mapping({})).spec
 
 
 def arranged(**data: Any) -> Arranged:
@@ -48,11 +48,11 @@ def group(name: str, nodes: int = 1, **more: Any) -> Data:
         ({"node_groups": [group("a"), group("b", replicas=3)]}, {"a": 1, "b": 3}),
     ],
 )
-def test_a_main_node_of_its_own(data: Data, found: dict[str, int]) -> None:
+def test_a_framework_gets_its_own_main_node(data: Data, found: dict[str, int]) -> None:
     assert sizes(arranged(**data).spec) == found
 
 
-def test_both_parts_are_what_their_group_was() -> None:
+def test_both_parts_of_a_split_group_keep_its_settings() -> None:
     data = group("a", 3, env={"X": "1"}, ready_timeout="1m", hostname="h-${rank}", args=["y"])
     main, rest = arranged(node_groups=[data]).spec.node_groups
     assert (main.name, main.nodes, rest.name, rest.nodes) == ("main", 1, "a", 2)
@@ -61,7 +61,7 @@ def test_both_parts_are_what_their_group_was() -> None:
         assert part.hostname == "h-${rank}"
 
 
-def test_whoever_meant_the_first_group_means_both_parts() -> None:
+def test_references_to_a_split_group_include_both_parts() -> None:
     spec = arranged(
         node_groups=[group("a", 3), group("b", depends_on=[{"group": "a"}])],
         failure={
@@ -96,13 +96,11 @@ def test_whoever_meant_the_first_group_means_both_parts() -> None:
         ({"node_groups": [group("a"), group("b", 2)], "success": {"groups": ["a"]}}, ("a",)),
     ],
 )
-def test_success_is_for_those_to_decide_who_run_the_program(
-    data: Data, groups: tuple[str, ...]
-) -> None:
+def test_groups_that_run_the_program_decide_success(data: Data, groups: tuple[str, ...]) -> None:
     assert arranged(**data).spec.success.groups == groups
 
 
-def test_nobody_waits_for_the_end_of_who_serves() -> None:
+def test_groups_that_only_serve_are_not_awaited() -> None:
     later = {"group": "a", "status": "complete"}
     groups = [group("a", 3), group("b", depends_on=[later])]
     *_, b = arranged(node_groups=groups).spec.node_groups
@@ -135,12 +133,12 @@ def test_nobody_waits_for_the_end_of_who_serves() -> None:
         ),
     ],
 )
-def test_one_that_can_be_replaced_is(data: Data, rules: list[Any]) -> None:
+def test_replaceable_nodes_are_replaced(data: Data, rules: list[Any]) -> None:
     found = arranged(**{"nodes": 3, **data}).spec.failure.rules
     assert [(rule.name, rule.action, rule.groups) for rule in found] == rules
 
 
-def test_one_that_fails_for_all_is_replaced_only_if_it_was_lost() -> None:
+def test_nodes_whose_failure_ends_all_are_replaced_only_if_lost() -> None:
     data: Data = {
         "framework": "pytorch",
         "framework_options": {"elastic": True},
@@ -156,7 +154,7 @@ def test_one_that_fails_for_all_is_replaced_only_if_it_was_lost() -> None:
     assert len(arranged(**{**data, "failure": mine}).spec.failure.rules) == 1
 
 
-# --- what cannot be
+# --- refused settings
 
 
 SERVES = "group b only serves the others: it ends when the run does"
@@ -182,12 +180,12 @@ SERVES = "group b only serves the others: it ends when the run does"
         ),
         (
             {"node_groups": [group("a"), group("b", command=["y"])]},
-            "node_groups[b].command: dask says itself what this group runs (leave it out)",
+            "node_groups[b].command: dask decides itself what this group runs (leave it out)",
         ),
         (
             {"node_groups": [group("a"), group("b", hang_timeout=5)]},
-            "node_groups[b].hang_timeout: this group only serves the others, and may have nothing "
-            "to say (leave it out)",
+            "node_groups[b].hang_timeout: this group only serves the others, and may write no "
+            "output (leave it out)",
         ),
         (
             {"node_groups": [group("a"), group("b", min_success=1)]},
@@ -216,14 +214,14 @@ SERVES = "group b only serves the others: it ends when the run does"
         ({"framework": "pytorch", "framework_options": {"x": 1}}, "framework_options.x"),
     ],
 )
-def test_refusals(data: Data, message: str) -> None:
+def test_settings_that_are_refused(data: Data, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         arranged(**data)
     (problem,) = refused.value.problems
     assert str(problem).startswith(message)
 
 
-# --- once is enough
+# --- arranging twice
 
 
 NAMES = ("main", "a", "b", "c")
@@ -264,7 +262,7 @@ def specs(draw: st.DrawFn) -> Data:
 
 
 @given(specs())
-def test_what_is_arranged_stays_as_it_is(data: Data) -> None:
+def test_arranging_twice_changes_nothing(data: Data) -> None:
     try:
         spec = spec_of(data)
         once = arrange(spec)
@@ -273,8 +271,8 @@ def test_what_is_arranged_stays_as_it_is(data: Data) -> None:
     assert arrange(once.spec) == once
     assert sum(sizes(once.spec).values()) == sum(sizes(spec).values())
     names = set(sizes(once.spec))
-    for told in (once.spec.success, *once.spec.failure.rules):
-        assert set(told.groups) <= names
+    for part in (once.spec.success, *once.spec.failure.rules):
+        assert set(part.groups) <= names
     if once.spec.success.groups:
         assert all(once.role(name).program for name in once.spec.success.groups)
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
+from muster.describe.environment import describe_values
 from muster.errors import InvalidInput
 from muster.plan.build import mount_variable
 from muster.plan.environment import node_environment
@@ -38,7 +40,7 @@ def test_ranks_run_over_groups_replicas_and_indices(plan_of: PlanOf) -> None:
 
 
 @pytest.mark.shows("jobs/creation-networking")
-def test_network_follows_the_framework_unless_the_spec_insists(plan_of: PlanOf) -> None:
+def test_network_follows_the_framework_unless_the_spec_sets_it(plan_of: PlanOf) -> None:
     assert plan_of({"command": "x"}).network == "shared"
     plan = plan_of({"command": "x", "network": "isolated"})
     assert (plan.network, plan.network_reason) == ("isolated", "the spec says so")
@@ -67,11 +69,12 @@ def test_mounts_and_their_variables(plan_of: PlanOf) -> None:
     "distributed-jobs/full-metadata",
     "distributed-jobs/metadata-example-fqdn",
 )
-def test_environment_in_oci_s_words(plan_of: PlanOf) -> None:
+def test_oci_environment_variables(plan_of: PlanOf) -> None:
     code = ArtifactPlan("ab", "code.tar", "archive", 1, "main.py")
     data = {"artifact": "code", "entrypoint": "main.py", "nodes": 2, "mounts": [{"source": "/d"}]}
     plan = plan_of(data, code)
-    env = node_environment(plan, plan.nodes[1], "/c.json")
+    values = replace(describe_values(plan, plan.groups[0]), cluster_file="/c.json")
+    env = node_environment(plan, plan.nodes[1], values)
     assert env["NODE_RANK"] == "1"
     assert env["NODE_GROUP_NAME"] == "workers"
     assert env["INITIAL_CLUSTER_SIZE"] == "2"
@@ -84,7 +87,7 @@ def test_environment_in_oci_s_words(plan_of: PlanOf) -> None:
     assert env["MUSTER_MOUNT_D"] == "/mnt/d"
 
 
-def test_unknown_framework(plan_of: PlanOf) -> None:
+def test_an_unknown_framework_is_refused(plan_of: PlanOf) -> None:
     with pytest.raises(
         InvalidInput, match=r"framework: no framework named .pytroch. .did you mean"
     ):

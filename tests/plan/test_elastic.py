@@ -1,4 +1,4 @@
-"""Groups with room for more replicas than they begin with."""
+"""Groups that can be scaled up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster.describe.environment import describe_values
 from muster.lifecycle.states import NodeState
 from muster.plan.arrange import arrange
 from muster.plan.environment import node_environment
@@ -26,43 +27,43 @@ ELASTIC: dict[str, Any] = {
 }
 
 
-def test_all_that_may_ever_be_have_ranks_names_and_addresses(plan_of: PlanOf) -> None:
+def test_all_possible_nodes_have_ranks_names_and_addresses(plan_of: PlanOf) -> None:
     plan = plan_of(ELASTIC)
     assert [node.rank for node in plan.nodes] == list(range(6))
     names = ["node-0", *[f"worker-{n}" for n in range(4)], "last-5"]
     assert [node.hostname for node in plan.nodes] == names
     assert [node.address for node in plan.nodes] == [f"shared-{n}" for n in range(6)]
     assert [(group.first_rank, group.size) for group in plan.groups] == [(0, 1), (1, 4), (5, 1)]
-    parked = [node.state is NodeState.PARKED for node in plan.policy.first_nodes()]
-    assert parked == [False] * 3 + [True] * 2 + [False]
+    scaled_down = [node.state is NodeState.SCALED_DOWN for node in plan.policy.first_nodes()]
+    assert scaled_down == [False] * 3 + [True] * 2 + [False]
     assert RunPlan.from_json(plan.to_json()) == plan
 
 
-def test_the_world_is_as_large_as_at_first(plan_of: PlanOf) -> None:
+def test_the_world_size_is_the_initial_one(plan_of: PlanOf) -> None:
     plan = plan_of({**ELASTIC, "processes_per_node": 2})
     assert plan.world_size == 8
-    env = node_environment(plan, plan.nodes[4], "cluster.json")
+    env = node_environment(plan, plan.nodes[4], describe_values(plan, plan.groups[1]))
     assert (env["INITIAL_CLUSTER_SIZE"], env["NODE_COUNT"], env["NODE_RANK"]) == ("4", "4", "4")
     assert plan.groups[1].framework_env["WORLD_SIZE"] == "8"
 
 
-@pytest.mark.parametrize(("said", "least"), [(None, 4), (2, 2), (0, 0)])
-def test_all_must_succeed_however_many_there_are(
-    plan_of: PlanOf, said: int | None, least: int
+@pytest.mark.parametrize(("given", "least"), [(None, 4), (2, 2), (0, 0)])
+def test_all_replicas_must_succeed_after_scaling(
+    plan_of: PlanOf, given: int | None, least: int
 ) -> None:
-    spec = {**ELASTIC, "node_groups": [{**ELASTIC["node_groups"][1], "min_success": said}]}
+    spec = {**ELASTIC, "node_groups": [{**ELASTIC["node_groups"][1], "min_success": given}]}
     group = plan_of(spec).policy.groups[0]
-    assert (group.replicas, group.wanted, group.min_success) == (4, 2, least)
+    assert (group.replicas, group.desired, group.min_success) == (4, 2, least)
 
 
-def test_a_group_that_cannot_grow_is_as_before(plan_of: PlanOf) -> None:
+def test_a_group_that_cannot_be_scaled_has_no_desired_count(plan_of: PlanOf) -> None:
     group = plan_of({"command": "x", "node_groups": [{"name": "a", "replicas": 3}]}).policy.groups[
         0
     ]
-    assert (group.replicas, group.wanted, group.min_success) == (3, None, 3)
+    assert (group.replicas, group.desired, group.min_success) == (3, None, 3)
 
 
-def test_a_run_may_begin_with_more(plan_of: PlanOf) -> None:
+def test_a_run_can_start_with_more_replicas(plan_of: PlanOf) -> None:
     overrides = overrides_from_mapping({"node_groups": {"workers": {"replicas": 4}}})
     resolved = resolve(spec_from_mapping(ELASTIC), overrides)
     assert resolved.spec.node_groups[1].replicas == 4

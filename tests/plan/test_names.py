@@ -1,4 +1,4 @@
-"""What nodes are called."""
+"""Host names of nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.plan.model import RunPlan
-from muster.plan.names import named
+from muster.plan.names import with_names
 
 PlanOf = Callable[..., RunPlan]
 
@@ -48,20 +48,20 @@ def two(**group: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_names(
+def test_host_names_of_a_node(
     plan_of: PlanOf, data: dict[str, Any], hostname: str, fqdn: str, names: tuple[str, ...]
 ) -> None:
     node = plan_of(data).nodes[1]
     assert (node.hostname, node.fqdn, node.names) == (hostname, fqdn, names)
 
 
-def test_a_run_that_gets_its_name_later(plan_of: PlanOf) -> None:
-    plan = named(plan_of(two(hostname="${run.name}-${rank}")), "My_Job.2-7")
+def test_host_names_follow_a_run_name_set_later(plan_of: PlanOf) -> None:
+    plan = with_names(plan_of(two(hostname="${run.name}-${rank}")), "My_Job.2-7")
     assert plan.run_name == "My_Job.2-7"
     assert [node.hostname for node in plan.nodes] == ["my-job-2-7-0", "my-job-2-7-1"]
 
 
-def test_what_a_plan_keeps_of_a_group(plan_of: PlanOf) -> None:
+def test_a_plan_keeps_the_settings_of_a_group(plan_of: PlanOf) -> None:
     data = two(
         node_env={"SHARD": "${rank}"},
         node_args="--i ${index}",

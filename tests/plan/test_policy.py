@@ -1,4 +1,4 @@
-"""From the spec's words to what the lifecycle is held to."""
+"""Policies of plans, built from specs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EVERYTHING: dict[str, Any] = {
         "rules": [
             {"action": "fail", "exit_codes": "2-3", "groups": ["train"]},
             {
-                "name": "gone",
+                "name": "lost",
                 "action": "restart_run",
                 "reasons": ["node_lost"],
                 "messages": ["ECC"],
@@ -69,7 +69,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def test_all_that_can_be_said(plan_of: PlanOf) -> None:
+def test_a_policy_with_every_setting(plan_of: PlanOf) -> None:
     plan = plan_of(EVERYTHING)
     assert plan.policy == Policy(
         groups=(
@@ -86,7 +86,7 @@ def test_all_that_can_be_said(plan_of: PlanOf) -> None:
         rules=(
             Rule("rule-1", Action.FAIL, ("train",), (2, 3)),
             Rule(
-                "gone",
+                "lost",
                 Action.RESTART_RUN,
                 reasons=(Reason.NODE_LOST,),
                 messages=("ECC",),
@@ -106,11 +106,13 @@ def test_all_that_can_be_said(plan_of: PlanOf) -> None:
     )
 
 
-def test_what_is_usual(plan_of: PlanOf) -> None:
+def test_the_default_policy(plan_of: PlanOf) -> None:
     policy = plan_of({"command": "x", "nodes": 2}).policy
     assert policy == Policy(
         groups=(GroupPolicy("workers", 0, 1, 2, 1),),
         success=Success((0,)),
+        max_runtime=30 * 86400,
+        grace_period=10,
         backoff=Backoff(initial=1, longest=300, jitter=0.1, seed=policy.backoff.seed),
     )
     assert not policy.restarts
@@ -120,7 +122,7 @@ def test_what_is_usual(plan_of: PlanOf) -> None:
     ("least", "places"),
     [((1, 1), (0, 1)), ((0, 1), (1,)), ((0, 0), (0, 1))],
 )
-def test_groups_that_success_is_about(
+def test_groups_that_decide_success(
     plan_of: PlanOf, least: tuple[int, int], places: tuple[int, ...]
 ) -> None:
     groups = [{"name": name, "min_success": n} for name, n in zip("ab", least, strict=True)]
@@ -128,7 +130,7 @@ def test_groups_that_success_is_about(
 
 
 @pytest.mark.parametrize(
-    ("said", "in_place", "strategy"),
+    ("given", "in_place", "strategy"),
     [
         (None, True, Strategy.IN_PLACE),
         (None, False, Strategy.RECREATE),
@@ -136,22 +138,24 @@ def test_groups_that_success_is_about(
         ("blocking_recreate", False, Strategy.BLOCKING_RECREATE),
     ],
 )
-def test_strategy(plan_of: PlanOf, said: str | None, in_place: bool, strategy: Strategy) -> None:
-    data = {"command": "x", "failure": {"strategy": said}}
+def test_the_restart_strategy(
+    plan_of: PlanOf, given: str | None, in_place: bool, strategy: Strategy
+) -> None:
+    data = {"command": "x", "failure": {"strategy": given}}
     assert plan_of(data, in_place=in_place).policy.strategy is strategy
 
 
-def test_nodes_cannot_stay_where_the_engine_cannot_keep_them(plan_of: PlanOf) -> None:
+def test_restart_in_place_is_refused_if_the_engine_cannot_do_it(plan_of: PlanOf) -> None:
     data = {"command": "x", "failure": {"strategy": "in_place"}}
     with pytest.raises(InvalidInput) as caught:
         plan_of(data, in_place=False)
     assert str(caught.value) == (
-        "failure.strategy: the engine cannot start programs again on nodes that stay "
+        "failure.strategy: the engine does not support restarts in place "
         "(use recreate or blocking_recreate)"
     )
 
 
-def test_the_jitter_of_a_run_is_always_the_same(plan_of: PlanOf) -> None:
+def test_the_jitter_seed_of_a_run_is_stable(plan_of: PlanOf) -> None:
     seeds = {plan_of({"command": "x"}).policy.backoff.seed for _ in range(3)}
     assert len(seeds) == 1
     assert seeds != {0}
@@ -159,13 +163,13 @@ def test_the_jitter_of_a_run_is_always_the_same(plan_of: PlanOf) -> None:
 
 def test_a_policy_survives_json(plan_of: PlanOf) -> None:
     policy = plan_of(EVERYTHING).policy
-    assert policy.first_ranks == (0, 1, 5), "kept with the policy, and no part of it"
+    assert policy.first_ranks == (0, 1, 5), "computed, not stored"
     again = convert(json.loads(json.dumps(to_builtins(policy))), Policy)
     assert again == policy
     assert again.first_ranks == policy.first_ranks
 
 
-def test_who_only_serves(plan_of: PlanOf) -> None:
+def test_groups_that_only_serve(plan_of: PlanOf) -> None:
     groups = [{"name": "main"}, {"name": "workers", "nodes": 2}]
     plan = plan_of({"command": "x", "framework": "mpi", "node_groups": groups})
     assert [group.serves for group in plan.policy.groups] == [False, True]

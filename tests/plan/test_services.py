@@ -1,4 +1,4 @@
-"""Services and checks as a node is told of them."""
+"""Services and checks in the launch message of a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from muster.frameworks.base import Answers, Joined, RoleSetup, Service, Succeeds
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
-from muster.plan.services import filled, services
+from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 
 PLACES = {"folder": "/short", "python": "/py", "run.tls": "/tls"}
@@ -19,7 +19,7 @@ PORTS: Mapping[str, int] = {"main": 1, "own.0": 20, "own.1": 21}
 
 
 class Files:
-    """Where a node's output goes."""
+    """Paths of a node's output."""
 
     processes = (("0.out", "0.err"), ("1.out", "1.err"))
 
@@ -27,9 +27,9 @@ class Files:
         return f"{name}.log"
 
 
-def group(*asked: Service, **more: Any) -> GroupPlan:
+def group(*own: Service, **more: Any) -> GroupPlan:
     usual = {"env": {}, "framework_env": {}, "resources": ResourcePlan(), "args": ()}
-    role = RoleSetup(services=asked)
+    role = RoleSetup(services=own)
     return GroupPlan(
         **{"name": "g", "first_rank": 0, "replicas": 1, "nodes": 2, "command": ("x",)},
         **{**usual, **more},
@@ -48,18 +48,19 @@ def facts() -> Facts:
         processes_per_node=2,
         network="shared",
         network_reason="",
-        policy=Policy((GroupPolicy("g", 0, 1, 2, 1),), Success((0,))),
+        policy=Policy((GroupPolicy("g", 0, 1, 2, 1),), Success((0,)), 60, 10),
         groups=(group(),),
         nodes=nodes,
     )
     return Facts(plan, nodes[1], 0, 0, PORTS, PLACES)
 
 
-def told(*asked: Service, **more: Any) -> list[dict[str, Any]]:
-    return services(group(*asked, **more), facts(), Files(), {"PYTHONPATH": "/work", "X": "shared"})
+def launch_services(*own: Service, **more: Any) -> list[dict[str, Any]]:
+    env = {"PYTHONPATH": "/work", "X": "shared"}
+    return [service._asdict() for service in services(group(*own, **more), facts(), Files(), env)]
 
 
-def test_every_gap_is_filled() -> None:
+def test_every_placeholder_is_filled() -> None:
     one = Service(
         "one",
         ("${python}", "--at", "${roster.0.address}:${port.main}", "${port.own}", "${port.own.0}"),
@@ -68,7 +69,7 @@ def test_every_gap_is_filled() -> None:
         ready=Succeeds(("test", "-e", "${folder}/up"), "it is up"),
         grace=2.5,
     )
-    assert told(one) == [
+    assert launch_services(one) == [
         {
             "name": "one",
             "argv": ["/py", "--at", "a-0:1", "21", "20"],
@@ -88,26 +89,28 @@ def test_every_gap_is_filled() -> None:
     ]
 
 
-def test_whose_output_is_the_node_s() -> None:
-    one, two = told(Service("one", ("x",), output="node"), Service("two", ("x",)))
+def test_a_service_can_write_to_the_output_of_the_node() -> None:
+    one, two = launch_services(Service("one", ("x",), output="node"), Service("two", ("x",)))
     assert (one["stdout"], one["stderr"]) == ("0.out", "0.err")
     assert (two["stdout"], two["stderr"]) == ("two.log", "two.log")
 
 
 @pytest.mark.parametrize("owner", [{"env": {"LEVEL": "mine"}}, {"node_env": {"LEVEL": "${rank}"}}])
-def test_owners_go_before_defaults_and_services_before_owners(owner: dict[str, Any]) -> None:
+def test_variables_of_users_override_defaults_and_those_of_services_override_both(
+    owner: dict[str, Any],
+) -> None:
     one = Service("one", ("x",), env={"X": "own"}, defaults={"LEVEL": "info", "RANK": "${rank}"})
-    (free,) = told(one)
+    (free,) = launch_services(one)
     assert free["env"] == {"PYTHONPATH": "/work", "X": "own", "LEVEL": "info", "RANK": "1"}
-    (bound,) = told(one, **owner)
+    (bound,) = launch_services(one, **owner)
     assert bound["env"] == {"PYTHONPATH": "/work", "X": "own", "RANK": "1"}
 
 
-def test_who_is_awaited() -> None:
-    asked = Joined(
+def test_the_check_of_joined_members_is_filled() -> None:
+    check = Joined(
         "${roster.0.address}", "${port.main}", "/m", ("*",), ("name",), ((1, "w-${rank}"),)
     )
-    assert filled(asked, facts()) == {
+    assert fill_check(check, facts()) == {
         "type": "joined",
         "address": "a-0",
         "port": "1",
@@ -119,11 +122,11 @@ def test_who_is_awaited() -> None:
         "what": "member",
         "token": "",
     }
-    assert filled(None, facts()) is None
+    assert fill_check(None, facts()) is None
 
 
-def test_what_is_not_known_is_an_error() -> None:
+def test_an_unknown_placeholder_of_a_service_is_an_error() -> None:
     with pytest.raises(LookupError, match="color"):
-        told(Service("one", ("${node.color}",)))
+        launch_services(Service("one", ("${node.color}",)))
     with pytest.raises(LookupError):
-        told(replace(Service("one", ("x",)), env={"A": "${port.none}"}))
+        launch_services(replace(Service("one", ("x",)), env={"A": "${port.none}"}))

@@ -29,7 +29,7 @@ def plan() -> RunPlan:
         processes_per_node=4,
         network="shared",
         network_reason="",
-        policy=Policy((GroupPolicy("workers", 0, 2, 1, 2),), Success((0,))),
+        policy=Policy((GroupPolicy("workers", 0, 2, 1, 2),), Success((0,)), 60, 10),
         groups=(group,),
         nodes=nodes,
         ports=(Port("master", 29500), Port("workers", 10000, each=True, count=50)),
@@ -55,14 +55,14 @@ def plan() -> RunPlan:
         ("${memory} ${memory.each} ${memory.30}b", "1000 250 300b"),
     ],
 )
-def test_fill(template: str, value: str) -> None:
+def test_placeholders_are_filled(template: str, value: str) -> None:
     ports = {"master": 29500, "workers.0": 20000, "workers.1": 21000}
     places = {"memory": "1000"}
     facts = Facts(plan(), plan().nodes[1], local_rank=3, attempt=2, ports=ports, places=places)
     assert facts.fill(template) == value
 
 
-def test_a_node_s_rank_in_its_group_counts_all_replicas(plan_of: PlanOf) -> None:
+def test_the_rank_in_a_group_counts_all_replicas(plan_of: PlanOf) -> None:
     pair = {"name": "b", "replicas": 2, "nodes": 2, "command": ["true"]}
     made = plan_of({"node_groups": [{"name": "a", "nodes": 3, "command": ["true"]}, pair]})
     filled = [Facts(made, node, 0, 0, {}).fill("${group}${group.rank}") for node in made.nodes]

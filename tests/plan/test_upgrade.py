@@ -1,4 +1,4 @@
-"""Plans as older versions stored them."""
+"""Plans stored by older versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OLD = {
 }
 
 
-def test_a_plan_from_before_there_were_policies() -> None:
+def test_a_stored_plan_without_a_policy_is_read() -> None:
     plan = RunPlan.from_json(OLD)
     assert plan.policy == Policy(
         groups=(GroupPolicy("server", 0, 1, 1, 0), GroupPolicy("workers", 1, 1, 1, 1)),
@@ -73,6 +73,6 @@ def test_a_plan_from_before_there_were_policies() -> None:
 
 
 @pytest.mark.parametrize("least", [0, 1])
-def test_success_is_about_all_groups_if_none_has_to_succeed(least: int) -> None:
+def test_without_required_groups_all_groups_decide_success(least: int) -> None:
     groups = [{**group, "min_success": least} for group in OLD["groups"]]  # type: ignore[dict-item]
     assert RunPlan.from_json({**OLD, "groups": groups}).policy.success == Success((0, 1))

@@ -1,4 +1,4 @@
-"""docs/simulation.md says what the code says."""
+"""docs/simulation.md lists all faults and invariants; the command of the simulation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from muster.simulation.__main__ import fault_lines, invariant_lines, main
-from muster.simulation.batch import Finding, Tally
-from muster.simulation.invariants import Breach
+from simulation.harness.batch import Finding, Tally
+from simulation.harness.command import fault_lines, invariant_lines, main
+from simulation.harness.invariants import Breach
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 
@@ -25,7 +25,7 @@ def test_faults_and_invariants_are_on_the_page(line: str) -> None:
     assert words(line) in words(PAGE.read_text())
 
 
-def test_nothing_else_is() -> None:
+def test_no_other_faults_and_invariants_are_on_the_page() -> None:
     sections = PAGE.read_text().split("\n## ")
     listed = {section.splitlines()[0]: section.count("\n* ") for section in sections}
     assert listed["Faults"] == len([*fault_lines()])
@@ -41,32 +41,32 @@ def test_a_seed_is_replayed_with_a_trace_and_other_faults() -> None:
     assert "StartNodes" in result.output
 
 
-def test_many_are_reported() -> None:
+def test_a_report_of_many_seeds() -> None:
     result = CliRunner().invoke(main, ["--report", "20"])
     assert result.exit_code == 0, result.output
     assert "seeds 0 to 19: 0 of them break an invariant" in result.output
 
 
-def test_many_are_tried_and_the_progress_is_told() -> None:
+def test_many_seeds_are_tried_with_progress() -> None:
     result = CliRunner().invoke(main, ["--seeds", "100:120"])
     assert result.exit_code == 0, result.output
     assert result.stdout == "seeds 100:120\n"
     assert result.stderr.startswith("20 of 20; ")
 
 
-def test_new_ones_are_drawn() -> None:
+def test_new_seeds_are_random() -> None:
     first, second = (CliRunner().invoke(main, ["--seeds", "1"]).stdout for _ in range(2))
     assert first.startswith("seeds ") and first != second
 
 
-def test_what_breaks_an_invariant_is_told_and_the_command_fails(
+def test_broken_invariants_are_explained_and_the_command_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    finding = Finding(7, (Breach("waits grow", "restart 1"),))
+    finding = Finding(7, (Breach("backoff grows", "restart 1"),))
     tally = Tally(Counter(runs=3), [finding] * 7)
-    monkeypatch.setattr("muster.simulation.__main__.run_seeds", lambda seeds: iter([tally]))
+    monkeypatch.setattr("simulation.harness.command.run_seeds", lambda seeds: iter([tally]))
     monkeypatch.setattr(
-        "muster.simulation.__main__.explain", lambda finding: iter([f"seed {finding.seed}"])
+        "simulation.harness.command.explain", lambda finding: iter([f"seed {finding.seed}"])
     )
     result = CliRunner().invoke(main, ["--seeds", "5:8"])
     assert result.exit_code == 1
@@ -77,12 +77,12 @@ def test_what_breaks_an_invariant_is_told_and_the_command_fails(
     ]
 
 
-def test_who_is_interrupted_is_told_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_remaining_seeds_are_printed_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seeds: range) -> Iterator[Tally]:
         yield Tally(Counter(runs=250), [])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("muster.simulation.__main__.run_seeds", interrupted)
+    monkeypatch.setattr("simulation.harness.command.run_seeds", interrupted)
     result = CliRunner().invoke(main, ["--seeds", "1000:2000"])
     assert result.exit_code == 130
     assert result.stdout.splitlines()[-1] == "left: make seeds SEEDS=1250:2000"
@@ -104,5 +104,5 @@ def test_faults_and_invariants_are_listed() -> None:
         ["--seed", "1", "--plan", "{"],
     ],
 )
-def test_what_makes_no_sense_is_refused(words: list[str]) -> None:
+def test_invalid_options_are_refused(words: list[str]) -> None:
     assert CliRunner().invoke(main, words).exit_code == 2

@@ -1,7 +1,7 @@
-"""Simulated runs, the same each time, and a thousand new ones: each keeps every promise.
+"""Simulated runs keep every invariant: runs with fixed seeds, and a thousand with new ones.
 
-MUSTER_SEEDS=start:stop tries others than both. What fails is told with a command that replays it,
-and with the fewest faults that it takes.
+MUSTER_SEEDS=start:stop tries these seeds instead. A failure shows the command that replays the run,
+and the smallest plan of faults that breaks the invariant.
 """
 
 from __future__ import annotations
@@ -10,50 +10,52 @@ import os
 
 import pytest
 
-from muster.simulation.batch import Tally, explain, fresh, run_seeds, total
-from muster.simulation.coverage import EXPECTED
-from muster.simulation.faults import from_json, to_json
-from muster.simulation.invariants import check
-from muster.simulation.seeds import case_of, play
-from muster.simulation.trace import trace
+from simulation.harness.batch import Tally, explain, fresh, run_seeds, total
+from simulation.harness.coverage import EXPECTED
+from simulation.harness.faults import from_json, to_json
+from simulation.harness.invariants import check
+from simulation.harness.render import render
+from simulation.harness.seeds import case_of, play
 
 DEFAULT = range(4_000)
-MORE = range(4_000, 10_000)  # where there is time
+MORE = range(4_000, 10_000)  # in slow tests
 NEW = 1000
-TOLD = 3  # findings
-elsewhere = pytest.mark.skipif("MUSTER_SEEDS" in os.environ, reason="other seeds were asked for")
+EXPLAINED = 3  # findings
+default_seeds = pytest.mark.skipif(
+    "MUSTER_SEEDS" in os.environ, reason="MUSTER_SEEDS sets the seeds"
+)
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def asked() -> range:
+def seeds_to_try() -> range:
     first, _, last = os.environ.get("MUSTER_SEEDS", "").partition(":")
     return range(int(first), int(last)) if last else DEFAULT
 
 
-def told(tally: Tally) -> str:
-    lines = (line for finding in tally.findings[:TOLD] for line in explain(finding))
+def explanation(tally: Tally) -> str:
+    lines = (line for finding in tally.findings[:EXPLAINED] for line in explain(finding))
     return "\n".join([f"{len(tally.findings)} seeds", *lines])
 
 
-def test_every_run_keeps_every_promise() -> None:
-    """And everything that can happen has happened in one."""
-    seeds = asked()
+def test_every_run_keeps_every_invariant() -> None:
+    """The runs cover every expected situation."""
+    seeds = seeds_to_try()
     tally = total(run_seeds(seeds))
-    assert not tally.findings, told(tally)
+    assert not tally.findings, explanation(tally)
     if seeds is DEFAULT:
         assert not [what for what in EXPECTED if not tally.seen[what]]
 
 
-@elsewhere
+@default_seeds
 @pytest.mark.slow
-def test_more_runs_keep_every_promise() -> None:
+def test_more_runs_keep_every_invariant() -> None:
     tally = total(run_seeds(MORE))
-    assert not tally.findings, told(tally)
+    assert not tally.findings, explanation(tally)
 
 
-@elsewhere
-def test_runs_that_nobody_has_seen_keep_every_promise(
+@default_seeds
+def test_runs_with_new_seeds_keep_every_invariant(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seeds = fresh(NEW)
@@ -62,12 +64,12 @@ def test_runs_that_nobody_has_seen_keep_every_promise(
         request.config.get_terminal_writer().line(f"\nnew simulated runs; again: {command}")
     tally = total(run_seeds(seeds))
     assert tally.seen["runs"] == NEW
-    assert not tally.findings, told(tally)
+    assert not tally.findings, explanation(tally)
 
 
 @pytest.mark.parametrize("seed", [4711, 100, 8])
-def test_a_seed_is_the_same_each_time(seed: int) -> None:
-    first, second = (list(trace(play(case_of(seed)))) for _ in range(2))
+def test_a_seed_gives_the_same_run_each_time(seed: int) -> None:
+    first, second = (list(render(play(case_of(seed)))) for _ in range(2))
     assert first == second
     assert len(first) > 10
 
@@ -78,25 +80,25 @@ def test_plans_survive_json() -> None:
         assert from_json(to_json(plan)) == plan
 
 
-def test_a_replica_that_had_succeeded_and_starts_again_was_rightly_kept() -> None:
-    """Of two that had succeeded one is taken away, in the step in which all the run restarts."""
+def test_a_succeeded_replica_that_restarts_may_be_kept() -> None:
+    """Of two succeeded replicas one is removed, in the step in which the whole run restarts."""
     plan = from_json(
         '[{"fault":"ControllerDies","step":21,"moment":"before_record","aftermath":"die",'
-        '"down":15.0,"jump":-20.0},{"fault":"Scaled","group":"g2","replicas":0,"at":20.14}]'
+        '"down":15.0,"jump":-20.0},{"fault":"UserScales","group":"g2","replicas":0,"at":20.14}]'
     )
     assert check(play(case_of(82994394, plan))) == []
 
 
 @pytest.mark.parametrize("seed", [83291946, 83348117])
-def test_a_run_that_succeeds_in_the_step_of_a_failure_fails_of_lost_output_alone(seed: int) -> None:
+def test_a_run_that_succeeds_in_the_step_of_a_failure_fails_only_of_lost_output(seed: int) -> None:
     assert check(play(case_of(seed))) == []
 
 
 @pytest.mark.parametrize("seed", [83060741, 83124251])
-def test_a_failure_counts_again_where_more_is_asked_for_in_its_step(seed: int) -> None:
-    """The run had what it was for, until one of the groups it needs was to be larger."""
+def test_a_failure_counts_if_a_group_is_scaled_up_in_its_step(seed: int) -> None:
+    """The run had succeeded, until one of its required groups was scaled up."""
     assert check(play(case_of(seed))) == []
 
 
-def test_a_replica_that_succeeds_and_starts_again_in_one_step_was_rightly_kept() -> None:
+def test_a_replica_that_succeeds_and_restarts_in_one_step_may_be_kept() -> None:
     assert check(play(case_of(83470343))) == []

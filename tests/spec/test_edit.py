@@ -8,7 +8,7 @@ from muster.spec.reader import spec_from_mapping
 
 
 @pytest.mark.shows("jobs/edit-shape")
-def test_what_may_change() -> None:
+def test_settings_that_may_change() -> None:
     spec = spec_from_mapping({"command": "x", "shape": "local", "node_groups": [{"name": "a"}]})
     changed = edit(
         spec, ["resources.cpus=2", "description=new", "node_groups.a.resources.memory=1GiB"]
@@ -41,14 +41,14 @@ def test_one_mount_of_several() -> None:
         "shape.a.b.c=1",
     ],
 )
-def test_what_may_not(change: str) -> None:
+def test_settings_that_may_not_change(change: str) -> None:
     data = {"command": "x", "description": "y", "shape": "local", "node_groups": [{"name": "a"}]}
     spec = spec_from_mapping(data)
     with pytest.raises(InvalidInput, match="cannot change"):
         edit(spec, [change])
 
 
-def test_every_wrong_change_at_once() -> None:
+def test_all_invalid_changes_are_reported_at_once() -> None:
     spec = spec_from_mapping({"command": "x"})
     with pytest.raises(InvalidInput) as caught:
         edit(spec, ["x", "tags=[1", "name=y"])
@@ -57,6 +57,6 @@ def test_every_wrong_change_at_once() -> None:
     assert all(one.startswith(start) for one, start in zip(found, starts, strict=True))
 
 
-def test_a_tag_stays_as_it_was_typed() -> None:
+def test_a_tag_is_kept_as_typed() -> None:
     spec = spec_from_mapping({"command": "x"})
     assert edit(spec, ["tags.version=1.10"]).tags == {"version": "1.10"}

@@ -17,8 +17,8 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def test_nothing_but_files_is_read(tmp_path: Path) -> None:
-    """A pipe that nobody writes to would keep us waiting for ever, and a device has no end."""
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """Reading a pipe without a writer would block forever, and a device has no end."""
     os.mkfifo(tmp_path / "pipe.yaml")
     copy = "cannot be read: it is a {} (copy it into a file)"
     assert refused(tmp_path / "pipe.yaml").endswith(copy.format("pipe"))
@@ -29,36 +29,36 @@ def test_nothing_but_files_is_read(tmp_path: Path) -> None:
     assert refused(tmp_path).endswith("cannot be read: Is a directory")
 
 
-def test_what_no_system_calls_a_file(tmp_path: Path) -> None:
+def test_invalid_file_names_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / ("x" * 300)).endswith("cannot be read: File name too long")
     assert refused(tmp_path / "a\0b").endswith("cannot be read: embedded null byte")
     assert refused(tmp_path / "a\nb").endswith("/a\\nb: no such file (check the path)")
 
 
-def test_a_file_is_bounded(tmp_path: Path) -> None:
+def test_the_size_of_a_file_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(b"a" * MAX_TEXT)
     assert len(read_text(path)) == MAX_TEXT
     path.write_bytes(b"a" * (MAX_TEXT + 1))
-    assert refused(path).endswith("it is larger than 4 MiB (put large values into files)")
+    assert refused(path).endswith("it is larger than 4MiB (put large values into files)")
 
 
 @pytest.mark.parametrize(
     "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
 )
 @pytest.mark.parametrize("text", ["command: [echo, é🙂]\n", "{command: [echo, é🙂]}\r\n"])
-def test_a_byte_order_mark_tells_the_encoding(tmp_path: Path, encoding: str, text: str) -> None:
+def test_a_byte_order_mark_sets_the_encoding(tmp_path: Path, encoding: str, text: str) -> None:
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     (tmp_path / "job.yaml").write_bytes((mark + text).encode(encoding))
     assert read_spec(tmp_path / "job.yaml").command == ("echo", "é🙂")
 
 
-def test_a_manifest_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+def test_a_manifest_can_start_with_a_byte_order_mark(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "support/corpus/jobset.yaml").read_text()
     (tmp_path / "m.yaml").write_text(text, encoding="utf-8-sig")
     assert read_spec(tmp_path / "m.yaml").name == "demo"
 
 
-def test_other_bytes_are_no_text(tmp_path: Path) -> None:
+def test_other_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_bytes(b"a: \xff")
     assert refused(tmp_path / "job.yaml").endswith("cannot be read: it is not UTF-8 text")

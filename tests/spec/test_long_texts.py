@@ -1,6 +1,6 @@
-"""Texts that a backtracking expression reads again from each of their characters.
+"""Long texts for which a backtracking expression would take quadratic time or more.
 
-Each of these is done at once, or not at all while anybody waits.
+A test of such an expression does not end in time.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from muster.errors import InvalidInput
 from muster.images.reference import read_tag
 from muster.images.requirements import check_lines, lines_of
 from muster.secrets import without_credentials
-from muster.spec.formats.env_write import escaped
+from muster.spec.formats.jobset.environment_write import escaped
+from muster.spec.formats.jobset.references import Value, expand, references
 from muster.spec.formats.quantity import parse_quantity
-from muster.spec.formats.value import Value, expand, references
 from muster.spec.placeholders import literal, pieces
 from muster.spec.wording import Refused
-from muster.storage.ignore_rules import read_rules, verdict
+from muster.storage.ignore_rules import is_ignored, read_rules
 
 N = 300_000
 
 
-def test_references_that_never_end() -> None:
+def test_unterminated_references() -> None:
     text = "$(A)" + "$(" * N + "$$"
     assert expand(text, {"A": Value("a")}.get).text == "a" + "$(" * N + "$"
     assert references(text) == ["A"]
@@ -36,12 +36,12 @@ def test_dollar_signs(end: str) -> None:
     assert "".join(text for text, _ in pieces(literal(dollars + end))) == dollars + end
 
 
-def test_digits_that_are_no_quantity() -> None:
+def test_digits_that_are_not_a_quantity() -> None:
     with pytest.raises(Refused, match="is not a quantity"):
         parse_quantity("1" * N + "x")
 
 
-def test_a_long_word_that_is_no_address() -> None:
+def test_a_long_word_that_is_not_an_address() -> None:
     word = "a" * N
     assert without_credentials(f"{word} redis://me:secret@host") == f"{word} redis://me@host"
     assert without_credentials(f"{word}://me:secret@host") == f"{word}://me@host"
@@ -50,9 +50,9 @@ def test_a_long_word_that_is_no_address() -> None:
 def test_globs_with_many_stars() -> None:
     for glob in ("*a" * 40 + "b", "**/a/" * 40 + "b", "x/" + "*a" * 40 + "b", "**/*a*a*a*a/" * 9):
         rules = read_rules(glob.encode())
-        assert verdict(rules, "a" * 250, folder=False) is None
-        assert verdict(rules, "/".join(["a"] * 400) + "/c", folder=False) is None
-    assert verdict(read_rules(b"*a*a*b"), "aaab", folder=False) is True
+        assert is_ignored(rules, "a" * 250, folder=False) is None
+        assert is_ignored(rules, "/".join(["a"] * 400) + "/c", folder=False) is None
+    assert is_ignored(read_rules(b"*a*a*b"), "aaab", folder=False) is True
 
 
 def test_requirements_of_spaces_and_variables() -> None:

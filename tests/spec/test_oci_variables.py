@@ -1,4 +1,4 @@
-"""Variables that say what runs, as OCI's jobs read them."""
+"""Variables that set the command, as in OCI's jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.oci_variables import command_in, entrypoint_in, image_in, same_file
+from muster.spec.oci_variables import (
+    apply_variables,
+    command_in,
+    entrypoint_variable,
+    image_in,
+    options_set_entrypoint,
+    same_file,
+    with_run_entrypoint,
+)
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.resolve import resolve
 from muster.spec.rules import check
@@ -26,12 +34,12 @@ COMMANDS: list[tuple[dict[str, str], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("env", "words"), COMMANDS)
-def test_what_a_container_would_run(env: dict[str, str], words: tuple[str, ...]) -> None:
+def test_the_command_of_a_container(env: dict[str, str], words: tuple[str, ...]) -> None:
     assert command_in(env) == words
 
 
 @pytest.mark.parametrize("text", ['["a"', '"a', "[1, 2]", "['a']", "a 'b"])
-def test_what_is_no_command(text: str) -> None:
+def test_invalid_commands_are_refused(text: str) -> None:
     with pytest.raises(Refused):
         command_in({"CONTAINER_CMD": text})
 
@@ -41,7 +49,7 @@ def resolved(spec: JobSpec, **overrides: Any) -> JobSpec:
 
 
 @pytest.mark.shows("distributed-jobs/capability-container-by-environment")
-def test_variables_are_a_run_s_image_and_command() -> None:
+def test_variables_set_the_image_and_command_of_a_run() -> None:
     env = {"DOCKER_CUSTOM_IMAGE": "old:1", "CONTAINER_CMD": "serve"}
     (group,) = resolved(JobSpec(env=env)).node_groups
     assert (group.image, group.command, group.env) == ("old:1", ("serve",), env)
@@ -51,7 +59,7 @@ def test_variables_are_a_run_s_image_and_command() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/capability-container-by-environment")
-def test_each_group_has_its_own() -> None:
+def test_each_group_has_its_own_image_and_command() -> None:
     groups = (
         NodeGroup(name="a", env={"CONTAINER_CMD": "a"}),
         NodeGroup(name="b", env={"CONTAINER_CUSTOM_IMAGE": "b:1"}),
@@ -61,7 +69,7 @@ def test_each_group_has_its_own() -> None:
     assert [group.image for group in spec.node_groups] == [None, "b:1"]
 
 
-def test_fields_beat_variables_and_say_so() -> None:
+def test_fields_take_precedence_over_variables_with_a_note() -> None:
     env = {
         "CONTAINER_CUSTOM_IMAGE": "new:1",
         "CONTAINER_CMD": "serve",
@@ -73,15 +81,15 @@ def test_fields_beat_variables_and_say_so() -> None:
     )
     (group,) = found.spec.node_groups
     assert (group.image, group.command) == ("own:1", None)
-    assert group.env["JOB_RUN_ENTRYPOINT"] == "main.py", "what its programs are told"
+    assert group.env["JOB_RUN_ENTRYPOINT"] == "main.py", "the variable has the value that is used"
     assert found.notes == (
-        "JOB_RUN_ENTRYPOINT: x.py is not used: entrypoint says main.py",
-        "group workers: CONTAINER_CUSTOM_IMAGE is not used: image says own:1",
-        "group workers: CONTAINER_CMD not used: the artifact says what runs",
+        "JOB_RUN_ENTRYPOINT: x.py is not used: entrypoint is main.py",
+        "group workers: CONTAINER_CUSTOM_IMAGE is not used: image is own:1",
+        "group workers: CONTAINER_CMD not used: the artifact is given",
     )
 
 
-def test_what_is_used_needs_no_note() -> None:
+def test_variables_that_are_used_are_not_noted() -> None:
     env = {
         "CONTAINER_CUSTOM_IMAGE": "new:1",
         "CONTAINER_CMD": "serve",
@@ -92,7 +100,7 @@ def test_what_is_used_needs_no_note() -> None:
     assert resolve(code, overrides_from_mapping({})).notes == ()
 
 
-def test_a_command_that_cannot_be_read_is_refused_where_it_stands() -> None:
+def test_an_invalid_command_is_refused_at_its_place() -> None:
     groups = (NodeGroup(name="a", env={"CONTAINER_ENTRYPOINT": '["sh'}), NodeGroup(name="b"))
     (found,) = check(JobSpec(node_groups=groups, env={"CONTAINER_CMD": "b"}))
     text = "'[\"sh' is not a list of words in double quotes"
@@ -100,19 +108,19 @@ def test_a_command_that_cannot_be_read_is_refused_where_it_stands() -> None:
     assert check(JobSpec(env={"CONTAINER_CMD": "["}, command=("ls",))) == []
 
 
-def test_an_image_alone_says_nothing_of_what_runs() -> None:
+def test_an_image_alone_does_not_set_a_command() -> None:
     (found,) = check(JobSpec(env={"CONTAINER_CUSTOM_IMAGE": "x:1"}))
     assert found.message == "nothing to run"
     assert "CONTAINER_CMD" in found.hint
 
 
-def test_which_variable_chooses_the_entry_point() -> None:
+def test_the_variable_that_sets_the_entry_point() -> None:
     env = {"JOB_RUN_ENTRYPOINT": "a.py"}
-    assert entrypoint_in(JobSpec(env=env)) == ("env.JOB_RUN_ENTRYPOINT", "a.py")
-    assert entrypoint_in(JobSpec(env=env, entrypoint="b.py")) is None
+    assert entrypoint_variable(JobSpec(env=env)) == ("env.JOB_RUN_ENTRYPOINT", "a.py")
+    assert entrypoint_variable(JobSpec(env=env, entrypoint="b.py")) is None
     groups = (NodeGroup(name="a", command=("x",), env=env), NodeGroup(name="b", env=env))
     path = "node_groups[1].env.JOB_RUN_ENTRYPOINT"
-    assert entrypoint_in(JobSpec(node_groups=groups)) == (path, "a.py")
+    assert entrypoint_variable(JobSpec(node_groups=groups)) == (path, "a.py")
     assert image_in({}) is None
 
 
@@ -121,5 +129,36 @@ def test_which_variable_chooses_the_entry_point() -> None:
     [("a.py", "a.py", True), ("x/a.py", "a.py", True), ("a.py", "x/a.py", True),
      ("a.py", "b.py", False), ("xa.py", "a.py", False), ("./a.py", "a.py", True)],
 )  # fmt: skip
-def test_an_entry_point_with_its_folder(one: str, other: str, same: bool) -> None:
+def test_entry_points_are_compared_without_their_folder(one: str, other: str, same: bool) -> None:
     assert same_file(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("JOB_RUN_ENTRYPOINT=a.py", True),
+        ("workers:JOB_RUN_ENTRYPOINT=a.py", True),
+        ("JOB_RUN_ENTRYPOINT", True),
+        ("A=JOB_RUN_ENTRYPOINT=a.py", False),
+        ("A=workers:JOB_RUN_ENTRYPOINT", False),
+    ],
+)
+def test_options_that_set_the_entry_point(value: str, expected: bool) -> None:
+    assert options_set_entrypoint(["B=1", value]) is expected
+
+
+def test_a_new_job_takes_the_entry_point_of_its_first_run() -> None:
+    run_env = {"JOB_RUN_ENTRYPOINT": "a.py"}
+    spec = JobSpec(artifact="code", env={"B": "1"})
+    assert with_run_entrypoint(spec, run_env).env == {"B": "1", **run_env}
+    assert with_run_entrypoint(spec, {}) is spec
+    for chosen in (JobSpec(entrypoint="b.py"), JobSpec(env={"JOB_RUN_ENTRYPOINT": "b.py"})):
+        assert with_run_entrypoint(chosen, run_env) is chosen
+
+
+def test_an_invalid_command_that_would_not_run_is_reported_as_unused() -> None:
+    env = {"CONTAINER_CMD": '["sh"'}
+    applied = apply_variables(JobSpec(artifact="code"), env, None, None, own_entrypoint=False)
+    assert applied.notes == ("CONTAINER_CMD not used: the artifact is given",)
+    assert applied.command is None
+    assert apply_variables(JobSpec(), env, None, None, own_entrypoint=False).notes == ()

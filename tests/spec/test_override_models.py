@@ -1,4 +1,4 @@
-"""A run that overrides something is the run of a Job that was written so."""
+"""Overriding a setting has the same result as writing it into the Job."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from muster.spec.decode import names
-from muster.spec.items import with_items
 from muster.spec.models import JobSpec, NodeGroup
 from muster.spec.origins import Origin
+from muster.spec.override_flags import changes_from_flags
 from muster.spec.override_models import OF_THE_JOB, GroupOverrides, RunOverrides
-from muster.spec.overrides import changes_from_flags, overrides_from_mapping
-from muster.spec.reader import written_from
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.partial_overrides import with_items
+from muster.spec.reader import parse_spec
 from muster.spec.resolve import merge, setting_value
 
 COUNT = st.integers(1, 4)
@@ -42,7 +43,7 @@ GROUP: dict[str, st.SearchStrategy[Any]] = {
     "mounts": MOUNTS,
     "startup_probe": PROBE,
     "min_success": st.integers(0, 3),
-    "depends_on": st.sampled_from([[], [{"group": "b"}], [{"group": "nobody"}]]),
+    "depends_on": st.sampled_from([[], [{"group": "b"}], [{"group": "missing"}]]),
     "max_restarts": st.integers(0, 2),
     "retries": st.integers(0, 2),
     "timeout": TIME,
@@ -65,7 +66,7 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "max_runtime": TIME,
     "grace_period": TIME,
     "attempt_timeout": TIME,
-    "success": st.sampled_from([{"when": "any"}, {"groups": ["nobody"]}, {"others": "wait"}]),
+    "success": st.sampled_from([{"when": "any"}, {"groups": ["missing"]}, {"others": "wait"}]),
     "failure": FAILURE,
     "checkpoint": st.sampled_from([{}, {"signal": "SIGUSR2", "grace": 5}]),
     "suspend": st.booleans(),
@@ -79,16 +80,16 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     "clean_env": st.booleans(),
     "tags": ENV,
 }
-#: Said by a run in words of its own.
-OTHERWISE = ("max_restarts", "run_name", "node_groups")
+#: Fields of overrides that a Job does not have.
+RUN_ONLY = ("max_restarts", "run_name", "node_groups")
 
 
-def test_every_field_is_tried() -> None:
-    assert {*RUN, *OTHERWISE} == set(names(RunOverrides))
+def test_every_field_is_covered() -> None:
+    assert {*RUN, *RUN_ONLY} == set(names(RunOverrides))
     assert set(GROUP) == set(names(GroupOverrides))
 
 
-def test_a_run_may_change_everything_but_what_the_job_is() -> None:
+def test_a_run_may_override_everything_that_does_not_define_the_job() -> None:
     only_here = {"max_restarts", "run_name", "node_groups"}
     assert set(names(JobSpec)) - set(names(RunOverrides)) == set(OF_THE_JOB)
     assert set(names(RunOverrides)) - set(names(JobSpec)) == only_here - {"node_groups"}
@@ -97,14 +98,14 @@ def test_a_run_may_change_everything_but_what_the_job_is() -> None:
 
 
 def spec_of(job: dict[str, Any], overrides: dict[str, Any]) -> JobSpec:
-    """What the run is, before rules between fields are looked at: those see nothing else."""
+    """The run's spec, before rules between fields are checked."""
     merged, problems = merge(
-        written_from({"name": "demo", **job}).spec, overrides_from_mapping(overrides)
+        parse_spec({"name": "demo", **job}).spec, overrides_from_mapping(overrides)
     )
     assert problems == []
     data = to_builtins(merged.spec)
     for path in merged.origins:
-        setting_value(data, path)  # each is the place of something
+        setting_value(data, path)  # each path exists
     return merged.spec
 
 
@@ -113,14 +114,14 @@ def some(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[st
     return st.fixed_dictionaries({}, optional=fields)
 
 
-def written_with(level: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A job, or a group, that says itself what a run says of it."""
-    both = {**level, **said}
+def written_with(level: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """A job or group with the overrides written into it."""
+    both = {**level, **overrides}
     for name in ("env", "node_env", "framework_options", "tags"):
-        if name in level and name in said:
-            both[name] = {**level[name], **said[name]}
-    if {"resources", "shape"} & set(said):
-        for name in {"resources", "shape"} - set(said):
+        if name in level and name in overrides:
+            both[name] = {**level[name], **overrides[name]}
+    if {"resources", "shape"} & set(overrides):
+        for name in {"resources", "shape"} - set(overrides):
             both.pop(name, None)
     return both
 
@@ -129,12 +130,12 @@ def written_with(level: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 def test_a_run_of_a_job_with_nodes(job: dict[str, Any], run: dict[str, Any]) -> None:
     job = {"command": "x", **job}
     if "max_runtime" in run and "attempt_timeout" not in run:
-        job.pop("attempt_timeout", None)  # one that is longer is given up, which has its own test
+        job.pop("attempt_timeout", None)  # a longer one is dropped; see test_resolve
     assert spec_of(job, run) == spec_of(written_with(job, run), {})
 
 
 @given(some(GROUP), some(GROUP))
-def test_a_run_that_speaks_of_a_group(group: dict[str, Any], run: dict[str, Any]) -> None:
+def test_a_run_that_overrides_a_group(group: dict[str, Any], run: dict[str, Any]) -> None:
     job = {"command": "x", "args": "y", "env": {"A": "job", "Z": "job"}, "shape": "local"}
     other = {"name": "b", "args": "own"}
 
@@ -150,7 +151,7 @@ OF_ALL = ("command", "args", "image", "ready_timeout", "hang_timeout", "mounts",
 
 
 @given(some({name: RUN[name] for name in OF_ALL}), some(GROUP))
-def test_what_is_said_for_the_run_beats_what_groups_say(
+def test_run_level_overrides_take_precedence_over_groups(
     run: dict[str, Any], group: dict[str, Any]
 ) -> None:
     job = {"command": "x", "mounts": [{"source": "/job"}]}
@@ -173,22 +174,22 @@ RECORDS: list[tuple[str, dict[str, Any]]] = [
 
 @given(st.sampled_from(RECORDS), st.data())
 def test_one_field_of_a_record(record: tuple[str, dict[str, Any]], data: st.DataObject) -> None:
-    """`--set startup_probe.period=3` changes that, and leaves the rest of the probe alone."""
+    """`--set startup_probe.period=3` changes the period, and no other field of the probe."""
     name, whole = record
     inside = data.draw(st.sampled_from(sorted(whole)))
     job = {"command": "x", name: {k: v for k, v in whole.items() if k != inside}}
-    spec = written_from({"name": "demo", **job}).spec
+    spec = parse_spec({"name": "demo", **job}).spec
     changes = with_items(changes_from_flags(sets=[f"{name}.{inside}={whole[inside]}"]), spec)
-    made = merge(spec, changes.whole())[0].spec
+    made = merge(spec, changes.require_valid())[0].spec
     assert made == spec_of({**job, name: whole}, {})
 
 
 def parts(job: dict[str, Any], *sets: str) -> JobSpec:
-    spec = written_from({"name": "demo", "command": "x", **job}).spec
-    return merge(spec, with_items(changes_from_flags(sets=sets), spec).whole())[0].spec
+    spec = parse_spec({"name": "demo", "command": "x", **job}).spec
+    return merge(spec, with_items(changes_from_flags(sets=sets), spec).require_valid())[0].spec
 
 
-def test_fields_of_records_deep_down() -> None:
+def test_nested_fields_of_records() -> None:
     failure = {"max_restarts": 3, "backoff": {"initial": 5, "factor": 3}}
     made = parts({"failure": failure}, "failure.backoff.initial=7", "failure.strategy=recreate")
     assert (made.failure.max_restarts, made.failure.strategy) == (3, "recreate")
@@ -203,11 +204,13 @@ GROUPS = [
 JOB = {"resources": {"gpus": 4}, "node_groups": GROUPS}
 
 
-def kept(spec: JobSpec) -> list[tuple[Any, ...]]:
+def resources_of(spec: JobSpec) -> list[tuple[Any, ...]]:
     found = []
     for group in spec.node_groups:
-        asked = group.resources
-        values = (asked.cpus, asked.memory, asked.gpus) if asked else (None, None, None)
+        resources = group.resources
+        values = (
+            (resources.cpus, resources.memory, resources.gpus) if resources else (None, None, None)
+        )
         found.append((*values, group.shape))
     return found
 
@@ -216,8 +219,8 @@ GIB = 1 << 30
 
 
 def test_a_field_of_resources_for_the_whole_run() -> None:
-    """Each group keeps what it has besides, a shape included."""
-    assert kept(parts(JOB, "resources.cpus=1")) == [
+    """Each group keeps its other resources and its shape."""
+    assert resources_of(parts(JOB, "resources.cpus=1")) == [
         (1, GIB, 0, None),
         (1, None, 0, "BM.GPU4.8"),
         (1, None, 4, None),
@@ -226,38 +229,46 @@ def test_a_field_of_resources_for_the_whole_run() -> None:
 
 def test_fields_of_resources_for_the_run_and_for_groups() -> None:
     sets = ["resources.cpus=1", "node_groups.a.resources.memory=2GiB", "node_groups[2].shape=local"]
-    assert kept(parts(JOB, *sets)) == [
+    assert resources_of(parts(JOB, *sets)) == [
         (1, 2 * GIB, 0, None),
         (1, None, 0, "BM.GPU4.8"),
         (None, None, None, "local"),
     ]
     sets = ["resources={cpus: 8}", "node_groups[0].resources.memory=2GiB"]
-    assert kept(parts(JOB, *sets))[0] == (8, 2 * GIB, 0, None)
+    assert resources_of(parts(JOB, *sets))[0] == (8, 2 * GIB, 0, None)
     sets = ["shape=local", "resources.cpus=2"]
-    assert kept(parts(JOB, *sets)) == [(2, None, 0, "local")] * 3
-    assert kept(parts({"nodes": 2, "shape": "local"}, "resources.cpus=1")) == [
+    assert resources_of(parts(JOB, *sets)) == [(2, None, 0, "local")] * 3
+    assert resources_of(parts({"nodes": 2, "shape": "local"}, "resources.cpus=1")) == [
         (1, None, 0, "local")
     ]
 
 
 def test_a_record_given_whole_and_in_part() -> None:
-    """The order is that of the command line: a whole one forgets what came before."""
+    """In the order of the command line: a whole record replaces earlier parts."""
     job = {"resources": {"gpus": 4}}
-    assert kept(parts(job, "resources={cpus: 2}", "resources.memory=1GiB")) == [(2, GIB, 0, None)]
-    assert kept(parts(job, "resources.memory=1GiB", "resources={cpus: 2}")) == [(2, None, 0, None)]
+    assert resources_of(parts(job, "resources={cpus: 2}", "resources.memory=1GiB")) == [
+        (2, GIB, 0, None)
+    ]
+    assert resources_of(parts(job, "resources.memory=1GiB", "resources={cpus: 2}")) == [
+        (2, None, 0, None)
+    ]
 
 
 def origins(job: dict[str, Any], *sets: str) -> dict[str, Origin]:
-    spec = written_from({"name": "demo", "command": "x", **job}).spec
-    return dict(merge(spec, with_items(changes_from_flags(sets=sets), spec).whole())[0].origins)
+    spec = parse_spec({"name": "demo", "command": "x", **job}).spec
+    return dict(
+        merge(spec, with_items(changes_from_flags(sets=sets), spec).require_valid())[0].origins
+    )
 
 
-def test_where_the_parts_of_a_policy_are_from() -> None:
-    """What a run leaves of a policy as it was is the Job's."""
+def test_origins_of_the_parts_of_a_policy() -> None:
+    """Parts of a policy that a run does not change are the Job's."""
     job = {"failure": {"max_restarts": 3, "strategy": "recreate", "rules": RULES[0]}}
     found = origins(job, "failure.strategy=in_place", "success.when=any", "startup=in_order")
-    told = {path: origin for path, origin in found.items() if path[:4] in ("fail", "succ", "star")}
-    assert told == {
+    values = {
+        path: origin for path, origin in found.items() if path[:4] in ("fail", "succ", "star")
+    }
+    assert values == {
         "startup": "override",
         "success.when": "override",
         "failure.max_restarts": "job",
@@ -271,7 +282,7 @@ def test_where_the_parts_of_a_policy_are_from() -> None:
     assert not [path for path in found if "rules" in path]
 
 
-def test_a_command_takes_the_place_of_the_entry_point() -> None:
+def test_a_command_replaces_the_entry_point() -> None:
     job = {"command": None, "artifact": ".", "entrypoint": "train.py"}
     made = parts(job, "command=python eval.py")
     assert (made.entrypoint, made.node_groups[0].command) == (None, ("python", "eval.py"))
@@ -285,14 +296,14 @@ def test_a_command_takes_the_place_of_the_entry_point() -> None:
 @pytest.mark.parametrize("name", ["nodes", "startup_probe", "min_success"])
 def test_settings_of_one_group_where_there_are_several(name: str) -> None:
     value = {"startup_probe": {"tcp": 1}}.get(name, 1)
-    job = written_from({"name": "demo", "command": "x", "node_groups": GROUPS}).spec
+    job = parse_spec({"name": "demo", "command": "x", "node_groups": GROUPS}).spec
     (problem,) = merge(job, overrides_from_mapping({name: value}))[1]
     assert problem.path == name
     assert problem.message == "the job has the groups a, b, c"
-    assert problem.hint.startswith("say for which: --")
+    assert problem.hint.startswith("name the group: --")
 
 
-def test_a_shape_leaves_what_is_said_of_the_disk() -> None:
+def test_a_shape_keeps_the_disk() -> None:
     job = {"resources": {"cpus": 1, "disk": "1GiB"}}
     (group,) = parts(job, "shape=local").node_groups
     assert group.shape == "local"

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
-from muster.spec.items import with_items
 from muster.spec.models import JobSpec, Mount, Resources
+from muster.spec.override_flags import changes_from_flags, overrides_from_flags
 from muster.spec.override_models import GroupOverrides, RunOverrides
-from muster.spec.overrides import changes_from_flags, overrides_from_flags, overrides_from_mapping
+from muster.spec.overrides import overrides_from_mapping
+from muster.spec.partial_overrides import with_items
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
 
@@ -52,7 +53,7 @@ from muster.spec.resolve import resolve
         ({"mounts": ["host:/export"]}, RunOverrides(mounts=(Mount(source="host:/export"),))),
     ],
 )
-def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
+def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
     assert overrides_from_flags(**flags, environ={"HOMEX": "/h"}) == overrides  # type: ignore[arg-type]
 
 
@@ -66,7 +67,7 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ({"nodes": ["0"]}, "--nodes 0: must be at least 1, not 0"),
         (
             {"env": ["NOPE"]},
-            "--env: NOPE is not set in your environment (write NOPE=VALUE, or set it before)",
+            "--env: NOPE is not set in your environment (write NOPE=VALUE, or export it)",
         ),
         ({"sets": ["x"]}, "--set: 'x' is not PATH=VALUE (as in resources.cpus=2)"),
         (
@@ -84,11 +85,11 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
         (
             {"sets": ["node_groups.a=1"]},
-            "--set: node_groups.a names no setting (as in node_groups.NAME.nodes=2)",
+            "--set: node_groups.a is not a setting (as in node_groups.NAME.nodes=2)",
         ),
         (
             {"max_runtime": "40d"},
-            "--max-runtime 40d: '40d' is too long (a run may take 30d at most)",
+            "--max-runtime 40d: '40d' is too long (a run may take up to 30d)",
         ),
         ({"max_restarts": -1}, "--max-restarts -1: must be at least 0, not -1"),
         (
@@ -108,7 +109,7 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ({"env": [":A=1"]}, "--env: ':A' names no group (write K=V or workers:K=V)"),
         (
             {"env": ["1A=secret"]},
-            "--env 1A: '1A' cannot name an environment variable "
+            "--env 1A: '1A' is not a valid name of an environment variable "
             "(use letters, digits and _, not starting with a digit)",
         ),
         ({"mounts": ["/a", ""]}, "--mount: source: must not be empty"),
@@ -127,13 +128,13 @@ def test_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
         ),
     ],
 )
-def test_bad_flags(flags: dict[str, list[str]], message: str) -> None:
+def test_invalid_flags_are_refused(flags: dict[str, list[str]], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         overrides_from_flags(**flags, environ={})  # type: ignore[arg-type]
     assert str(caught.value) == message
 
 
-def test_mounts_of_folders_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mounts_of_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`data:/in` is an export of the host `data`, unless there is a folder of that name."""
     monkeypatch.chdir(tmp_path)
     (one,) = overrides_from_flags(mounts=["data:/in"]).mounts or ()
@@ -148,7 +149,7 @@ def test_mounts_of_folders_that_are_there(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-def test_what_belongs_to_the_job_cannot_be_set() -> None:
+def test_fields_of_the_job_cannot_be_set() -> None:
     with pytest.raises(InvalidInput, match="belongs to the Job; a run cannot change it"):
         overrides_from_flags(sets=["framework=pytorch"])
 
@@ -159,7 +160,7 @@ def test_every_bad_flag_is_named_at_once() -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_from_python() -> None:
+def test_overrides_from_python() -> None:
     overrides = overrides_from_mapping({"nodes": 2, "max_runtime": "5m", "args": ["a"]})
     assert overrides == RunOverrides(nodes=2, max_runtime=300.0, args=("a",))
     with pytest.raises(InvalidInput, match=r'nods: unknown field .did you mean "nodes"'):
@@ -170,29 +171,29 @@ def test_settings_that_exclude_each_other() -> None:
     with pytest.raises(InvalidInput) as caught:
         overrides_from_flags(sets=["resources=2", "resources.cpus=1"])
     assert [str(problem) for problem in caught.value.problems] == [
-        "--set resources.cpus=1: resources was given a value of its own by --set resources=2 "
-        "(keep the one you mean)",
+        "--set resources.cpus=1: resources was given a value by --set resources=2 "
+        "(keep only one of them)",
         "--set resources=2: must be a mapping, not 2 (write {cpus: ...})",
     ]
 
 
-def test_settings_that_exclude_each_other_deep_down() -> None:
+def test_nested_settings_that_exclude_each_other() -> None:
     with pytest.raises(InvalidInput) as caught:
         overrides_from_flags(sets=["resources={cpus: 1}", "resources.cpus.x=1"])
     assert str(caught.value) == (
-        "--set resources.cpus.x=1: resources.cpus was given a value of its own by "
-        "--set resources={cpus: 1} (keep the one you mean)"
+        "--set resources.cpus.x=1: resources.cpus was given a value by "
+        "--set resources={cpus: 1} (keep only one of them)"
     )
 
 
-def test_what_is_text_stays_as_it_was_typed() -> None:
+def test_text_is_kept_as_typed() -> None:
     overrides = overrides_from_flags(sets=["env.A=010", "env.B=[1]", "args=[1.10, yes, 1e3]"])
     assert overrides.env == {"A": "010", "B": "[1]"}
     assert overrides.args == ("1.10", "yes", "1e3")
 
 
 @pytest.mark.parametrize("name", ["env", "tags", "args"])
-def test_a_group_may_be_called_like_a_field(name: str) -> None:
+def test_a_group_can_have_the_name_of_a_field(name: str) -> None:
     sets = [f"node_groups.{name}.nodes=2", f"node_groups[{name}].replicas=3"]
     groups = overrides_from_flags(sets=[*sets, f"node_groups.{name}.env.A=010"]).node_groups
     assert (groups[name].nodes, groups[name].replicas, groups[name].env) == (2, 3, {"A": "010"})
@@ -230,7 +231,9 @@ def test_no_message_holds_the_value_of_a_variable() -> None:
         max_size=3,
     ),
 )
-def test_any_flags_are_taken_or_refused(nodes: list[str], env: list[str], sets: list[str]) -> None:
+def test_any_flags_are_accepted_or_refused(
+    nodes: list[str], env: list[str], sets: list[str]
+) -> None:
     try:
         made = overrides_from_flags(nodes=nodes, env=env, sets=sets, environ={})
     except InvalidInput as error:
@@ -256,7 +259,7 @@ GROUPS: dict[str, Any] = {
 def changed(data: dict[str, Any], *sets: str) -> JobSpec:
     """The spec that a run with these changes has."""
     job = spec_from_mapping(data)
-    return resolve(job, with_items(changes_from_flags(sets=sets), job).whole()).spec
+    return resolve(job, with_items(changes_from_flags(sets=sets), job).require_valid()).spec
 
 
 def test_items_of_lists_by_number() -> None:
@@ -287,22 +290,22 @@ def test_items_of_the_job_and_of_its_groups() -> None:
     [
         (
             "args[2]=x",
-            "--set args[2]=x: args has 2 items (they are 0 to 1; or set all of it: "
+            "--set args[2]=x: args has 2 items (they are 0 to 1; or set the whole list: "
             "--set args=[...])",
         ),
         (
             "mounts[-1].source=/x",
-            "--set mounts[-1].source=/x: mounts has 2 items (they are 0 to 1; or set all of it: "
-            "--set mounts=[...])",
+            "--set mounts[-1].source=/x: mounts has 2 items (they are 0 to 1; or set the whole "
+            "list: --set mounts=[...])",
         ),
         (
             "node_groups[1].mounts[0].source=/x",
             "--set node_groups[1].mounts[0].source=/x: node_groups[1].mounts is empty "
-            "(set all of it: --set node_groups[1].mounts=[...])",
+            "(set the whole list: --set node_groups[1].mounts=[...])",
         ),
         (
             "node_groups.three.args[0]=x",
-            "--set node_groups.three.args[0]=x: no group named 'three' (there are: one, two)",
+            "--set node_groups.three.args[0]=x: no group named 'three' (use one or two)",
         ),
         (
             "args[0].x=1",
@@ -319,29 +322,29 @@ def test_items_of_the_job_and_of_its_groups() -> None:
         ),
         (
             "failure.rules[1].action=fail",
-            "--set failure.rules[1].action=fail: an item of that list cannot be set alone "
-            "(set all of it: --set failure.rules=[...])",
+            "--set failure.rules[1].action=fail: items of this list cannot be set one by one "
+            "(set the whole list: --set failure.rules=[...])",
         ),
         (
             "node_groups.one.depends_on[0].group=two",
-            "--set node_groups.one.depends_on[0].group=two: an item of that list cannot be set "
-            "alone (set all of it: --set node_groups[one].depends_on=[...])",
+            "--set node_groups.one.depends_on[0].group=two: items of this list cannot be set "
+            "one by one (set the whole list: --set node_groups[one].depends_on=[...])",
         ),
     ],
 )
-def test_items_that_there_are_not(change: str, message: str) -> None:
+def test_missing_items_are_refused(change: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         changed(GROUPS, change)
     assert str(caught.value).startswith(message)
 
 
 def test_items_of_a_run_that_is_resumed() -> None:
-    """Its spec is in normal form: all it has is in its groups."""
+    """Its spec is in normal form: all settings are in its groups."""
     once = changed(LISTS)
     changes = with_items(changes_from_flags(sets=["args[0]=z"]), once)
-    assert resolve(once, changes.whole()).spec.node_groups[0].args == ("z", "b")
+    assert resolve(once, changes.require_valid()).spec.node_groups[0].args == ("z", "b")
 
 
 def test_a_list_and_an_item_of_it() -> None:
-    with pytest.raises(InvalidInput, match=r"args is given as a whole, too \(keep the one"):
+    with pytest.raises(InvalidInput, match=r"args is also given as a whole \(keep only one"):
         changed(LISTS, "args=[x]", "args[0]=y")

@@ -1,4 +1,4 @@
-"""Regular expressions of users: which are taken, what is said of the others, and what they find."""
+"""Users' regular expressions: which are accepted, errors of the others, and matches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.errors import InvalidInput
-from muster.spec.patterns import LONGEST, allowance, check_pattern, found
+from muster.spec.patterns import MAX_LENGTH, any_matches, check_pattern, max_text_length
 from muster.spec.reader import spec_from_mapping
 from muster.spec.wording import Refused
 
@@ -40,75 +40,81 @@ FEWER = "RE2 repeats up to 1000 times in all"
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_what_a_pattern_finds(pattern: str, text: str, expected: bool) -> None:
+def test_matches_of_patterns(pattern: str, text: str, expected: bool) -> None:
     check_pattern(pattern)
-    assert found(["never", pattern], text) is expected
+    assert any_matches(["never", pattern], text) is expected
 
 
 @pytest.mark.parametrize(
     ("pattern", "wrong", "hint"),
     [
-        ("a(", "'a(' is no regular expression: missing )", SYNTAX),
-        ("ab[c", "'ab[c' is no regular expression: missing ] '[c' at character 3", SYNTAX),
+        ("a(", "'a(' is not a regular expression: missing )", SYNTAX),
+        ("ab[c", "'ab[c' is not a regular expression: missing ] '[c' at character 3", SYNTAX),
         (
             "a**",
-            "'a**' is no regular expression: bad repetition operator '**' at character 2",
+            "'a**' is not a regular expression: bad repetition operator '**' at character 2",
             None,
         ),
         (
             r"\(x(?=y)",
-            r"'\\(x(?=y)' is no regular expression: lookaround (?= is not supported at character 4",
+            r"'\\(x(?=y)' is not a regular expression: lookaround (?= is not supported at "
+            r"character 4",
             f"leave it out; {SYNTAX}",
         ),
         (
             r"(?<!a)b",
-            "'(?<!a)b' is no regular expression: lookaround (?<! is not supported at character 1",
+            "'(?<!a)b' is not a regular expression: lookaround (?<! is not supported at "
+            "character 1",
             f"leave it out; {SYNTAX}",
         ),
         (
             r"\\1(a)\1",
-            r"'\\\\1(a)\\1' is no regular expression: backreference \1 is not supported at "
+            r"'\\\\1(a)\\1' is not a regular expression: backreference \1 is not supported at "
             "character 7",
             f"leave it out; {SYNTAX}",
         ),
         (
             "(?P<x>a)(?P=x)",
-            "'(?P<x>a)(?P=x)' is no regular expression: backreference (?P= is not supported at "
+            "'(?P<x>a)(?P=x)' is not a regular expression: backreference (?P= is not supported at "
             "character 9",
             f"leave it out; {SYNTAX}",
         ),
         (
             r"a\Z",
-            r"'a\\Z' is no regular expression: invalid escape sequence \Z at character 2",
+            r"'a\\Z' is not a regular expression: invalid escape sequence \Z at character 2",
             r"write \z for the end of the text",
         ),
         (
             "a{99999999999}",
-            "'a{99999999999}' is no regular expression: invalid repetition size at character 2",
+            "'a{99999999999}' is not a regular expression: invalid repetition size at character 2",
             FEWER,
         ),
         (
             "(a{100}){100}",
-            "'(a{100}){100}' is no regular expression: invalid repetition size at character 3",
+            "'(a{100}){100}' is not a regular expression: invalid repetition size at character 3",
             FEWER,
         ),
         (
             r"(\pL{1,40}\pN{1,20}){1,5}",
             r"'(\\pL{1,40}\\pN{1,20}){1,5}' is too large a regular expression",
-            "repeat fewer things, or fewer times",
+            "use smaller or fewer repetitions",
         ),
-        ("a" * (LONGEST + 1), "has 4,097 characters", "a regular expression can have 4,096"),
-        ("ab\ud800", r"'ab\ud800' is no text: half a character, number 3", "write it as a whole"),
+        ("a" * (MAX_LENGTH + 1), "has 4,097 characters", "a regular expression can have 4,096"),
+        (
+            "ab\ud800",
+            r"'ab\ud800' has half a surrogate pair at character 3",
+            "write the whole character",
+        ),
     ],
 )
-def test_what_cannot_be_matched_is_refused(
+def test_unsupported_patterns_are_refused(
     pattern: str, wrong: str, hint: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Refused) as refused:
         check_pattern(pattern)
     assert wrong in refused.value.message
     assert refused.value.hint == (SYNTAX if hint is None else hint)
-    assert capfd.readouterr() == ("", ""), "RE2 says nothing of its own"
+    assert capfd.readouterr() == ("", ""), "RE2 prints nothing"
 
 
 @pytest.mark.parametrize(
@@ -123,23 +129,23 @@ def test_what_cannot_be_matched_is_refused(
         "[" * 500 + "]",
     ],
 )
-def test_no_pattern_holds_up_whoever_matches_it(pattern: str) -> None:
-    """A backtracking engine takes for ever on these, or fails on the brackets."""
+def test_no_pattern_takes_long_to_match(pattern: str) -> None:
+    """A backtracking engine would take forever on these, or fails on the brackets."""
     check_pattern(pattern)
-    assert found([pattern], "a" * 20_000 + "b") is found([pattern], "a" * 10 + "b")
+    assert any_matches([pattern], "a" * 20_000 + "b") is any_matches([pattern], "a" * 10 + "b")
 
 
-def test_re2_is_imported_only_where_there_is_a_pattern() -> None:
+def test_re2_is_imported_only_for_patterns() -> None:
     program = (
         "import sys, muster.lifecycle.decide, muster.spec.policies;"
-        "from muster.spec.patterns import found;"
-        "assert not found([], 'text');"
+        "from muster.spec.patterns import any_matches;"
+        "assert not any_matches([], 'text');"
         "print('re2' in sys.modules)"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert said.stdout.strip() == "False"
+    assert output.stdout.strip() == "False"
 
 
 def rules(messages: list[str]) -> dict[str, Any]:
@@ -165,7 +171,12 @@ def test_all_patterns_of_a_job_are_bounded_together(messages: list[str], wrong: 
     spec_from_mapping(rules(messages[:4] * 200))
 
 
-def test_large_patterns_are_looked_for_in_less_text() -> None:
+def test_large_patterns_search_less_text() -> None:
     large = [f"(a|b|ab|ba|aab){{0,800}}c{n}" for n in range(4)]
-    assert 1_000_000 < allowance(large) < allowance(large[:1] * 9) < allowance(["Xid"])
-    assert allowance([]) > 0
+    assert (
+        1_000_000
+        < max_text_length(large)
+        < max_text_length(large[:1] * 9)
+        < max_text_length(["Xid"])
+    )
+    assert max_text_length([]) > 0

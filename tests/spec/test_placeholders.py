@@ -1,4 +1,4 @@
-"""`${...}`, and what only looks like one."""
+"""Placeholders `${...}`, and text that only looks like one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from muster.spec.placeholders import fill, joined, literal, pieces, placeholders
 
-#: Template -> what becomes of it.
+#: Template -> the filled text.
 FILLED = {
     "": "",
     "plain": "plain",
@@ -30,11 +30,11 @@ FILLED = {
 
 
 @pytest.mark.parametrize("template", FILLED)
-def test_fill(template: str) -> None:
+def test_placeholders_are_filled(template: str) -> None:
     assert fill(template, lambda name: f"<{name}>") == FILLED[template]
 
 
-def test_names_are_told_once() -> None:
+def test_each_name_is_listed_once() -> None:
     assert placeholders("${a}${b.c} $${d} ${a} ${E}") == ["a", "b.c"]
 
 
@@ -48,13 +48,13 @@ def test_any_text_has_a_template(text: str) -> None:
 
 
 @given(texts)
-def test_what_is_no_placeholder_stays(text: str) -> None:
+def test_other_text_is_not_a_placeholder(text: str) -> None:
     if not re.search(r"\$\$\{|\$\{[a-z0-9_.-]+\}", text):
         assert literal(text) == text == fill(text, str.upper)
 
 
 @given(st.lists(texts | st.just(None)))
-def test_parts_can_be_put_together(parts: list[str | None]) -> None:
+def test_placeholders_can_be_combined(parts: list[str | None]) -> None:
     template = joined(("${x}", "x") if part is None else (part, None) for part in parts)
     assert fill(template, lambda _: "@") == "".join("@" if p is None else p for p in parts)
     assert joined(pieces(template)) == template

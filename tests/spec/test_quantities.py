@@ -27,14 +27,14 @@ from muster.spec.quantities import format_duration, format_size, parse_duration,
         (0.5, 0.5),
     ],
 )
-def test_duration(text: str | float, seconds: float) -> None:
+def test_durations_in_seconds(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "s", "10x", "10 m s", "m10", "1h-5m", "ten", "-5s", "-5", "inf", "nan"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 
@@ -60,12 +60,12 @@ def test_duration_survives_being_written(seconds: float) -> None:
         ("0B", 0),
     ],
 )
-def test_size(text: str | int, size: int) -> None:
+def test_sizes_in_bytes(text: str | int, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "4QB", "4GiBs", "-1", "1e3", "4iB", "inf"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
@@ -81,24 +81,24 @@ def test_what_is_no_size(text: str) -> None:
         (1 << 60, "1024PiB"),
     ],
 )
-def test_size_for_people(size: int, text: str) -> None:
+def test_sizes_are_formatted_for_people(size: int, text: str) -> None:
     assert format_size(size) == text
 
 
 @given(st.integers(0, 1 << 62))
-def test_a_number_of_bytes_stays_what_it_is(size: int) -> None:
+def test_a_number_of_bytes_is_unchanged(size: int) -> None:
     assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
 
 
 @pytest.mark.parametrize("value", [True, None, [1], {"s": 1}, date(2024, 1, 1)])
-def test_other_things_are_neither(value: object) -> None:
+def test_other_values_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"must be a duration, not .*; write 90s"):
         parse_duration(value)
     with pytest.raises(ValueError, match=r"must be a size, not .*; write 4GiB"):
         parse_size(value)
 
 
-def test_half_a_byte() -> None:
+def test_fractions_of_a_byte_are_refused() -> None:
     with pytest.raises(ValueError, match="is not a whole number of bytes"):
         parse_size("1.5")
     assert parse_size("1.5K") == 1500

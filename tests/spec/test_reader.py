@@ -1,4 +1,4 @@
-"""Spec files, good and bad: what a user reads when something is wrong is the product."""
+"""Valid and invalid spec files, and the errors that users read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BAD = {
         "command: x\nframwork: pytorch\n",
         ['job.yaml:2: framwork: unknown field (did you mean "framework"?)'],
     ),
-    "a neighbour's field": (
+    "fields of other tools": (
         "command: x\nnum_nodes: 2\nenvs: {}\n",
         [
             'job.yaml:2: num_nodes: unknown field (did you mean "nodes"?)',
@@ -68,20 +68,20 @@ BAD = {
             "job.yaml:5: tags: must be a mapping, not 'x'",
         ],
     ),
-    "true is no number": (
+    "true is not a number": (
         "command: x\nnodes: true\n",
         ["job.yaml:2: nodes: must be a whole number, not true"],
     ),
     "not one of the values": (
         "command: x\nstartup: sideways\n",
         [
-            "job.yaml:2: startup: cannot be 'sideways' (there are: parallel, in_order)",
+            "job.yaml:2: startup: cannot be 'sideways' (use parallel or in_order)",
         ],
     ),
     "duplicate group": (
         "command: x\nnode_groups:\n  - name: a\n  - name: a\n",
         [
-            "job.yaml:4: node_groups[1].name: 'a' is the name of node_groups[0] already "
+            "job.yaml:4: node_groups[1].name: node_groups[0] is already named 'a' "
             "(group names are unique)"
         ],
     ),
@@ -89,14 +89,14 @@ BAD = {
         "command: x\nnode_groups:\n  - name: NODE_GROUP_1\n  - name: Node-Group-1\n",
         [
             "job.yaml:4: node_groups[1].name: 'Node-Group-1' and 'NODE_GROUP_1' are both "
-            "node-group-1 in host names (let them differ in more than capitals, - and _)"
+            "node-group-1 in host names (use names that differ in more than capitals, - and _)"
         ],
     ),
     "group name": (
         "command: x\nnode_groups:\n  - name: Workers!\n",
         [
-            "job.yaml:3: node_groups[0].name: 'Workers!' is not a name for a group (use up to 40 "
-            "letters, digits, - and _, from a letter to a letter or digit)"
+            "job.yaml:3: node_groups[0].name: 'Workers!' is not a valid group name (use up to 40 "
+            "letters, digits, - and _; start with a letter, end with a letter or digit)"
         ],
     ),
     "missing name": (
@@ -106,9 +106,10 @@ BAD = {
     "env names": (
         "command: x\nenv:\n  1A: x\n  B-C: y\n  D: z\n",
         [
-            "job.yaml:3: env.1A: '1A' cannot name an environment variable (use letters, "
+            "job.yaml:3: env.1A: '1A' is not a valid name of an environment variable (use letters, "
             "digits and _, not starting with a digit)",
-            "job.yaml:4: env.B-C: 'B-C' cannot name an environment variable (use letters, "
+            "job.yaml:4: env.B-C: 'B-C' is not a valid name of an environment variable (use "
+            "letters, "
             "digits and _, not starting with a digit)",
         ],
     ),
@@ -122,42 +123,36 @@ BAD = {
     ),
     "too long": (
         "command: x\nmax_runtime: 31d\n",
-        ["job.yaml:2: max_runtime: '31d' is too long (a run may take 30d at most)"],
+        ["job.yaml:2: max_runtime: '31d' is too long (a run may take up to 30d)"],
     ),
-    "no duration": (
+    "not a duration": (
         "command: x\ngrace_period: soon\n",
         ["job.yaml:2: grace_period: 'soon' is not a duration (write 90s, 10m, 1h30m or 30d)"],
     ),
     "nodes and groups": (
         "command: x\nnodes: 2\nnode_groups:\n  - name: a\n",
-        [
-            "job.yaml:2: nodes: cannot stand beside node_groups "
-            "(say it for the groups it is meant for)"
-        ],
+        ["job.yaml:2: nodes: conflicts with node_groups (set it in the groups)"],
     ),
     "minimum": (
         "command: x\nnode_groups:\n  - {name: a, replicas: 2, min_success: 3}\n",
         [
-            "job.yaml:3: node_groups[0].min_success: 3 replicas cannot succeed where there are 2 "
+            "job.yaml:3: node_groups[0].min_success: 3 replicas must succeed, but there are 2 "
             "(at most 2)"
         ],
     ),
     "maximum": (
         "command: x\nnode_groups:\n  - {name: a, replicas: 4, max_replicas: 3}\n",
-        [
-            "job.yaml:3: node_groups[0].max_replicas: 3 is fewer than the 4 there are at first "
-            "(at least 4)"
-        ],
+        ["job.yaml:3: node_groups[0].max_replicas: 3 is fewer than replicas, 4 (at least 4)"],
     ),
-    "too many in the end": (
+    "too many nodes after scaling": (
         "command: x\nnode_groups:\n  - {name: a, max_replicas: 1000000}\n",
         ["job.yaml:2: node_groups: 1,000,000 nodes in all (a run can have 100,000)"],
     ),
-    "names in the end": (
+    "equal names after scaling": (
         "command: x\nnode_groups:\n  - {name: a, max_replicas: 2, hostname: x}\n",
         [
-            "job.yaml:3: node_groups[0].hostname: ranks 0 and 1 would both be called x "
-            "(${rank} makes it a node's own)"
+            "job.yaml:3: node_groups[0].hostname: ranks 0 and 1 would both be named x "
+            "(use ${rank} to make it unique)"
         ],
     ),
     "nothing to run": (
@@ -174,8 +169,7 @@ BAD = {
     "entry point without code": (
         "entrypoint: a.py\n",
         [
-            "job.yaml:1: entrypoint: there is no artifact to look for it in "
-            "(give an artifact, or git)",
+            "job.yaml:1: entrypoint: requires an artifact (give an artifact, or git)",
             "job.yaml:1: nothing to run (give an artifact or a command)",
         ],
     ),
@@ -189,7 +183,7 @@ BAD = {
         "command: x\nstartup_probe: {tcp: 80000}\n",
         ["job.yaml:2: startup_probe.tcp: must be at most 65535, not 80000"],
     ),
-    "mounts that meet": (
+    "two mounts at one path": (
         "command: x\nmounts:\n  - source: /tmp/a\n  - {source: /var, path: a}\n",
         [
             "job.yaml:4: mounts[1]: /tmp/a and /var are both mounted at /mnt/a "
@@ -198,7 +192,7 @@ BAD = {
     ),
     "key given twice": (
         "command: x\nnodes: 1\nnodes: 2\n",
-        ["job.yaml:3: nodes: given twice (first on line 2) (remove one)"],
+        ["job.yaml:3: nodes: given twice, first on line 2 (remove one)"],
     ),
     "broken YAML": (
         "command: [x\nb: }\n",
@@ -207,19 +201,18 @@ BAD = {
             "(check indentation, colons and quotes)"
         ],
     ),
-    "what is wrong and what excludes each other": (
+    "errors and conflicts": (
         "command: x\nentrypoint: y\nbogus: 1\nnode_groups: [{name: a, nodes: 0}, {name: a}]\n",
         [
-            "job.yaml:1: command: stands beside entrypoint (keep the one you mean)",
-            "job.yaml:2: entrypoint: there is no artifact to look for it in "
-            "(give an artifact, or git)",
-            "job.yaml:3: bogus: unknown field (`muster schema` prints all that there are)",
+            "job.yaml:1: command: conflicts with entrypoint (keep only one of them)",
+            "job.yaml:2: entrypoint: requires an artifact (give an artifact, or git)",
+            "job.yaml:3: bogus: unknown field (`muster schema` lists all fields)",
             "job.yaml:4: node_groups[0].nodes: must be at least 1, not 0",
-            "job.yaml:4: node_groups[1].name: 'a' is the name of node_groups[0] already "
+            "job.yaml:4: node_groups[1].name: node_groups[0] is already named 'a' "
             "(group names are unique)",
         ],
     ),
-    "what is wrong is not missing besides": (
+    "a misspelled field is not also missing": (
         "comand: x\nnode_groups:\n- {name: a, replicas: '4', min_success: 3}\n",
         [
             'job.yaml:1: comand: unknown field (did you mean "command"?)',
@@ -233,15 +226,15 @@ BAD = {
             'job.yaml:1: command[1]: must be text, not nothing (write "" for an empty text)',
             "job.yaml:2: args[1]: must be text, not a list",
             'job.yaml:4: env.A: must be text, not nothing (write "" for an empty text)',
-            "job.yaml:5: env.B: holds a NUL character",
+            "job.yaml:5: env.B: contains a NUL character",
         ],
     ),
-    "no end and no number": (
+    "infinite values and zero": (
         "command: x\ngrace_period: .inf\nmax_runtime: 0\nresources:\n"
         "  cpus: .inf\n  memory: .inf\n",
         [
             "job.yaml:2: grace_period: inf is not a duration (write 90s, 10m, 1h30m or 30d)",
-            "job.yaml:3: max_runtime: 0 is no time at all (at most 30d, the default)",
+            "job.yaml:3: max_runtime: 0 is too short (give up to 30d, the default)",
             "job.yaml:5: resources.cpus: must be a finite number, not inf",
             "job.yaml:6: resources.memory: inf is not a size "
             "(write 4GiB, 500MB or a number of bytes)",
@@ -257,9 +250,9 @@ BAD = {
     "a shell's words in a command": (
         "name: x\ncommand: python train.py && echo done\nargs: a '|' b\n",
         [
-            "job.yaml:2: command: has && in it, but no shell reads this "
+            "job.yaml:2: command: contains &&, but no shell runs "
             '(write [sh, -c, "python train.py && echo done"], '
-            "or quote && if the program is to get it)",
+            "or quote && to pass it to the program)",
         ],
     ),
     "the wrong quotes": (
@@ -270,14 +263,14 @@ BAD = {
             "job.yaml:4: logging.enabled: must be true or false, not 'no' (without the quotes: no)",
         ],
     ),
-    "text where more is needed": (
+    "text instead of a mapping": (
         "command: x\nmounts: [/data]\nresources: 4\n",
         [
             "job.yaml:2: mounts[0]: must be a mapping, not '/data' (write {source: ...})",
             "job.yaml:3: resources: must be a mapping, not 4 (write {cpus: ...})",
         ],
     ),
-    "far too many": (
+    "too many nodes and processes": (
         "command: x\nprocesses_per_node: 5000\n"
         "node_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
         [
@@ -285,32 +278,32 @@ BAD = {
             "job.yaml:3: node_groups: 1,000,000 nodes in all (a run can have 100,000)",
         ],
     ),
-    "far too many nodes": (
+    "too many nodes": (
         "command: x\nnode_groups: [{name: a, nodes: 1000, replicas: 1000}]\n",
         ["job.yaml:2: node_groups: 1,000,000 nodes in all (a run can have 100,000)"],
     ),
-    "far too many processes": (
+    "too many processes": (
         "command: x\nnodes: 10_000\nprocesses_per_node: 1000\n",
         ["job.yaml:3: processes_per_node: 10,000,000 processes in all (a run can have 1,000,000)"],
     ),
-    "mounts that go nowhere": (
+    "invalid mount points": (
         "command: x\nmounts:\n- source: /\n- {source: /a, path: ../etc}\n"
         "- {source: /a, path: /proc/}\n- source: s3://\n",
         [
-            "job.yaml:3: mounts[0]: / has no name to be mounted under (give it a path)",
-            "job.yaml:4: mounts[1].path: ../etc leads out of where it begins (write it without ..)",
+            "job.yaml:3: mounts[0]: / has no name for a mount point (give it a path)",
+            "job.yaml:4: mounts[1].path: ../etc contains .. (write it without ..)",
             "job.yaml:5: mounts[2]: /a cannot be mounted over /proc (give it another path)",
-            "job.yaml:6: mounts[3]: s3:// has no name to be mounted under (give it a path)",
+            "job.yaml:6: mounts[3]: s3:// has no name for a mount point (give it a path)",
         ],
     ),
-    "a group's mount meets the job's": (
+    "mounts of a group and the job at one path": (
         "command: x\nmounts: [{source: /a}]\nnode_groups:\n- {name: a, mounts: [{source: /b/a}]}\n",
         [
             "job.yaml:4: node_groups[0].mounts[0]: /a and /b/a are both mounted at /mnt/a "
             "(give one of them another path)"
         ],
     ),
-    "a probe that looks at nothing": (
+    "a probe without a check": (
         "command: x\nstartup_probe: {period: 1}\n",
         [
             "job.yaml:2: startup_probe: has neither exec, tcp nor file "
@@ -327,48 +320,48 @@ BAD = {
     "name of a job": (
         "name: a b\ncommand: x\n",
         [
-            "job.yaml:1: name: 'a b' is not a name for a job (use up to 255 letters, digits, "
-            ". _ and -, starting with a letter or digit; display_name takes any text)"
+            "job.yaml:1: name: 'a b' is not a valid job name (use up to 255 letters, digits, "
+            ". _ and -, starting with a letter or digit; display_name can be any text)"
         ],
     ),
     "minimum of the shorthand": (
         "command: x\nnodes: 4\nmin_success: 3\n",
         [
-            "job.yaml:3: min_success: 3 replicas cannot succeed where there is 1 "
+            "job.yaml:3: min_success: 3 replicas must succeed, but there is 1 "
             "(write a group with replicas instead of nodes)"
         ],
     ),
     "empty text": ('artifact: ""\n', ["job.yaml:1: artifact: must not be empty"]),
     "empty": ("", ["job.yaml: the file is empty (see docs/spec.md)"]),
     "a list": ("- a\n", ["job.yaml:1: must be a mapping, not a list"]),
-    "somebody else's manifest": (
+    "a manifest of another kind": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
-            "job.yaml:2: kind: there is no JobSet here, but Pod "
-            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
+            "job.yaml:2: kind: no JobSet in this file, but Pod "
+            "(Muster runs JobSets and its own specs: docs/spec.md)"
         ],
     ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named_with_its_place(tmp_path: Path, case: str) -> None:
+def test_problems_are_reported_with_their_line(tmp_path: Path, case: str) -> None:
     text, expected = BAD[case]
     assert errors(tmp_path, text) == expected
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no such file \(check the path\)"):
         read_spec(tmp_path / "nope.yaml")
 
 
-def test_binary_file(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="it is not UTF-8 text"):
         read_spec(tmp_path / "job.yaml")
 
 
-def test_scalars_become_what_a_program_expects() -> None:
+def test_scalars_become_text_for_programs() -> None:
     spec = spec_from_mapping(
         {"command": "run --name 'a b'", "args": [1, True, "x"], "env": {"A": 1, "B": False}}
     )
@@ -377,7 +370,7 @@ def test_scalars_become_what_a_program_expects() -> None:
     assert spec.env == {"A": "1", "B": "false"}
 
 
-def test_relative_paths_are_from_the_file(tmp_path: Path) -> None:
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(
         "artifact: code\nentrypoint: a.py\nmounts:\n  - source: data\n  - source: s3://b/c\n"
         "  - source: host:/export\nnode_groups:\n  - {name: a, mounts: [{source: more}]}\n"
@@ -426,7 +419,7 @@ def test_mount_destination(mount: dict[str, str], destination: str) -> None:
     assert spec.mounts[0].destination == destination
 
 
-def test_text_for_programs_stays_as_it_is_written(tmp_path: Path) -> None:
+def test_text_for_programs_is_kept_as_written(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         "command: [run, 010, 2024-01-01]\nargs: [1.10, yes, 12:30, =]\n"
         "env: {NO: off, Y: 1_000, E: 1e3}\ntags: {1: 0x10}\nnodes: 0x2\n"
@@ -439,21 +432,21 @@ def test_text_for_programs_stays_as_it_is_written(tmp_path: Path) -> None:
     assert spec.nodes == 2
 
 
-def test_a_field_left_empty_is_not_there(tmp_path: Path) -> None:
+def test_an_empty_field_is_unset(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name:\ncommand: x\nenv:\nnode_groups:\nmax_runtime:\n")
     assert read_spec(tmp_path / "a.yaml") == JobSpec(name="a", command=("x",))
 
 
-def test_paths_that_are_nobodys(tmp_path: Path) -> None:
+def test_home_directories_of_unknown_users(tmp_path: Path) -> None:
     spec = spec_from_mapping(
-        {"artifact": "~nobody-here/x.py", "mounts": [{"source": "a/../../b"}]}, folder=tmp_path
+        {"artifact": "~unknown-user/x.py", "mounts": [{"source": "a/../../b"}]}, folder=tmp_path
     )
-    assert spec.artifact == str(tmp_path / "~nobody-here/x.py")
+    assert spec.artifact == str(tmp_path / "~unknown-user/x.py")
     assert spec.mounts[0].source == str(tmp_path.parent / "b")
 
 
-def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(InvalidInput, match=r"env\.A: is not text: it holds bytes"):
+def test_bytes_that_are_not_valid_text() -> None:
+    with pytest.raises(InvalidInput, match=r"env\.A: is not UTF-8 text"):
         spec_from_mapping({"command": "x", "env": {"A": "\udcff"}})
 
 
@@ -476,3 +469,17 @@ def test_any_data_is_a_spec_or_refused(data: object) -> None:
         assert all(str(problem).startswith("job.yaml:1: ") for problem in error.problems)
     else:
         assert spec_from_json(to_builtins(spec)) == spec
+
+
+def test_the_old_name_of_a_scratch_directory() -> None:
+    mounts = [{"source": "scratch:life/tmp", "path": "/tmp"}, {"source": "/scratch:life/x"}]
+    spec = spec_from_mapping({"name": "a", "command": "x", "mounts": mounts})
+    assert [mount.source for mount in spec.mounts] == ["scratch:incarnation/tmp", "/scratch:life/x"]
+
+
+def test_a_very_long_key_is_cut_in_the_message(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"command: [echo]\n? {'A' * 9000}\n: 1\n")
+    with pytest.raises(InvalidInput, match=r"job.yaml:2: A+\.\.\.A+: unknown field") as refused:
+        read_spec(path)
+    assert len(str(refused.value)) < 2000

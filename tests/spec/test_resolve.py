@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from muster.errors import InvalidInput
-from muster.spec.overrides import overrides_from_flags, overrides_from_mapping
+from muster.spec.override_flags import overrides_from_flags
+from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import Resolved, resolve, setting_value, spec_from_json
 
@@ -40,7 +41,7 @@ def resolved(overrides: dict[str, Any], job: dict[str, Any] | None = None) -> Re
     "distributed-jobs/groups-configured-independently",
     "jobs/job-arguments",
 )
-def test_groups_inherit_what_they_do_not_say() -> None:
+def test_groups_inherit_unset_fields() -> None:
     plain, own = resolved({}).spec.node_groups
     assert (plain.command, plain.args) == (("run",), ("job",))
     assert (own.command, own.args) == (("run",), ("group",))
@@ -52,7 +53,7 @@ def test_groups_inherit_what_they_do_not_say() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
-def test_an_override_for_the_run_beats_all_the_job_says() -> None:
+def test_an_override_for_the_run_takes_precedence_over_the_job() -> None:
     given = {"args": "run", "env": {"B": "run"}, "resources": {"cpus": 2}, "mounts": []}
     plain, own = resolved(given).spec.node_groups
     for group in (plain, own):
@@ -65,7 +66,7 @@ def test_an_override_for_the_run_beats_all_the_job_says() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
-def test_an_override_for_a_group_beats_that() -> None:
+def test_an_override_for_a_group_takes_precedence_over_the_run() -> None:
     given = {
         "args": "run",
         "env": {"B": "run", "A": "run"},
@@ -93,7 +94,7 @@ def test_shorthand_is_one_group() -> None:
         ),
         (
             {"nodes": 3},
-            "nodes: the job has the groups plain, own (say for which: --nodes plain=3)",
+            "nodes: the job has the groups plain, own (name the group: --nodes plain=3)",
         ),
         (
             {"env": {"X": "x" * 30000}},
@@ -101,14 +102,14 @@ def test_shorthand_is_one_group() -> None:
         ),
     ],
 )
-def test_overrides_that_cannot_be(overrides: dict[str, Any], message: str) -> None:
+def test_invalid_overrides_are_refused(overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         resolved(overrides)
     assert message in str(caught.value)
 
 
 @pytest.mark.shows("cluster-design/run-default-configuration", "jobs/run-overrides")
-def test_every_setting_knows_where_it_is_from() -> None:
+def test_every_setting_has_its_origin() -> None:
     given = {"max_runtime": 60, "env": {"B": "run"}, "node_groups": {"own": {"nodes": 2}}}
     origins = resolved(given).origins
     assert origins["framework"] == "default"
@@ -135,7 +136,7 @@ def test_normal_form_is_stable() -> None:
     assert again == once
 
 
-def test_an_override_that_empties_is_an_override() -> None:
+def test_an_empty_override_is_an_override() -> None:
     result = resolved({"args": [], "mounts": []})
     for group in result.spec.node_groups:
         assert (group.args, group.mounts) == ((), ())
@@ -144,7 +145,7 @@ def test_an_override_that_empties_is_an_override() -> None:
 
 
 @pytest.mark.shows("distributed-jobs/capability-override-infrastructure")
-def test_resources_and_shape_take_each_others_place() -> None:
+def test_resources_and_shape_replace_each_other() -> None:
     result = resolved({"shape": "local", "node_groups": {"own": {"resources": {"cpus": 4}}}})
     plain, own = result.spec.node_groups
     assert (plain.resources, plain.shape) == (None, "local")
@@ -155,9 +156,9 @@ def test_resources_and_shape_take_each_others_place() -> None:
     assert "node_groups[own].shape" not in result.origins
 
 
-def test_fewer_replicas_than_must_succeed() -> None:
+def test_fewer_replicas_than_must_succeed_are_refused() -> None:
     job = {"command": "x", "node_groups": [{"name": "w", "replicas": 4, "min_success": 3}]}
-    with pytest.raises(InvalidInput, match="3 replicas cannot succeed where there are 2"):
+    with pytest.raises(InvalidInput, match="3 replicas must succeed, but there are 2"):
         resolved({"node_groups": {"w": {"replicas": 2}}}, job)
 
 
@@ -173,7 +174,7 @@ POLICIES: dict[str, Any] = {
     "failure": {
         "max_restarts": 3,
         "backoff": {"max": "1m"},
-        "rules": [{"action": "fail", "exit_codes": 2}, {"name": "gone", "action": "restart_run"}],
+        "rules": [{"action": "fail", "exit_codes": 2}, {"name": "lost", "action": "restart_run"}],
     },
     "node_groups": [
         {"name": "a", "ready_timeout": "1m", "hostname": "a-${rank}", "retries": 2},
@@ -190,12 +191,12 @@ def test_times_of_the_job_are_those_of_its_groups() -> None:
     assert (group.nodes, group.ready_timeout) == (4, 5)
 
 
-def test_policies_are_told_where_they_differ_from_what_is_usual() -> None:
+def test_policies_are_explained_where_they_differ_from_defaults() -> None:
     result = resolved({}, POLICIES)
     data = to_builtins(result.spec)
-    told = {path: setting_value(data, path) for path in result.origins}
+    values = {path: setting_value(data, path) for path in result.origins}
     usual = resolved({}, {"command": "x", "node_groups": [{"name": "a"}, {"name": "b"}]}).origins
-    assert {path: value for path, value in told.items() if path not in usual} == {
+    assert {path: value for path, value in values.items() if path not in usual} == {
         "attempt_timeout": 7200.0,
         "suspend": True,
         "subdomain": "lab",
@@ -206,7 +207,7 @@ def test_policies_are_told_where_they_differ_from_what_is_usual() -> None:
         "failure.backoff.max": 60.0,
         "failure.rules[rule-1].action": "fail",
         "failure.rules[rule-1].exit_codes": (2,),
-        "failure.rules[gone].action": "restart_run",
+        "failure.rules[lost].action": "restart_run",
         "node_groups[a].ready_timeout": 60.0,
         "node_groups[a].hang_timeout": 300.0,
         "node_groups[a].retries": 2,
@@ -216,10 +217,10 @@ def test_policies_are_told_where_they_differ_from_what_is_usual() -> None:
         "node_groups[b].depends_on": ({"group": "a", "status": "ready"},),
         "node_groups[b].node_env.A": "${rank}",
     }
-    assert {result.origins[path] for path in told if path not in usual} == {"job"}
+    assert {result.origins[path] for path in values if path not in usual} == {"job"}
 
 
-def test_a_run_says_how_often_it_starts_again() -> None:
+def test_a_run_can_override_its_restarts() -> None:
     result = resolved({"max_restarts": 0, "suspend": False}, POLICIES)
     assert (result.spec.failure.max_restarts, result.spec.suspend) == (0, False)
     assert result.spec.failure.backoff.max == 60
@@ -227,7 +228,7 @@ def test_a_run_says_how_often_it_starts_again() -> None:
     assert result.origins["suspend"] == "override"
 
 
-def test_a_run_may_be_shorter_than_an_attempt() -> None:
+def test_the_maximum_runtime_can_be_shorter_than_an_attempt() -> None:
     result = resolved({"max_runtime": "1h"}, POLICIES)
     assert (result.spec.max_runtime, result.spec.attempt_timeout) == (3600, None)
     assert "attempt_timeout" not in result.origins
@@ -237,18 +238,18 @@ def test_a_run_may_be_shorter_than_an_attempt() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"env": {"A": "1"}}, "node_groups[1].node_env.A: A is in env, too"),
+        ({"env": {"A": "1"}}, "node_groups[1].node_env.A: A is also in env"),
         (
             {"logging": {"enabled": False}},
-            "node_groups[0].hang_timeout: no output can be seen to stop with logging.enabled",
+            "node_groups[0].hang_timeout: needs the output, but logging.enabled is false",
         ),
         (
             {"node_groups": {"b": {"replicas": 2}}},
-            "node_groups[1].hostname: ranks 1 and 2 would both be called b",
+            "node_groups[1].hostname: ranks 1 and 2 would both be named b",
         ),
     ],
 )
-def test_overrides_are_held_to_the_policies(overrides: dict[str, Any], message: str) -> None:
+def test_overrides_must_obey_the_rules_of_policies(overrides: dict[str, Any], message: str) -> None:
     groups = [POLICIES["node_groups"][0], {**POLICIES["node_groups"][1], "hostname": "b"}]
     with pytest.raises(InvalidInput) as caught:
         resolved(overrides, {**POLICIES, "node_groups": groups})
@@ -273,8 +274,8 @@ def test_env_is_merged_key_by_key(
     result = resolved({"env": run, "node_groups": {"g": {"env": own}}}, spec)
     assert result.spec.node_groups[0].env == {**job, **group, **run, **own}
     for name in result.spec.node_groups[0].env:
-        said = "override" if name in {**run, **own} else "job"
-        assert result.origins[f"node_groups[g].env.{name}"] == said
+        origin = "override" if name in {**run, **own} else "job"
+        assert result.origins[f"node_groups[g].env.{name}"] == origin
 
 
 def test_a_group_may_be_given_by_its_number() -> None:
@@ -282,5 +283,5 @@ def test_a_group_may_be_given_by_its_number() -> None:
     overrides = overrides_from_flags(sets=["node_groups[1].nodes=3"])
     assert [group.nodes for group in resolve(job, overrides).spec.node_groups] == [1, 3]
     twice = overrides_from_flags(sets=["node_groups[1].nodes=3", "node_groups.own.nodes=2"])
-    with pytest.raises(InvalidInput, match=r"node_groups\[own\]: given as own, too"):
+    with pytest.raises(InvalidInput, match=r"node_groups\[own\]: also given as own"):
         resolve(job, twice)

@@ -50,6 +50,6 @@ def test_examples_obey_the_schema(path: Path) -> None:
         ({"node_groups": [{"nodes": 1}]}, False),
     ],
 )
-def test_schema_accepts_what_the_reader_does(spec: dict[str, Any], valid: bool) -> None:
+def test_the_schema_accepts_the_same_specs_as_the_reader(spec: dict[str, Any], valid: bool) -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     assert validator.is_valid(spec) is valid

@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 
 @pytest.mark.shows("distributed-jobs/capability-shapes", "jobs/creation-shape", "jobs/job-shape")
-def test_shipped_shapes() -> None:
+def test_shipped_shapes_have_their_sizes() -> None:
     shape = find_shape("BM.GPU4.8")
     assert (shape.ocpus, shape.cpus, shape.gpus, shape.gpu) == (64, 128, 8, "A100")
     assert find_shape("VM.Standard.A1.Flex").cpus == 4, "an Arm core is one CPU"
@@ -47,14 +47,14 @@ def test_flexible_shapes_have_a_size(name: str, ocpus: int, cpus: int, memory: i
         ("vm.gpu3.2", "did you mean VM.GPU3.2?"),
         ("VM.Standard.E4", "did you mean VM.Standard.E4.Flex"),
         ("", "no shape named ''"),
-        ("VM.Standard.E5.Flex:many", "'many' is no size"),
-        ("VM.Standard.E5.Flex:0", "'0' is no size"),
-        ("VM.Standard.E5.Flex:-3", "'-3' is no size"),
-        ("VM.Standard.E5.Flex:nan", "'nan' is no size"),
-        ("VM.Standard.E5.Flex:4:64GiB:1", "'4:64GiB:1' is no size"),
+        ("VM.Standard.E5.Flex:many", "'many' is not a valid size"),
+        ("VM.Standard.E5.Flex:0", "'0' is not a valid size"),
+        ("VM.Standard.E5.Flex:-3", "'-3' is not a valid size"),
+        ("VM.Standard.E5.Flex:nan", "'nan' is not a valid size"),
+        ("VM.Standard.E5.Flex:4:64GiB:1", "'4:64GiB:1' is not a valid size"),
     ],
 )
-def test_bad_shapes(name: str, message: str) -> None:
+def test_invalid_shapes_are_refused(name: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         find_shape(name)
 
@@ -76,14 +76,14 @@ def test_several_nodes_need_more_than_two_cores(name: str, nodes: int, fits: boo
 
 
 @pytest.mark.shows("jobs/creation-shape")
-def test_own_catalogue(tmp_path: Path) -> None:
+def test_a_catalogue_of_the_user(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("lab: {ocpus: 8, memory: 32GiB, gpus: 1}\nlocal: {ocpus: 1, memory: 1GiB}\n")
     assert find_shape("lab", own).gpus == 1
-    assert not find_shape("local", own).local, "one's own goes before what ships"
+    assert not find_shape("local", own).local, "the user's takes precedence"
 
 
-def test_a_shape_knows_which_catalogue_it_is_of(tmp_path: Path) -> None:
+def test_a_shape_names_its_catalogue(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("lab: {ocpus: 8, memory: 32GiB}\nVM.GPU2.1: {ocpus: 1, memory: 1GiB}\n")
     shapes = catalogue(own)
@@ -94,7 +94,7 @@ def test_a_shape_knows_which_catalogue_it_is_of(tmp_path: Path) -> None:
     assert (shapes["BM.GPU4.8"].catalogue, shapes["BM.GPU4.8"].replaces) == ("", False)
 
 
-def test_resources_beside_a_shape_are_a_part_of_it() -> None:
+def test_resources_may_not_exceed_their_shape() -> None:
     shape = find_shape("VM.Standard2.1")
     assert check_within(shape, Resources(cpus=2, memory=15 * GIB), "resources") == []
     found = check_within(shape, Resources(cpus=3, memory=16 * GIB, gpus=1), "resources")
@@ -106,19 +106,17 @@ def test_resources_beside_a_shape_are_a_part_of_it() -> None:
     assert check_within(find_shape("local"), Resources(cpus=3), "resources") == []
 
 
-def test_a_shape_of_a_manifest_that_nobody_knows(tmp_path: Path) -> None:
+def test_an_unknown_shape_of_a_manifest(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("VM.New.Flex: {ocpus: 8, memory: 32GiB, flex: true}\n")
     spec = JobSpec(shape="VM.New.Flex:2:8GiB")
     assert without_unknown(spec, own) == (spec, ())
     bare, notes = without_unknown(spec)
     assert bare.shape is None
-    assert notes == (
-        "shape VM.New.Flex is not known (`muster shapes` lists what is): nodes are not limited",
-    )
+    assert notes == ("shape VM.New.Flex is not known (see `muster shapes`); nodes are not limited",)
 
 
-def test_bad_catalogue_says_where(tmp_path: Path) -> None:
+def test_problems_of_a_catalogue_have_their_line(tmp_path: Path) -> None:
     own = tmp_path / "shapes.yaml"
     own.write_text("good: {ocpus: 8, memory: 32GiB}\nbad: {ocpus: 8}\n")
     with pytest.raises(InvalidInput, match=r"shapes.yaml:2: bad.memory: is missing"):
@@ -141,7 +139,7 @@ def test_bad_catalogue_says_where(tmp_path: Path) -> None:
         ("a: {ocpus: 0, memory: 1}\n", ["shapes.yaml:1: a.ocpus: must be more than 0, not 0"]),
     ],
 )
-def test_every_mistake_in_a_catalogue_at_once(
+def test_all_problems_of_a_catalogue_are_reported_at_once(
     tmp_path: Path, text: str, messages: list[str]
 ) -> None:
     own = tmp_path / "shapes.yaml"
@@ -158,12 +156,12 @@ def test_a_catalogue_that_cannot_be_read(tmp_path: Path) -> None:
         catalogue(tmp_path)
 
 
-def test_what_ships_is_sound() -> None:
+def test_the_shipped_catalogue_is_valid() -> None:
     for name, shape in catalogue().items():
         assert shape.local or shape.memory >= shape.ocpus * (1 << 30), name
         assert (shape.gpus > 0) == bool(shape.gpu), name
         assert shape.flex == name.endswith(".Flex"), name
-        assert shape.source, f"{name}: say where the numbers are from"
+        assert shape.source, f"{name}: name the source of the numbers"
 
 
 #: Oracle, Compute Shapes: cores and GB of memory that a flexible shape may have at most.
@@ -181,7 +179,7 @@ RANGES = {
 }
 
 
-def test_flexible_sizes_are_within_what_there_is() -> None:
+def test_flexible_sizes_are_within_their_limits() -> None:
     flexible = {name: shape for name, shape in catalogue().items() if shape.flex}
     assert flexible.keys() == RANGES.keys()
     for name, shape in flexible.items():

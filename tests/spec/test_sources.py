@@ -1,4 +1,4 @@
-"""What may be said of sources, and what is shown of addresses."""
+"""Fields of sources, and which parts of addresses are shown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from muster.errors import InvalidInput
 from muster.secrets import hidden, without_credentials
-from muster.spec.formats.muster_write import write_spec
+from muster.spec.formats.spec_write import write_spec
+from muster.spec.paths import absolute_line
 from muster.spec.reader import spec_from_mapping
-from muster.spec.source_paths import absolute_line
 
 GIT = {"git": {"url": "https://h/o/r.git"}}
 
@@ -48,10 +48,14 @@ def test_addresses_are_shown_without_credentials(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (GIT, "entrypoint: https://h/o/r.git needs one (say which file of the repository to run)"),
+        (
+            GIT,
+            "entrypoint: is required for https://h/o/r.git (name the file of the repository to "
+            "run)",
+        ),
         (
             {**GIT, "artifact": "a.py", "entrypoint": "a.py"},
-            "git: stands beside artifact (keep the one you mean)",
+            "git: conflicts with artifact (keep only one of them)",
         ),
         (
             {"artifact": "a.py", "notebook": {}},
@@ -61,12 +65,12 @@ def test_addresses_are_shown_without_credentials(text: str, shown: str) -> None:
         ({"git": {}, "command": "x"}, "git.url: is missing"),
         (
             {"git": {"url": "https://u:hush@h/a b"}, "command": "x"},
-            "git.url: 'https://h/a b' is no address of a repository "
+            "git.url: 'https://h/a b' is not a repository's address "
             "(write https://host/owner/repo.git)",
         ),
         (
             {"git": {"url": "ext::sh -c x"}, "command": "x"},
-            "git.url: 'ext::sh -c x' is no address of a repository "
+            "git.url: 'ext::sh -c x' is not a repository's address "
             "(write https://host/owner/repo.git)",
         ),
         (
@@ -76,7 +80,8 @@ def test_addresses_are_shown_without_credentials(text: str, shown: str) -> None:
         ),
         (
             {"git": {"url": "u", "commit": "main"}, "command": "x"},
-            "git.commit: 'main' is no commit (write the hexadecimal digits that `git log` shows; "
+            "git.commit: 'main' is not a commit (write the hexadecimal digits that `git log` "
+            "shows; "
             "branches and tags go into branch)",
         ),
         (
@@ -85,15 +90,15 @@ def test_addresses_are_shown_without_credentials(text: str, shown: str) -> None:
         ),
         (
             {"git": {"url": "u", "path": "../x"}, "command": "x"},
-            "git.path: '../x' leads out of the repository (start at its top, without ..)",
+            "git.path: '../x' leads out of the repository (write a path from its root, without ..)",
         ),
         (
             {"git": {"url": "u", "token_env": "ghp-hush"}, "command": "x"},
-            "git.token_env: is not the name of an environment variable (write GIT_TOKEN, say)",
+            "git.token_env: is not the name of an environment variable (such as GIT_TOKEN)",
         ),
     ],
 )
-def test_what_is_wrong(data: dict[str, Any], problem: str) -> None:
+def test_invalid_sources_are_refused(data: dict[str, Any], problem: str) -> None:
     assert errors(**data) == [problem]
 
 
@@ -162,7 +167,7 @@ def test_secrets_of_sources_are_hidden() -> None:
         ({"node_groups": [{"name": "a", "command": "./s", "working_dir": "/opt"}]}, None),
     ],
 )
-def test_a_command_that_names_a_file_nobody_sends_along(
+def test_a_command_with_a_file_that_is_not_sent_is_refused(
     spec: dict[str, object], lost: str | None
 ) -> None:
     if lost is None:

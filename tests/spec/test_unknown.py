@@ -1,4 +1,4 @@
-"""What a person is told who wrote a field that is not there."""
+"""Messages for unknown fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.spec.models import JobSpec, Logging, Mount, NodeGroup, Resources, St
 from muster.spec.override_models import GroupOverrides, RunOverrides
 from muster.spec.policies import FailurePolicy, SuccessPolicy
 from muster.spec.sources import Git, Notebook
-from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
+from muster.spec.unknown import _OTHER_NAMES, _PLACES, unknown_field
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ from muster.spec.unknown import _NEIGHBOURS, _PLACES, unknown_field
         (NodeGroup, "backoffLimit", 'did you mean "retries"?'),
         (NodeGroup, "activeDeadlineSeconds", 'did you mean "timeout"?'),
         (SuccessPolicy, "operator", 'did you mean "when"?'),
-        (Logging, "zzz", "there are: enabled, directory"),
-        (Resources, "bogus", "there are: cpus, memory, gpus, disk, disk_image"),
+        (Logging, "zzz", "use enabled or directory"),
+        (Resources, "bogus", "use cpus, memory, gpus, disk or disk_image"),
     ],
 )
-def test_hint(model: Any, name: str, hint: str) -> None:
+def test_hints_for_unknown_fields(model: Any, name: str, hint: str) -> None:
     problem = unknown_field(model, f"here.{name}", name)
     assert (problem.path, problem.message, problem.hint) == (f"here.{name}", "unknown field", hint)
 
@@ -69,22 +69,22 @@ def test_hint(model: Any, name: str, hint: str) -> None:
     [
         (RunOverrides, "framework", "change the spec: that makes a new version of the Job"),
         (RunOverrides, "description", "`muster jobs edit JOB --set description=VALUE` does, or"),
-        (GroupOverrides, "name", "another name is another group: change the spec"),
+        (GroupOverrides, "name", "another name is another group; change the spec"),
     ],
 )
-def test_what_belongs_to_the_job(model: Any, name: str, hint: str) -> None:
+def test_fields_of_the_job_in_overrides(model: Any, name: str, hint: str) -> None:
     problem = unknown_field(model, name, name)
     assert problem.message == "belongs to the Job; a run cannot change it"
     assert problem.hint.startswith(hint)
 
 
-def test_what_a_run_says_of_a_group_alone() -> None:
+def test_settings_of_a_run_for_one_group_only() -> None:
     hint = unknown_field(RunOverrides, "replicas", "replicas").hint
     assert hint == "it belongs to a group: node_groups.NAME.replicas"
 
 
-def test_every_neighbours_field_leads_somewhere() -> None:
+def test_every_known_foreign_field_has_a_hint() -> None:
     models = (*(kind for kind, _ in _PLACES), Mount, Logging, Git, Notebook)
     known = {n for model in models for n in names(model)}
-    assert set(_NEIGHBOURS.values()) <= known
-    assert not set(_NEIGHBOURS) & set(names(JobSpec))
+    assert set(_OTHER_NAMES.values()) <= known
+    assert not set(_OTHER_NAMES) & set(names(JobSpec))

@@ -1,4 +1,4 @@
-"""Texts that become something else."""
+"""Commands given as text, split into words."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from muster.spec.wording import Refused
 
 
 @pytest.mark.parametrize("operator", ["&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"])
-def test_what_only_a_shell_understands_is_refused(operator: str) -> None:
+def test_shell_syntax_is_refused(operator: str) -> None:
     with pytest.raises(Refused) as caught:
         words_of(f"make {operator} x")
-    assert caught.value.message == f"has {operator} in it, but no shell reads this"
+    assert caught.value.message == f"contains {operator}, but no shell runs"
     assert caught.value.hint.startswith(f'write [sh, -c, "make {operator} x"]')
 
 
@@ -27,9 +27,9 @@ def test_what_only_a_shell_understands_is_refused(operator: str) -> None:
         ("python train.py", ["python", "train.py"]),
     ],
 )
-def test_what_is_a_program_s_own_is_left_alone(text: str, words: list[str] | None) -> None:
+def test_arguments_of_programs_are_unchanged(text: str, words: list[str] | None) -> None:
     if words is None:
-        with pytest.raises(Refused, match=r"has \| in it"):
+        with pytest.raises(Refused, match=r"contains \|"):
             words_of(text)
     else:
         assert words_of(text) == words

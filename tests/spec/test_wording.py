@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from muster.errors import Problem
 from muster.spec.decode import decode
-from muster.spec.formats.api_check import api_problems
+from muster.spec.formats.jobset.schema import check_structure
 from muster.spec.wording import Refused, close_to, say, short, suggestion
 
 
@@ -32,10 +32,10 @@ def test_long_values_are_cut() -> None:
     assert len(short("x" * 1000)) == 60
 
 
-def test_what_was_meant() -> None:
+def test_suggestions() -> None:
     assert close_to("LOCAL", ["local", "locale"]) == ["local"]
     assert suggestion("werkers", ["driver", "workers"]) == 'did you mean "workers"?'
-    assert suggestion("zzz", ["driver", "workers"]) == "there are: driver, workers"
+    assert suggestion("zzz", ["driver", "workers"]) == "use driver or workers"
 
 
 def test_a_refusal_reads_as_one_sentence() -> None:
@@ -49,7 +49,7 @@ class Made(Struct):
     limits: dict[str, int] = field(default_factory=dict)
 
 
-def test_no_value_of_a_secret_is_said() -> None:
+def test_values_of_secrets_are_hidden() -> None:
     problems: list[Problem] = []
     given = {"DB_PASSWORD": "hunter2", "A": "shown"}
     decode(Made, {"token": "hunter2", "token_file": "shown", "limits": given}, problems)
@@ -61,12 +61,18 @@ def test_no_value_of_a_secret_is_said() -> None:
     ]
 
 
-def test_no_value_of_a_manifest_s_secret_is_said() -> None:
+def test_values_of_secrets_in_manifests_are_hidden() -> None:
     env = [{"name": "DB_PASSWORD", "value": 12345678}, {"name": "A", "value": 12345678}]
     container = {"name": "c", "image": "i", "env": env}
     pod = {"spec": {"containers": [container]}}
     group = {"name": "w", "template": {"spec": {"template": pod}}}
     data = {"kind": "JobSet", "metadata": {"name": "a"}, "spec": {"replicatedJobs": [group]}}
-    wrong, shown = [str(problem) for problem in api_problems(data)]
+    wrong, shown = [str(problem) for problem in check_structure(data)[1]]
     assert wrong.endswith('env[0].value: must be text, not *** (put it in quotes: "***")')
     assert "env[1].value: must be text, not 12345678" in shown
+
+
+def test_similar_names_that_differ_only_in_case() -> None:
+    assert close_to("Othr", ["other", "Other", "OTHER"], 3) == ["Other"]
+    assert close_to("OTHER", ["Other", "OTHER"]) == ["OTHER"]
+    assert close_to("TRAIN.PY", ["train.py", "trail.py"]) == ["train.py"]

@@ -1,4 +1,4 @@
-"""What formats can be made to say, and that it is not believed."""
+"""Archives whose headers are false, damaged or too long are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-LONG = {
+LONG_HEADERS = {
     "pax": header("x", tarfile.XHDTYPE, b"0" * (1 << 20)),
     "pax for all": header("x", tarfile.XGLTYPE, b"0" * (1 << 20)),
     "name": header("x", tarfile.GNUTYPE_LONGNAME, b"a" * (1 << 20)),
@@ -45,39 +45,43 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("bomb", LONG)
+@pytest.mark.parametrize("bomb", LONG_HEADERS)
 def test_headers_are_bounded(tmp_path: Path, bomb: str) -> None:
-    """A tar reader that takes their length at its word is out of memory, or busy for hours."""
+    """A reader that trusts the length of a header runs out of memory, or takes hours."""
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(gzip.compress(LONG[bomb] + header("a", tarfile.REGTYPE, b"x")))
+    path.write_bytes(gzip.compress(LONG_HEADERS[bomb] + header("a", tarfile.REGTYPE, b"x")))
     assert "more than 64 KiB of headers" in refused(path)
 
 
-def test_headers_that_take_ages_to_parse(tmp_path: Path) -> None:
+def test_headers_that_take_long_to_parse_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(header("x", tarfile.XHDTYPE, b"0" * 60_000))
     assert "more than 300 digits" in refused(path)
 
 
-def test_headers_count_for_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_count_towards_the_unpacked_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("muster.storage.archives.MAX_UNPACKED", 20_000)
     path = tmp_path / "a.tar"
     info = tarfile.TarInfo("a")
     info.pax_headers = {"comment": "x" * 30_000}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as packed:
         packed.addfile(info)
-    assert "unpacks to more than 20 GiB" in refused(path)
+    assert "unpacks to more than " in refused(path)
 
 
-def test_zeros_at_the_end_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zeros_at_the_end_count_towards_the_unpacked_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("muster.storage.archives.MAX_UNPACKED", 1 << 20)
     path = tmp_path / "a.tar.gz"
     data = header("a", tarfile.REGTYPE, b"x") + b"\0" * (8 << 20)
     path.write_bytes(gzip.compress(data))
-    assert "unpacks to more than 20 GiB" in refused(path)
+    assert "unpacks to more than " in refused(path)
 
 
-def test_attributes_and_long_names_are_fine(tmp_path: Path) -> None:
+def test_attributes_and_long_names_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     name = "/".join(["d" * 100] * 15) + "/ü"
     info = tarfile.TarInfo(name)
@@ -87,14 +91,14 @@ def test_attributes_and_long_names_are_fine(tmp_path: Path) -> None:
     assert list_files(path) == [name]
 
 
-def test_damaged_header_is_not_the_end(tmp_path: Path) -> None:
-    """The standard library stops there and says nothing."""
+def test_a_damaged_header_is_reported(tmp_path: Path) -> None:
+    """The standard library takes it for the end of the archive."""
     path = tmp_path / "a.tar"
     one = header("a", tarfile.REGTYPE, b"x")
     two = bytearray(header("b", tarfile.REGTYPE, b"x"))
     two[0] ^= 1
     path.write_bytes(one + two + b"\0" * 1024)
-    assert "one of its headers is not one" in refused(path)
+    assert "one of its headers is invalid" in refused(path)
 
 
 def test_sparse_files_are_refused(tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ def one_file_zip(path: Path, name: str = "a.py", data: bytes = b"x" * 1000) -> b
     return bytearray(path.read_bytes())
 
 
-def test_encrypted_zip(tmp_path: Path) -> None:
+def test_encrypted_zips_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     data = one_file_zip(path)
     data[6] |= 1
@@ -122,7 +126,7 @@ def test_encrypted_zip(tmp_path: Path) -> None:
     assert "a.py is encrypted" in refused(path)
 
 
-def test_zip_packed_in_a_way_nobody_knows(tmp_path: Path) -> None:
+def test_zips_with_an_unknown_compression_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     data = one_file_zip(path)
     data[8] = data[data.rfind(b"PK\1\2") + 10] = 93
@@ -130,7 +134,7 @@ def test_zip_packed_in_a_way_nobody_knows(tmp_path: Path) -> None:
     assert "compression method is not supported" in refused(path)
 
 
-def test_damage_within_a_zip_is_found_before_the_run(tmp_path: Path) -> None:
+def test_damage_within_a_zip_is_reported_before_the_run(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     data = one_file_zip(path)
     data[data.find(b"xxx") + 500] = 0
@@ -138,7 +142,7 @@ def test_damage_within_a_zip_is_found_before_the_run(tmp_path: Path) -> None:
     assert "Bad CRC-32" in refused(path)
 
 
-def test_zip_that_says_it_is_small(tmp_path: Path) -> None:
+def test_zips_with_a_false_size_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     data = one_file_zip(path)
     at = data.rfind(b"PK\1\2") + 24
@@ -148,14 +152,14 @@ def test_zip_that_says_it_is_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "a/..", "..", "/"])
-def test_names_that_are_none(tmp_path: Path, name: str) -> None:
+def test_names_that_are_not_of_files_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(header(name, tarfile.REGTYPE, b"x"))
     assert "is refused" in refused(path)
 
 
 @pytest.mark.parametrize("name", ["a" * 256, "ü" * 128, "/".join(["a" * 200] * 11)])
-def test_names_no_file_system_takes(tmp_path: Path, name: str) -> None:
+def test_names_that_are_too_long_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as packed:
         packed.addfile(tarfile.TarInfo(name))
@@ -163,7 +167,7 @@ def test_names_no_file_system_takes(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("link", ["", "a" * 5000])
-def test_links_to_nowhere(tmp_path: Path, link: str) -> None:
+def test_links_without_a_usable_target_are_refused(tmp_path: Path, link: str) -> None:
     path = tmp_path / "a.zip"
     info = zipfile.ZipInfo("l")
     info.external_attr = 0o120777 << 16
@@ -172,24 +176,26 @@ def test_links_to_nowhere(tmp_path: Path, link: str) -> None:
     assert "the link l" in refused(path)
 
 
-def test_messages_hold_no_control_characters(tmp_path: Path) -> None:
+def test_messages_have_no_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(header("\x1b[2Jevil", tarfile.CHRTYPE, b""))
-    assert "\\x1b[2Jevil is neither" in refused(path)
+    assert "\\x1b[2Jevil is not a file" in refused(path)
 
 
 @pytest.mark.shows("jobs/artifact-tar")
-@pytest.mark.parametrize("squeeze", [bytes, gzip.compress, bz2.compress, lzma.compress])
-def test_format_is_told_by_content(tmp_path: Path, squeeze: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
+def test_the_format_is_recognized_by_content(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
     path = tmp_path / "a.tar"
-    path.write_bytes(squeeze(header("a", tarfile.REGTYPE, b"x") + b"\0" * 1024))
+    path.write_bytes(compress(header("a", tarfile.REGTYPE, b"x") + b"\0" * 1024))
     assert list_files(path) == ["a"]
 
 
-def sample(squeeze: Callable[[bytes], bytes]) -> bytes:
+def sample(compress: Callable[[bytes], bytes]) -> bytes:
     noise = bytes(i * i % 251 for i in range(2000))
     parts = [header("d/a", tarfile.REGTYPE, noise), header("d/b", tarfile.REGTYPE, b"x" * 3000)]
-    return squeeze(b"".join(parts) + b"\0" * 1024)
+    return compress(b"".join(parts) + b"\0" * 1024)
 
 
 def sample_zip() -> bytes:
@@ -214,7 +220,7 @@ SAMPLES = {
 def test_any_damage_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
 ) -> None:
-    """Flip, cut or insert: nothing but InvalidInput, nothing outside, nothing left behind."""
+    """Damaged archives unpack, or raise InvalidInput and leave no file."""
     content = bytearray(SAMPLES[name])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(content) - 1))
@@ -240,13 +246,13 @@ def test_any_damage_is_refused_or_harmless(
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=2000), st.sampled_from(sorted(SAMPLES)))
-def test_noise_is_no_archive(
+def test_random_bytes_are_not_an_archive(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("noise") / name
     path.write_bytes(content)
     try:
-        assert list_files(path) == []  # nothing but zeros is an empty tar
+        assert list_files(path) == []  # only zeros are an empty tar
         assert not content.strip(b"\0")
     except InvalidInput:
         assert content.strip(b"\0") or len(content) < 512 or name.endswith("zip")

@@ -1,4 +1,4 @@
-"""Archives made by enemies."""
+"""Archives: malicious ones, modes, links, packing, a full disk."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 
 SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
 ATTACKS: dict[str, tuple[list[tarfile.TarInfo], str]] = {
-    "absolute": ([member("/etc/x")], "'/etc/x' would land outside"),
-    "dots": ([member("a/../../x")], "would land outside"),
-    "backslashes": ([member("..\\x")], "would land outside"),
-    "absolute link": ([member("l", SYM, "/etc")], "the link l leads outside, to /etc"),
-    "link with dots": ([member("a/l", SYM, "../../etc")], "leads outside"),
+    "absolute": ([member("/etc/x")], "'/etc/x' would be unpacked outside"),
+    "dots": ([member("a/../../x")], "would be unpacked outside"),
+    "backslashes": ([member("..\\x")], "would be unpacked outside"),
+    "absolute link": ([member("l", SYM, "/etc")], "the link l points outside, to /etc"),
+    "link with dots": ([member("a/l", SYM, "../../etc")], "points outside"),
     "through a link": (
         [member("l", SYM, "."), member("l/x")],
-        "l/x lies below l, which is no folder",
+        "l/x is below l, which is not a folder",
     ),
-    "hard link out": ([member("h", HARD, "../x")], "would land outside"),
-    "hard link to nothing": ([member("h", HARD, "nope")], "leads to no file of it"),
+    "hard link out": ([member("h", HARD, "../x")], "would be unpacked outside"),
+    "hard link to nothing": ([member("h", HARD, "nope")], "points to a file that is not in it"),
     "hard link to a link": (
         [member("l", SYM, "y"), member("h", HARD, "l")],
-        "leads to no file of it",
+        "points to a file that is not in it",
     ),
     "link through a link": (
         [member("a/b/x"), member("a/b/c", SYM, "../.."), member("e", SYM, "a/b/c/..")],
-        "the link e leads outside, to a/b/c/..",
+        "the link e points outside, to a/b/c/..",
     ),
     "folder over a file": ([member("a"), member("a", tarfile.DIRTYPE)], "holds a twice"),
     "file over a folder": ([member("a", tarfile.DIRTYPE), member("a")], "holds a twice"),
     "link over a folder": ([member("a", tarfile.DIRTYPE), member("a", SYM, ".")], "holds a twice"),
     "file over a link": ([member("l", SYM, "."), member("l")], "holds l twice"),
-    "block device": ([member("d", tarfile.BLKTYPE)], "neither file, folder nor link"),
-    "device": ([member("d", tarfile.CHRTYPE)], "neither file, folder nor link"),
-    "fifo": ([member("f", tarfile.FIFOTYPE)], "neither file, folder nor link"),
+    "block device": ([member("d", tarfile.BLKTYPE)], "not a file, folder or link"),
+    "device": ([member("d", tarfile.CHRTYPE)], "not a file, folder or link"),
+    "fifo": ([member("f", tarfile.FIFOTYPE)], "not a file, folder or link"),
     "twice": ([member("a"), member("./a")], "holds a twice"),
-    "file as folder": ([member("a"), member("a/b")], "a/b lies below a, which is no folder"),
+    "file as folder": ([member("a"), member("a/b")], "a/b is below a, which is not a folder"),
 }
 
 
@@ -82,21 +82,21 @@ def test_attacks_are_refused_and_leave_nothing(tmp_path: Path, attack: str) -> N
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
-def test_zip_slip(tmp_path: Path, name: str) -> None:
+def test_zips_with_names_outside_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr(name, "x")
-    with pytest.raises(InvalidInput, match="would land outside"):
+    with pytest.raises(InvalidInput, match="would be unpacked outside"):
         list_files(path)
 
 
-def test_zip_with_a_link_out(tmp_path: Path) -> None:
+def test_zips_with_links_to_the_outside_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as packed:
         info = zipfile.ZipInfo("link")
         info.external_attr = 0o120777 << 16
         packed.writestr(info, "../../etc/passwd")
-    with pytest.raises(InvalidInput, match="the link link leads outside"):
+    with pytest.raises(InvalidInput, match="the link link points outside"):
         list_files(path)
 
 
@@ -106,24 +106,24 @@ def zip_bomb(path: Path) -> None:
             file.write(b"\0" * (1 << 20))
 
 
-def test_bomb(tmp_path: Path) -> None:
+def test_zip_bombs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     zip_bomb(path)
     with pytest.raises(InvalidInput, match="more than 200 times its size"):
         list_files(path)
 
 
-def test_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_entries_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_ENTRIES", 3)
     path = tar(tmp_path / "a.tar.gz", *(member(str(i)) for i in range(4)))
     with pytest.raises(InvalidInput, match="holds more than 3 entries"):
         list_files(path)
 
 
-def test_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_UNPACKED", 3)
     path = tar(tmp_path / "a.tar.gz", member("a"), data=b"1234")
-    with pytest.raises(InvalidInput, match="unpacks to more than 20 GiB"):
+    with pytest.raises(InvalidInput, match="unpacks to more than "):
         list_files(path)
 
 
@@ -138,7 +138,9 @@ def flip(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [cut, flip, lambda d: b"", lambda d: b"text"])
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
-def test_damaged(tmp_path: Path, name: str, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_archives_are_refused(
+    tmp_path: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
     path = tmp_path / name
     content = bytes(i * 7 % 251 for i in range(50_000))
     if name.endswith("zip"):
@@ -153,7 +155,7 @@ def test_damaged(tmp_path: Path, name: str, damage: Callable[[bytes], bytes]) ->
         unpack(path, name, target)
 
 
-def test_links_inside_stay(tmp_path: Path) -> None:
+def test_links_to_the_inside_are_kept(tmp_path: Path) -> None:
     members = [member("d/f"), member("d/l", SYM, "f"), member("up", SYM, "d/../d/f")]
     path = tar(tmp_path / "a.tar.gz", *members, member("h", HARD, "d/f"))
     target = tmp_path / "t"
@@ -163,9 +165,7 @@ def test_links_inside_stay(tmp_path: Path) -> None:
         assert (target / name).read_bytes() == b"x"
 
 
-def test_the_same_folder_again_and_again_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_folders_count_as_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tar(tmp_path / "a.tar.gz", *(member("d", tarfile.DIRTYPE) for _ in range(4)))
     assert list_files(path) == []
     monkeypatch.setattr(archives, "MAX_ENTRIES", 3)
@@ -173,7 +173,7 @@ def test_the_same_folder_again_and_again_is_counted(
         list_files(path)
 
 
-def test_loops_of_links_are_followed_by_nobody(tmp_path: Path) -> None:
+def test_loops_of_links_are_not_followed(tmp_path: Path) -> None:
     path = tar(tmp_path / "a.tar.gz", member("a", SYM, "b"), member("b", SYM, "a"), member("f"))
     target = tmp_path / "t"
     target.mkdir()
@@ -181,8 +181,8 @@ def test_loops_of_links_are_followed_by_nobody(tmp_path: Path) -> None:
     assert sorted(os.listdir(target)) == ["a", "b", "f"]
 
 
-def test_nothing_is_left_where_there_was_something(tmp_path: Path) -> None:
-    """Of a failure half way: ours goes, what was there stays as it was."""
+def test_a_failed_unpack_leaves_existing_files_unchanged(tmp_path: Path) -> None:
+    """The files unpacked before the failure are removed; those that existed before are kept."""
     target = tmp_path / "t"
     (target / "d").mkdir(parents=True)
     (target / "d" / "mine").write_text("old")
@@ -194,9 +194,9 @@ def test_nothing_is_left_where_there_was_something(tmp_path: Path) -> None:
     assert (target / "z").read_text() == "old"
 
 
-def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     target = tmp_path / "t"
     target.mkdir()
@@ -207,7 +207,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.listdir(target) == []
 
 
-def test_executable_stays_so_and_no_more(tmp_path: Path) -> None:
+def test_of_a_mode_only_the_executable_bit_is_kept(tmp_path: Path) -> None:
     members = [member("run"), member("plain"), member("root")]
     for info, mode in zip(members, (0o700, 0o666, 0o6755), strict=True):
         info.mode = mode
@@ -219,15 +219,15 @@ def test_executable_stays_so_and_no_more(tmp_path: Path) -> None:
     assert modes == {"run": 0o755, "plain": 0o644, "root": 0o755}
 
 
-def test_pack_mends_links_that_go_round_by_outside(tmp_path: Path) -> None:
+def test_pack_rewrites_links_that_lead_through_the_outside(tmp_path: Path) -> None:
     folder = tmp_path / "code"
     (folder / "sub").mkdir(parents=True)
     (folder / "f").write_text("x")
     (folder / "absolute").symlink_to(folder / "f")
-    (folder / "sub" / "round").symlink_to("../../code/f")
+    (folder / "sub" / "detour").symlink_to("../../code/f")
     (folder / "sub" / "plain").symlink_to("../f")
     (folder / "loop").symlink_to("loop")
-    names = ["absolute", "f", "loop", "sub/plain", "sub/round"]
+    names = ["absolute", "f", "loop", "sub/plain", "sub/detour"]
     path = tmp_path / "a.tar"
     with open(path, "wb") as file:
         pack(folder, names, file)
@@ -235,17 +235,17 @@ def test_pack_mends_links_that_go_round_by_outside(tmp_path: Path) -> None:
     target = tmp_path / "t"
     target.mkdir()
     unpack(path, path.name, target)
-    assert (target / "absolute").read_text() == (target / "sub" / "round").read_text() == "x"
+    assert (target / "absolute").read_text() == (target / "sub" / "detour").read_text() == "x"
     assert os.readlink(target / "sub" / "plain") == "../f"
 
 
 PARTS = st.sampled_from(["a", "b", "c", "..", "."])
-PLACES = ["a", "b", "c", "a/a", "a/b", "b/a", "a/a/a", "c/b/a"]
+LINK_NAMES = ["a", "b", "c", "a/a", "a/b", "b/a", "a/a/a", "c/b/a"]
 
 
-def _where_it_leads(path: Path, root: Path) -> str | None:
-    """Where the kernel comes to, were everything there that is missing on the way. None if it
-    turns in a circle."""
+def _resolve(path: Path, root: Path) -> str | None:
+    """The path that the kernel resolves a link to, creating missing folders on the way; None for
+    a loop."""
     while True:
         try:
             return os.path.realpath(path, strict=True)
@@ -260,13 +260,15 @@ def _where_it_leads(path: Path, root: Path) -> str | None:
 @settings(max_examples=400, deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from(PLACES), st.lists(PARTS, min_size=1, max_size=5).map("/".join), min_size=1
+        st.sampled_from(LINK_NAMES),
+        st.lists(PARTS, min_size=1, max_size=5).map("/".join),
+        min_size=1,
     )
 )
 def test_links_agree_with_the_kernel(
     tmp_path_factory: pytest.TempPathFactory, links: dict[str, str]
 ) -> None:
-    """Whatever we let pass, the kernel resolves to a place inside."""
+    """Every link that is accepted resolves to a path inside."""
     links = {n: to for n, to in links.items() if not any(n.startswith(f"{m}/") for m in links)}
     root = tmp_path_factory.mktemp("links")
     for name, to in links.items():
@@ -274,5 +276,5 @@ def test_links_agree_with_the_kernel(
         (root / name).symlink_to(to)
     for name in links:
         if all(stays_inside(other, links) for other in links):
-            real = _where_it_leads(root / name, root)
+            real = _resolve(root / name, root)
             assert real is None or f"{real}/".startswith(f"{root}/"), (name, real)

@@ -1,4 +1,4 @@
-"""Certificates of a run: who knows whom, in real handshakes."""
+"""Certificates of a run, in real TLS handshakes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ NODES = [
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {name: tmp_path_factory.mktemp("tls") / name for name in ("ours", "theirs")}
-    for folder in found.values():
+    folders = {name: tmp_path_factory.mktemp("tls") / name for name in ("ours", "theirs")}
+    for folder in folders.values():
         make_certificates(folder, NODES)
-    return found
+    return folders
 
 
 def server(folder: Path) -> ssl.SSLContext:
@@ -53,8 +53,8 @@ def client(folder: Path | None, trust: Path) -> ssl.SSLContext:
     return context
 
 
-def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
-    """What a client that asks for `name` is told by the server."""
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
+    """What the server sends to a client that connects to `name`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
 
@@ -82,42 +82,45 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
 @pytest.mark.parametrize(
     "name", ["node-0", "main", "node-0.demo", "node-1", "127.0.0.1", "127.0.0.2"]
 )
-def test_nodes_of_a_run_know_each_other(folders: dict[str, Path], name: str) -> None:
+def test_nodes_of_a_run_trust_each_other(folders: dict[str, Path], name: str) -> None:
     ours = folders["ours"]
-    assert shake(server(ours), client(ours, ours), name) == "welcome"
+    assert handshake(server(ours), client(ours, ours), name) == "welcome"
 
 
-Refused = Callable[[dict[str, Path]], tuple[ssl.SSLContext, str]]
+ClientOf = Callable[[dict[str, Path]], tuple[ssl.SSLContext, str]]
 
 
 @pytest.mark.parametrize(
-    "who",
+    "client_of",
     [
-        pytest.param(lambda f: (client(None, f["ours"]), "main"), id="nobody"),
+        pytest.param(lambda f: (client(None, f["ours"]), "main"), id="no certificate"),
         pytest.param(lambda f: (client(f["theirs"], f["ours"]), "main"), id="another run"),
-        pytest.param(lambda f: (client(f["ours"], f["theirs"]), "main"), id="who trusts another"),
+        pytest.param(
+            lambda f: (client(f["ours"], f["theirs"]), "main"),
+            id="a client that trusts another run",
+        ),
         pytest.param(lambda f: (client(f["ours"], f["ours"]), "node-2"), id="another name"),
         pytest.param(lambda f: (client(f["ours"], f["ours"]), "127.0.0.3"), id="another address"),
     ],
 )
-def test_nobody_else_is_known(folders: dict[str, Path], who: Refused) -> None:
-    context, name = who(folders)
+def test_other_clients_and_names_are_refused(folders: dict[str, Path], client_of: ClientOf) -> None:
+    context, name = client_of(folders)
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
-        shake(server(folders["ours"]), context, name)
+        handshake(server(folders["ours"]), context, name)
 
 
-def test_only_their_owner_reads_them(folders: dict[str, Path]) -> None:
+def test_only_their_owner_can_read_certificates(folders: dict[str, Path]) -> None:
     ours = folders["ours"]
     assert sorted(path.name for path in ours.iterdir()) == ["ca.pem", "cert.pem", "key.pem"]
     assert stat.S_IMODE(ours.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in ours.iterdir()} == {0o600}
-    # the authority's key is nowhere, so nobody can be added
+    # the authority's key is not stored, so that no certificate can be added
     keys = [path for path in ours.iterdir() if b"PRIVATE KEY" in path.read_bytes()]
     assert [path.name for path in keys] == ["key.pem"]
 
 
-def test_made_again_in_the_same_place(tmp_path: Path) -> None:
+def test_certificates_can_be_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         make_certificates(tmp_path / "tls", NODES)
     folder = tmp_path / "tls"
-    assert shake(server(folder), client(folder, folder), "main") == "welcome"
+    assert handshake(server(folder), client(folder, folder), "main") == "welcome"

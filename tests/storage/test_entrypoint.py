@@ -1,4 +1,4 @@
-"""Which file is run, and by what."""
+"""The file that is run, and the command that runs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from muster.storage.entrypoint import class_name, command, kind_of, locate
         ("a.gz", None),
     ],
 )
-def test_kinds(name: str, kind: str | None) -> None:
+def test_the_kind_of_code_follows_from_its_name(name: str, kind: str | None) -> None:
     assert kind_of(name) == kind
 
 
@@ -52,7 +52,9 @@ def test_kinds(name: str, kind: str | None) -> None:
         ("nope.py", ["main.py"], None),
     ],
 )
-def test_where_the_entry_point_lies(entry: str, files: list[str], found: str | None) -> None:
+def test_the_entry_point_is_located_in_an_archive(
+    entry: str, files: list[str], found: str | None
+) -> None:
     roots = {name.partition("/")[0] for name in files if "/" in name}
     assert locate(entry, "pack.tar.gz", roots, set(files).__contains__) == found
 
@@ -73,19 +75,19 @@ def test_where_the_entry_point_lies(entry: str, files: list[str], found: str | N
         ("#!/usr/bin/python3", ["bash"]),
     ],
 )
-def test_shells(tmp_path: Path, line: str, shell: list[str]) -> None:
+def test_the_shell_follows_from_the_first_line(tmp_path: Path, line: str, shell: list[str]) -> None:
     (tmp_path / "a.sh").write_text(f"{line}\n")
     assert command("shell", "a.sh", None, "py", tmp_path) == [*shell, "a.sh"]
 
 
-def test_a_failing_line_ends_a_script_that_asked_for_it(tmp_path: Path) -> None:
-    (tmp_path / "a.sh").write_text("#!/bin/sh -e\nfalse\necho went on\n")
+def test_options_of_the_first_line_apply_to_the_script(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("#!/bin/sh -e\nfalse\necho continued\n")
     argv = command("shell", "a.sh", None, "py", tmp_path)
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
 
 
-def test_names_that_look_like_options(tmp_path: Path) -> None:
+def test_names_that_look_like_options_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "-c.sh").write_text("")
     assert command("python", "-c.py", None, "py", tmp_path) == ["py", "./-c.py"]
     assert command("shell", "-c.sh", None, "py", tmp_path) == ["bash", "./-c.sh"]
@@ -93,14 +95,14 @@ def test_names_that_look_like_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("main", [None, "com.example.Main"])
-def test_jars(tmp_path: Path, main: str | None) -> None:
-    wanted = ["java", "-cp", "a.jar", main] if main else ["java", "-jar", "a.jar"]
-    assert command("jar", "a.jar", main, "py", tmp_path) == wanted
+def test_jars_are_run_by_manifest_or_main_class(tmp_path: Path, main: str | None) -> None:
+    expected = ["java", "-cp", "a.jar", main] if main else ["java", "-jar", "a.jar"]
+    assert command("jar", "a.jar", main, "py", tmp_path) == expected
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_refused_politely(data: bytes, magic: bool) -> None:
-    with pytest.raises(InvalidInput, match="damaged or no Java class"):
+def test_random_bytes_are_not_a_java_class(data: bytes, magic: bool) -> None:
+    with pytest.raises(InvalidInput, match="damaged or not a Java class"):
         class_name("A.class", b"\xca\xfe\xba\xbe" + data if magic else data)
 
 
@@ -114,7 +116,7 @@ public class Main {
 
 @pytest.mark.shows("jobs/artifact-java")
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler on this machine")
-def test_java_classes_in_packages(tmp_path: Path) -> None:
+def test_java_classes_in_packages_are_run_from_their_root(tmp_path: Path) -> None:
     (tmp_path / "Main.java").write_text(JAVA)
     out = tmp_path / "out"
     subprocess.run(["javac", "-d", out, tmp_path / "Main.java"], check=True)
@@ -128,5 +130,5 @@ def test_java_classes_in_packages(tmp_path: Path) -> None:
         command("class", "Main.class", None, "py", tmp_path)
     whole = (out / "com/example/Main.class").read_bytes()
     for length in range(0, whole.index(b"BIG"), 7):
-        with pytest.raises(InvalidInput, match="damaged or no Java class"):
+        with pytest.raises(InvalidInput, match="damaged or not a Java class"):
             class_name("Main.class", whole[:length])

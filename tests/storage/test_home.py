@@ -1,4 +1,4 @@
-"""MUSTER_HOME: where it is, and what happens where it cannot be."""
+"""MUSTER_HOME: its path, and errors if it cannot be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from muster.storage.home import Home, default_home
         ({}, "/home/u/.local/state/muster"),
     ],
 )
-def test_default(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], root: str) -> None:
+def test_the_home_follows_from_variables(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], root: str
+) -> None:
     for name in ("MUSTER_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/u", **env}.items():
@@ -33,7 +35,9 @@ def test_default(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], root: str
     assert default_home().root == Path(root)
 
 
-def test_relative_is_relative_to_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_relative_home_is_relative_to_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MUSTER_HOME", "state")
     home = default_home()
@@ -41,23 +45,23 @@ def test_relative_is_relative_to_here(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert home.root == tmp_path / "state"
 
 
-def test_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MUSTER_HOME", "~nobody-of-that-name/m")
+def test_an_unknown_user_in_the_path_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_HOME", "~no-such-user/m")
     with pytest.raises(InvalidInput, match=r"MUSTER_HOME: .*set it to a full path"):
         default_home()
 
 
-def test_places_of_a_run(tmp_path: Path) -> None:
+def test_paths_of_a_run_are_distinct(tmp_path: Path) -> None:
     run = Home(tmp_path).run_dir("abc")
     assert run.path == tmp_path / "runs" / "abc"
-    places = [run.lease, run.bell, run.supervisor_log, run.mounts, run.node(0), run.logs(0)]
-    assert len(set(places)) == len(places)
-    assert all(run.path in place.parents for place in places)
+    paths = [run.lease, run.wakeup, run.supervisor_log, run.mounts, run.node(0), run.logs(0)]
+    assert len(set(paths)) == len(paths)
+    assert all(run.path in path.parents for path in paths)
     assert run.work(3).parent == run.node(3) != run.node(4)
     assert run.logs(0) != run.logs(1)
 
 
-def test_prepare_is_for_the_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_home(tmp_path: Path) -> None:
     home = Home(tmp_path / "a" / "b")
     before = os.umask(0)
     try:
@@ -70,22 +74,22 @@ def test_prepare_is_for_the_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "x", "x/y"])
-def test_a_file_in_the_way(tmp_path: Path, below: str) -> None:
+def test_a_file_in_place_of_the_home_is_reported(tmp_path: Path, below: str) -> None:
     (tmp_path / "f").write_text("")
-    with pytest.raises(InvalidInput, match="is in the way, a file") as caught:
+    with pytest.raises(InvalidInput, match="is a file; a folder is needed there") as caught:
         Home(tmp_path / "f" / below).prepare()
     assert "set MUSTER_HOME to a folder you can write to" in str(caught.value)
     assert caught.value.exit_code == EXIT_BAD_INPUT
 
 
-def test_read_only_file_system() -> None:
+def test_a_read_only_file_system_is_reported() -> None:
     with pytest.raises(InvalidInput, match="cannot use /proc/muster: "):
         Home(Path("/proc/muster")).prepare()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_unwritable(tmp_path: Path) -> None:
-    """Root may write anywhere, so somebody else tries."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user id")
+def test_an_unwritable_home_is_reported(tmp_path: Path) -> None:
+    """Root may write anywhere, so that the test changes its user id."""
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o755)
     for parent in (tmp_path, *tmp_path.parents[:2]):

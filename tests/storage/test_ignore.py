@@ -1,4 +1,4 @@
-"""Which files are code: asked of git as well."""
+"""Which files are code, compared with git."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_agrees_with_git(folder: Path, tmp_path: Path) -> None:
+def test_the_files_agree_with_git(folder: Path, tmp_path: Path) -> None:
     git = ["git", "-C", str(folder), "-c", "core.quotePath=false"]
     subprocess.run([*git, "init", "-q"], check=True)
     command = [*git, "ls-files", "--others", "--exclude-standard"]
@@ -50,34 +50,34 @@ def test_agrees_with_git(folder: Path, tmp_path: Path) -> None:
     assert files_of(folder, tmp_path / "home") == sorted(listed.splitlines())
 
 
-def test_own_file_goes_before_git_s(folder: Path, tmp_path: Path) -> None:
+def test_musterignore_takes_precedence_over_gitignore(folder: Path, tmp_path: Path) -> None:
     (folder / ".musterignore").write_text("sub/\n*.md\n.*ignore\n")
     found = files_of(folder, tmp_path / "home")
     assert "data/x.csv" in found
     assert not [name for name in found if name.startswith(("sub", ".", "docs"))]
 
 
-def test_what_is_never_code(tmp_path: Path) -> None:
+def test_caches_environments_and_the_home_are_not_code(tmp_path: Path) -> None:
     for name in (".git/config", "__pycache__/a.pyc", ".venv/bin/python", "home/muster.db", "a.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     assert files_of(tmp_path, tmp_path / "home") == ["a.py"]
 
 
-def test_links(tmp_path: Path) -> None:
+def test_links_to_the_outside_are_refused_unless_ignored(tmp_path: Path) -> None:
     root = tmp_path / "code"
     root.mkdir()
     (root / "a.py").write_text("x")
     (root / "inside").symlink_to("a.py")
     assert files_of(root, tmp_path / "home") == ["a.py", "inside"]
     (root / "outside").symlink_to("/etc/passwd")
-    with pytest.raises(InvalidInput, match="the link outside leads out of"):
+    with pytest.raises(InvalidInput, match="the link outside points outside"):
         files_of(root, tmp_path / "home")
     (root / ".musterignore").write_text("outside\n.musterignore\n")
     assert files_of(root, tmp_path / "home") == ["a.py", "inside"]
 
 
-def test_nothing_brings_back_what_is_never_code(tmp_path: Path) -> None:
+def test_negated_rules_do_not_include_caches_or_environments(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("!__pycache__/\n!.git\n!.venv/\n!odd/\n")
     for name in ("__pycache__/a.pyc", ".venv/x", "odd/pyvenv.cfg", "odd/x.py", "env/x.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def test_nothing_brings_back_what_is_never_code(tmp_path: Path) -> None:
     assert files_of(tmp_path, tmp_path / "home") == [".gitignore", "env/x.py"]
 
 
-def test_home_is_left_out_by_whatever_path(tmp_path: Path) -> None:
+def test_the_home_is_left_out_whichever_path_leads_to_it(tmp_path: Path) -> None:
     (tmp_path / "code" / "state").mkdir(parents=True)
     (tmp_path / "code" / "state" / "muster.db").write_text("x")
     (tmp_path / "code" / "a.py").write_text("x")
@@ -96,7 +96,7 @@ def test_home_is_left_out_by_whatever_path(tmp_path: Path) -> None:
             assert files_of(tmp_path / folder, tmp_path / home) == ["a.py"]
 
 
-def test_links_that_lead_in_circles_and_up(tmp_path: Path) -> None:
+def test_loops_and_dangling_links_are_kept_and_links_up_refused(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "loop").symlink_to("loop")
     (tmp_path / "code" / "self").symlink_to(".")
@@ -104,19 +104,19 @@ def test_links_that_lead_in_circles_and_up(tmp_path: Path) -> None:
     assert files_of(tmp_path / "code", tmp_path) == ["dangling", "loop", "self"]
     (tmp_path / "code2").mkdir()
     (tmp_path / "code" / "sibling").symlink_to("../code2")
-    with pytest.raises(InvalidInput, match="the link sibling leads out of"):
+    with pytest.raises(InvalidInput, match="the link sibling points outside"):
         files_of(tmp_path / "code", tmp_path)
 
 
-def test_sockets_and_pipes_are_no_code(tmp_path: Path) -> None:
+def test_pipes_are_not_code(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.py").write_text("x")
     assert files_of(tmp_path, tmp_path / "home") == ["a.py"]
 
 
-def test_deep_folders(tmp_path: Path) -> None:
+def test_deeply_nested_folders_are_searched(tmp_path: Path) -> None:
     deep = tmp_path
-    for _ in range(1500):  # more than the interpreter would recurse
+    for _ in range(1500):  # more than Python's recursion limit
         deep = deep / "d"
         os.mkdir(deep)
     (deep / "f").write_text("x")
@@ -127,13 +127,13 @@ def test_deep_folders(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
 
 
-def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ignore, "MAX_FILES", 2)
     for name in "ab":
         (tmp_path / name).write_text("x")
     assert len(files_of(tmp_path, tmp_path / "home")) == 2
     (tmp_path / "c").write_text("x")
-    with pytest.raises(InvalidInput, match=r"more than 2 files .*\.musterignore, or mount it"):
+    with pytest.raises(InvalidInput, match=r"more than 2 files .*\.musterignore, or mount them"):
         files_of(tmp_path, tmp_path / "home")
 
 
@@ -182,10 +182,10 @@ def test_any_rules_agree_with_git(
     (root / "a.d" / ".gitignore").write_bytes("\n".join(nested).encode())
     subprocess.run(["git", "-C", root, "init", "-q"], check=True)
     names = [*TREE, ".gitignore", "a.d/.gitignore"]
-    asked = "\0".join(names).encode()
-    # `core.excludesFile`: the person's own rules are not the project's
+    request = "\0".join(names).encode()
+    # without the rules of the user (`core.excludesFile`)
     command = ["git", "-C", root, "-c", "core.excludesFile=", "check-ignore", "-z", "--stdin"]
-    done = subprocess.run(command, input=asked, capture_output=True, check=False)
+    done = subprocess.run(command, input=request, capture_output=True, check=False)
     assert done.returncode in (0, 1), done.stderr
-    left_out = set(done.stdout.decode().split("\0"))
-    assert files_of(root, root / "home") == sorted(set(names) - left_out), (top, nested)
+    ignored = set(done.stdout.decode().split("\0"))
+    assert files_of(root, root / "home") == sorted(set(names) - ignored), (top, nested)

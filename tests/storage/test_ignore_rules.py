@@ -1,4 +1,4 @@
-"""Git's syntax, rule by rule; `test_ignore` asks git itself."""
+"""Git's syntax, rule by rule; `test_ignore` compares with git itself."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.storage.ignore_rules import read_rules, verdict
+from muster.storage.ignore_rules import is_ignored, read_rules
 
 
 @pytest.mark.parametrize(
-    ("rules", "path", "said"),
+    ("rules", "path", "ignored"),
     [
         ("", "a", None),
         ("# a", "# a", None),
@@ -58,21 +58,21 @@ from muster.storage.ignore_rules import read_rules, verdict
         ("!", "a", None),
     ],
 )
-def test_rules(rules: str, path: str, said: bool | None) -> None:
-    assert verdict(read_rules(rules.encode()), path, folder=False) is said
+def test_each_rule_matches_as_in_git(rules: str, path: str, ignored: bool | None) -> None:
+    assert is_ignored(read_rules(rules.encode()), path, folder=False) is ignored
 
 
-def test_folders() -> None:
+def test_rules_for_folders_match_only_folders() -> None:
     rules = read_rules(b"a/\n!b/\n")
-    assert verdict(rules, "x/a", folder=True) is True
-    assert verdict(rules, "x/b", folder=True) is False
-    assert verdict(rules, "x/b", folder=False) is None
+    assert is_ignored(rules, "x/a", folder=True) is True
+    assert is_ignored(rules, "x/b", folder=True) is False
+    assert is_ignored(rules, "x/b", folder=False) is None
 
 
-def test_names_that_are_no_text() -> None:
-    assert verdict(read_rules(b"\xff*"), "\udcffname", folder=False) is True
+def test_names_that_are_not_utf8_match() -> None:
+    assert is_ignored(read_rules(b"\xff*"), "\udcffname", folder=False) is True
 
 
 @given(st.binary(max_size=60), st.text(st.characters(codec="utf-8"), min_size=1), st.booleans())
-def test_nothing_it_cannot_read(content: bytes, path: str, folder: bool) -> None:
-    assert verdict(read_rules(content), path, folder=folder) in (True, False, None)
+def test_any_bytes_are_valid_rules(content: bytes, path: str, folder: bool) -> None:
+    assert is_ignored(read_rules(content), path, folder=folder) in (True, False, None)

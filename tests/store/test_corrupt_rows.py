@@ -1,5 +1,4 @@
-"""Rows that make no sense: whoever asks for them is told which and what to do, and nothing else is
-affected."""
+"""Corrupt rows: an error names the row and a solution, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -23,9 +22,8 @@ from muster.cli.main import cli
 from muster.client.client import Client
 from muster.control import lease
 from muster.errors import MusterError
+from support.runs import until_ready
 
-#: Other damage in every run; MUSTER_SEED=N does the same again.
-SEED = int(os.environ.get("MUSTER_SEED", random.SystemRandom().randrange(10**6)))
 MUTANTS = int(os.environ.get("MUSTER_MUTANTS", "20"))
 VALUES: list[Any] = [
     None,
@@ -74,8 +72,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes
     client = Client(home)
     for name in ("victim", "other"):
         job, new = client.job(command=["echo", "hello"], name=name)
-        client.start(client.draft(job, new_job=new)).wait(60)
-    # what is in the WAL is part of it: a supervisor that is about to end may have the file open
+        client.start(client.prepare_run(job, new_job=new)).wait(60)
+    # includes the WAL: a supervisor that is about to end may still have the file open
     with closing(sqlite3.connect(home / "muster.db")) as connection:
         content = connection.serialize()
     client.service.db.close()
@@ -94,7 +92,7 @@ def restore(made: tuple[Path, bytes]) -> sqlite3.Connection:
 
 
 def muster(home: Path, line: str) -> tuple[int, str, str]:
-    """How a command ended: exit code, output, error. Anything but an error of ours is raised."""
+    """Exit code, output and error of a command. Unexpected exceptions are raised."""
     result = CliRunner().invoke(
         cli, line.split(), env={"MUSTER_HOME": str(home)}, standalone_mode=False
     )
@@ -110,7 +108,7 @@ def columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     found = []
     for table in ("runs", "plans", "nodes", "events", "jobs"):
         for _, name, *_ in connection.execute(f"PRAGMA table_info({table})"):
-            # any number is a time at which a run may be forgotten
+            # with any number in expires_at, the run may be deleted
             if name not in ("id", "run_id", "job_id", "rank", "seq", "name", "expires_at"):
                 found.append((table, name))
     return found
@@ -129,12 +127,12 @@ def damage(
             sql = f"UPDATE {table} SET {column} = ? WHERE {where}"
         connection.execute(sql, (value,))
     except sqlite3.IntegrityError:
-        return False  # not even a damaged program can write that
+        return False  # refused by a constraint
     return True
 
 
-def survive(home: Path) -> None:
-    """What has to hold whatever was done to the one run."""
+def check_commands(home: Path) -> None:
+    """Check that commands work for other runs, and that the damaged run can be deleted."""
     for line in READING:
         muster(home, line)
     code, out, _ = muster(home, "runs list")
@@ -148,24 +146,25 @@ def survive(home: Path) -> None:
     assert code == 0 or "IN_PROGRESS" in error or "runs cancel" in error, error
 
 
-def test_mutated_columns(made: tuple[Path, bytes]) -> None:
-    chance = random.Random(SEED)
+def test_a_damaged_column_affects_only_its_run(
+    made: tuple[Path, bytes], rng: random.Random
+) -> None:
     connection = restore(made)
     every = [(t, c, v) for t, c in columns(connection) for v in VALUES]
     connection.close()
-    for table, column, value in chance.sample(every, MUTANTS):
+    for table, column, value in rng.sample(every, MUTANTS):
         connection = restore(made)
         changed = damage(connection, table, column, value)
         connection.close()
         if changed:
             try:
-                survive(made[0])
+                check_commands(made[0])
             except BaseException as error:
-                error.add_note(f"{table}.{column} = {value!r}, seed {SEED}")
+                error.add_note(f"{table}.{column} = {value!r}")
                 raise
 
 
-def test_the_message_names_the_run_the_column_and_the_way_out(made: tuple[Path, bytes]) -> None:
+def test_the_error_names_the_run_the_column_and_a_solution(made: tuple[Path, bytes]) -> None:
     connection = restore(made)
     assert damage(connection, "runs", "origins", '{"a": ')
     connection.close()
@@ -173,26 +172,69 @@ def test_the_message_names_the_run_the_column_and_the_way_out(made: tuple[Path, 
     assert code == 2
     assert error.startswith("the record of run victim-1 (id ")
     assert f"{made[0]}/muster.db is corrupt: origins: " in error
-    way_out = error.split("`")[1]
-    assert way_out.startswith("muster runs delete ")
-    assert muster(made[0], way_out.removeprefix("muster "))[0] == 0
+    advice = error.split("`")[1]
+    assert advice.startswith("muster runs delete ")
+    assert muster(made[0], advice.removeprefix("muster "))[0] == 0
     assert muster(made[0], "runs show victim-1")[0] == 2
     assert "victim-1" not in muster(made[0], "runs list")[1]
 
 
 @pytest.mark.parametrize("table", ["plans", "nodes", "events"])
-def test_rows_that_are_missing(made: tuple[Path, bytes], table: str) -> None:
+def test_missing_rows_affect_only_their_run(made: tuple[Path, bytes], table: str) -> None:
     connection = restore(made)
     connection.execute(
         f"DELETE FROM {table} WHERE run_id = (SELECT id FROM runs WHERE name = 'victim-1')"
     )
     connection.close()
-    survive(made[0])
+    check_commands(made[0])
 
 
-# --- of runs that are running
+#: Valid JSON, most of it with a wrong type.
+WRONG: list[Any] = [None, "x", 1.5, [], {}, -(2**70), ["x"], True]
 
-#: What a supervisor reads while it drives a run, and what whoever takes the run up reads.
+
+@pytest.mark.parametrize("kind", ["attempt", "resumed"])
+@pytest.mark.parametrize(
+    "data", [{}, *({"attempt": value} for value in WRONG if value is not True)]
+)
+def test_a_damaged_start_of_an_attempt_is_named(
+    made: tuple[Path, bytes], kind: str, data: dict[str, Any]
+) -> None:
+    connection = restore(made)
+    connection.execute(
+        "UPDATE events SET kind = ?, data = ? WHERE seq = 1 AND run_id = "
+        "(SELECT id FROM runs WHERE name = 'victim-1')",
+        (kind, json.dumps(data)),
+    )
+    connection.close()
+    if (number := data.get("attempt")) != -(2**70):
+        code, _, error = muster(made[0], "logs victim-1")
+        assert code == 2
+        assert f"is corrupt: its attempt is {number!r}; `muster events " in error
+    check_commands(made[0])
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize(
+    "path",
+    ["$.groups[0].name", "$.groups[0].replicas", "$.groups[0].nodes", "$.groups", "$.artifact"],
+)
+def test_a_damaged_part_of_the_plan_affects_only_its_run(
+    made: tuple[Path, bytes], path: str, value: Any
+) -> None:
+    connection = restore(made)
+    connection.execute(
+        "UPDATE plans SET plan = json_set(plan, ?, json(?)) WHERE run_id = "
+        "(SELECT id FROM runs WHERE name = 'victim-1')",
+        (path, json.dumps(value)),
+    )
+    connection.close()
+    check_commands(made[0])
+
+
+# --- rows of running runs
+
+#: Columns that a supervisor reads (DRIVEN), and columns that recovery reads (LOST).
 DRIVEN = [
     ("runs", "scale_requested", '{"cut": [1'),
     ("runs", "cancel_reason", 3),
@@ -243,18 +285,17 @@ def test_a_live_run_can_be_canceled_and_deleted(
     value: Any,
     lost: bool,
 ) -> None:
-    """lost: its supervisor was killed."""
+    """lost: whether the run's supervisor was killed."""
     mark = f"of-a-corrupt-run-{os.urandom(8).hex()}"
     job, new = live.job(command=["sleep", "1000"], name="victim", env={"MARK": mark})
-    run = live.start(live.draft(job, new_job=new))
-    while run.refresh().nodes[0].state != "READY":
-        pass
+    run = live.start(live.prepare_run(job, new_job=new))
+    until_ready(run)
     home = live.service.home
     with closing(sqlite3.connect(home.database, isolation_level=None, timeout=30)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         assert damage(connection, table, column, value, run.name)
     if lost:
-        supervisor = lease.supervisor(home.run_dir(run.id).lease)
+        supervisor = lease.holder_pid(home.run_dir(run.id).lease)
         assert supervisor is not None
         os.kill(supervisor, signal.SIGKILL)
     command(home.root, "runs", "wait", run.name, "--timeout", "0s")

@@ -1,4 +1,4 @@
-"""The database file and everything that can be wrong with it."""
+"""The database file and its defects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cut_short(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [corrupt_header, corrupt_schema, cut_short])
-def test_corrupt_file_is_named_explained_and_left_alone(tmp_path: Path, damage: object) -> None:
+def test_corrupt_file_is_explained_and_unchanged(tmp_path: Path, damage: object) -> None:
     path = tmp_path / "m.db"
     Database.open(path).close()
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
@@ -46,23 +46,23 @@ def test_corrupt_file_is_named_explained_and_left_alone(tmp_path: Path, damage: 
     with pytest.raises(StoreError) as caught:
         Database.open(path).read("SELECT * FROM runs, jobs, nodes, events")
     assert f"the database {path} is corrupt" in str(caught.value)
-    assert "put it aside: `mkdir" in str(caught.value)  # taken in test_explain
+    assert "move it away: `mkdir" in str(caught.value)  # tested in test_sqlite_errors
     assert path.read_bytes() == before
 
 
-def test_folder_in_its_place(tmp_path: Path) -> None:
+def test_folder_in_place_of_the_database_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is a folder, not a database"):
         Database.open(tmp_path)
 
 
-def test_database_of_a_newer_version(tmp_path: Path) -> None:
+def test_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     Database.open(path, migrations=[*MIGRATIONS, "CREATE TABLE later (x)"]).close()
     with pytest.raises(StoreError, match="was written by a newer Muster"):
         Database.open(path)
 
 
-def test_older_database_is_brought_up_to_date_with_what_it_holds(tmp_path: Path) -> None:
+def test_older_database_is_migrated_with_its_data(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     old = Database.open(path, migrations=["CREATE TABLE t (a); INSERT INTO t VALUES (1)"])
     old.close()
@@ -85,7 +85,7 @@ def test_transaction_is_all_or_nothing(tmp_path: Path) -> None:
     db.close()
 
 
-def test_a_fork_opens_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_opens_its_own_connection(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db", migrations=["CREATE TABLE t (a)"])
     with db.transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
@@ -116,7 +116,7 @@ def writer(path: Path, who: int, rows: int) -> subprocess.Popen[bytes]:
 
 
 def test_writers_wait_for_each_other(tmp_path: Path) -> None:
-    """They open the file, and make its tables, at the same time too."""
+    """They also open the file and create its tables at the same time."""
     path = tmp_path / "m.db"
     writers = [writer(path, who, 200) for who in range(6)]
     assert [process.wait(60) for process in writers] == [0] * 6
@@ -159,7 +159,7 @@ sys.exit("it never filled")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     argv = ["unshare", "-m", "sh", "-c", FULL, "sh", str(tmp_path), sys.executable]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Names, numbers, ids and their beginnings, against a model of what is there."""
+"""Names, numbers, ids and prefixes of ids, against a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.store import jobs, runs
 from muster.store.database import Database
 from muster.store.records import JobRecord, NodeRecord, RunRecord
 
-# names that could be taken for each other's runs, for ids, or for words with a meaning
+# names that look like names of runs, like ids, or like keywords
 NAMES = st.sampled_from(["a", "a-1", "a-1-2", "a-", "last", "ocid1.a", "aab", "aaab"])
 IDS = st.text("ab", min_size=4, max_size=4)  # 16 of them: prefixes are often ambiguous
 STATES = ["ACCEPTED", "FAILED"]
@@ -59,7 +59,7 @@ def run_record(run_id: str, job: JobRecord, number: int, name: str, at: float) -
 
 
 def outcome(find: object, db: Database, text: str) -> str:
-    """The id that was found, or the kind of error."""
+    """The id found, or the kind of error."""
     try:
         return find(db, text).id  # type: ignore[operator, no-any-return]
     except MusterError as error:
@@ -69,12 +69,12 @@ def outcome(find: object, db: Database, text: str) -> str:
 def expected(text: str, exact: list[str], ids: list[str]) -> str:
     if exact:
         return exact[0]
-    begin = [known for known in ids if text and known.startswith(text)]
-    return begin[0] if len(begin) == 1 else "InvalidInput" if begin else "NotFound"
+    matches = [known for known in ids if text and known.startswith(text)]
+    return matches[0] if len(matches) == 1 else "InvalidInput" if matches else "NotFound"
 
 
 def newest(job: JobRecord) -> tuple[bool, int]:
-    """What is meant by a name comes first."""
+    """A sort key: active Jobs first, then the newest version."""
     return job.state == "DELETED", -job.version
 
 
@@ -170,8 +170,8 @@ class Store(RuleBasedStateMachine):
                 return
             exact = [j.id for j in meant]
         ids = [job.id for job in self.jobs]
-        beginning = text.removeprefix("ocid1.")
-        assert outcome(jobs.find, self.db, text) == expected(beginning, exact, ids)
+        prefix = text.removeprefix("ocid1.")
+        assert outcome(jobs.find, self.db, text) == expected(prefix, exact, ids)
 
     @invariant()
     def lists_of_jobs_hold_all(self) -> None:
@@ -188,8 +188,8 @@ class Store(RuleBasedStateMachine):
     @rule(text=st.text("ab", max_size=4), ocid=st.booleans())
     def find_run(self, text: str, ocid: bool) -> None:
         ids = [run.id for run in self.runs]
-        asked = f"ocid1.datasciencejobrun.oc1..{text}" if ocid else text
-        assert outcome(runs.find, self.db, asked) == expected(text, [], ids)
+        query = f"ocid1.datasciencejobrun.oc1..{text}" if ocid else text
+        assert outcome(runs.find, self.db, query) == expected(text, [], ids)
 
     @invariant()
     def names_are_unique_and_find_their_run(self) -> None:
@@ -227,43 +227,43 @@ def db(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.mark.parametrize("text", ["", "\udcff", "a\0b", "%", "abc_", "*", "x" * 100_000, "ocid1."])
 @pytest.mark.parametrize("find", [jobs.find, runs.find])
-def test_odd_words_are_simply_not_found(db: Database, find: object, text: str) -> None:
-    with pytest.raises(NotFound, match=r"no (job|run) called"):
+def test_invalid_names_are_not_found(db: Database, find: object, text: str) -> None:
+    with pytest.raises(NotFound, match=r"no (job|run) named"):
         find(db, text)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("trian", "no job called 'trian' (did you mean train?)"),
-        ("zzz", "no job called 'zzz' (`muster jobs list` shows what there is)"),
+        ("trian", "no job named 'trian' (did you mean train?)"),
+        ("zzz", "no job named 'zzz' (`muster jobs list` lists them)"),
         ("train@9", "job 'train' has no version '9' (it has versions 1 to 8)"),
         ("train@", "job 'train' has no version '' (it has versions 1 to 8)"),
         ("train@01", "job 'train' has no version '01' (it has versions 1 to 8)"),
         (
             "ab",
-            "several jobs have an id that begins with 'ab': abc0 (train), abc1 (train), "
+            "several jobs have an id that starts with 'ab': abc0 (train), abc1 (train), "
             "abc2 (train), abc3 (train), abc4 (train), ...",
         ),
     ],
 )
-def test_messages(db: Database, text: str, message: str) -> None:
+def test_messages_about_unknown_and_ambiguous_names(db: Database, text: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         jobs.find(db, text)
     assert str(caught.value) == message
 
 
-def test_id_goes_before_a_name_that_looks_like_it(db: Database) -> None:
-    """Scripts keep ids; a Job that somebody calls like one must not come in between."""
+def test_an_id_takes_precedence_over_a_name_that_looks_like_it(db: Database) -> None:
+    """Scripts store ids; a Job whose name equals an id must not be found instead."""
     jobs.insert(db, job_record("zzzz", "abc3", "its own"))
     assert jobs.find(db, "abc3").id == "abc3"
 
 
-def test_several_with_one_display_name_are_named(db: Database) -> None:
+def test_an_ambiguous_display_name_lists_the_jobs(db: Database) -> None:
     for number in range(2):
         jobs.insert(db, job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
     jobs.insert(db, job_record("y", "other", "y", "Other"))
-    message = "several jobs are called 'The net': net-1@1, net-0@1 (say which of them)"
+    message = "several jobs are named 'The net': net-1@1, net-0@1 (use an id)"
     with pytest.raises(InvalidInput) as caught:
         jobs.find(db, "The net")
     assert str(caught.value) == message
@@ -272,12 +272,12 @@ def test_several_with_one_display_name_are_named(db: Database) -> None:
         jobs.find(db, "Othr")
 
 
-def test_a_name_goes_before_a_display_name(db: Database) -> None:
+def test_a_name_takes_precedence_over_a_display_name(db: Database) -> None:
     jobs.insert(db, job_record("z", "net", "z", "train"))
     assert jobs.find(db, "train").id == "abc7"
 
 
-def test_runs_by_their_display_name(db: Database) -> None:
+def test_runs_are_found_by_display_name(db: Database) -> None:
     job = jobs.find(db, "train")
 
     def accept(run_id: str, display_name: str) -> RunRecord:
@@ -295,5 +295,5 @@ def test_runs_by_their_display_name(db: Database) -> None:
     accept("r4", "worker")
     with pytest.raises(InvalidInput) as caught:
         runs.find(db, "worker")
-    expected = "several runs are called 'worker': train-4, train-1 (say which of them)"
+    expected = "several runs are named 'worker': train-4, train-1 (use an id)"
     assert str(caught.value) == expected

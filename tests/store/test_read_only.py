@@ -13,14 +13,14 @@ from muster.errors import StoreError
 from muster.store.database import Database
 from support.disks import on_a_disk
 
-#: A program that needs nothing else; storing it is refused.
+#: A program without dependencies; storing it is refused.
 SCRIPT = sysconfig.get_path("stdlib") + "/this.py"
-BEGIN = """
+CREATE_RUN = """
 exec 2>&1
 muster run --name one -- echo hello >/dev/null 2>&1
 """
 USE = """
-try() { "$PYTHON" -m muster "$@" > /dev/shm/said.$$ 2>&1; echo "$*: $?"; }
+try() { "$PYTHON" -m muster "$@" > /dev/shm/output.$$ 2>&1; echo "$*: $?"; }
 muster runs list | tail -n +2 | cut -c-5
 muster runs show one-1 | head -1 | cut -c-16
 for command in "logs one-1" "events one-1 --json" "jobs list" "jobs show one" "env list" \\
@@ -32,9 +32,9 @@ muster logs last --stream stdout
 for command in "runs delete last" "runs cancel last" "jobs edit one --set description=x" \\
   "run -- true" "check -- true" "run SCRIPT"; do
   try $command
-  cat /dev/shm/said.$$
+  cat /dev/shm/output.$$
 done
-rm /dev/shm/said.$$
+rm /dev/shm/output.$$
 """.replace("SCRIPT", SCRIPT)
 REFUSED = (
     "runs delete last",
@@ -44,7 +44,7 @@ REFUSED = (
     "check -- true",
     f"run {SCRIPT}",
 )
-AS_SOMEBODY = """
+AS_READ_ONLY_USER = """
 chown -R 12345:12345 $DISK
 chmod -R go+rX $DISK
 without=-dac_override,-dac_read_search,-fowner
@@ -61,27 +61,27 @@ def expect(found: list[str]) -> None:
     read, written = rest[:11], rest[12:]
     assert [line.rpartition(": ")[2] for line in read] == ["0"] * 11, read
     assert rest[11] == "workers/0 | hello"
-    said = "\n".join(written)
+    output = "\n".join(written)
     for command in REFUSED:
-        assert re.search(rf"^{re.escape(command)}: 2\nerror: .*MUSTER_HOME", said, re.M), said
-    assert len(written) == 2 * len(REFUSED), said
+        assert re.search(rf"^{re.escape(command)}: 2\nerror: .*MUSTER_HOME", output, re.M), output
+    assert len(written) == 2 * len(REFUSED), output
 
 
-def test_read_only_disk(tmp_path: Path) -> None:
+def test_a_read_only_disk_allows_reading(tmp_path: Path) -> None:
     # a supervisor closes its files a moment after its run has ended
     remount = "until mount -o remount,ro $DISK 2>/dev/null; do :; done\n"
-    expect(on_a_disk(tmp_path, "size=60m", BEGIN + remount + USE))
+    expect(on_a_disk(tmp_path, "size=60m", CREATE_RUN + remount + USE))
 
 
-def test_somebody_who_may_only_read(tmp_path: Path) -> None:
-    expect(on_a_disk(tmp_path, "size=60m", BEGIN + AS_SOMEBODY + USE))
+def test_a_user_without_write_permission(tmp_path: Path) -> None:
+    expect(on_a_disk(tmp_path, "size=60m", CREATE_RUN + AS_READ_ONLY_USER + USE))
 
 
 CRASHED = """
 exec 2>&1
 muster run --name one -- echo hello >/dev/null 2>&1
 muster run -d --name two -- sh -c 'echo hello; exec sleep 1000' >/dev/null 2>&1
-while ! muster runs show two-1 2>/dev/null | grep -q READY; do :; done
+while ! muster runs show two-1 2>/dev/null | grep -Eq 'RUNNING +yes'; do :; done
 cp -a $MUSTER_HOME $DISK/crashed
 muster runs cancel two-1 >/dev/null
 export MUSTER_HOME=$DISK/crashed
@@ -98,18 +98,18 @@ muster runs delete one-1
 
 
 @pytest.mark.parametrize("lost", ["nothing", "muster.db-shm"])
-def test_read_only_disk_after_a_crash(tmp_path: Path, lost: str) -> None:
-    """What is in the WAL is read, also if its index is not there."""
+def test_a_read_only_disk_allows_reading_after_a_crash(tmp_path: Path, lost: str) -> None:
+    """The WAL is read even if its index is missing."""
     script = f"LOST=$DISK/crashed/{lost}\n{CRASHED}"
     *found, wait, code, delete = on_a_disk(tmp_path, "size=60m", script)
     assert [line[:5] for line in found[:2]] == ["two-1", "one-1"]
     assert found[2:] == ["workers/0 | hello", "1", "3"]
-    assert wait.startswith("error: two-1 is IN_PROGRESS, but its supervisor is gone, and ")
+    assert wait.startswith("error: two-1 is IN_PROGRESS, but its supervisor has ended, and ")
     assert code == "2"
     assert delete.startswith("error: cannot open or write ")
 
 
-def test_older_database_cannot_be_brought_up_to_date(tmp_path: Path) -> None:
+def test_an_older_database_cannot_be_migrated_read_only(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from muster.store.database import Database;"
         "Database.open(Path(sys.argv[1]), migrations=['CREATE TABLE t (x)']).close()"
@@ -118,12 +118,12 @@ def test_older_database_cannot_be_brought_up_to_date(tmp_path: Path) -> None:
         f'"$PYTHON" -c "{code}" $DISK/muster.db; mount -o remount,ro $DISK\n'
         "MUSTER_HOME=$DISK muster runs list 2>&1; true"
     )
-    (said,) = on_a_disk(tmp_path, "size=10m", script)
-    assert said.startswith("error: cannot open or write "), said
+    (output,) = on_a_disk(tmp_path, "size=10m", script)
+    assert output.startswith("error: cannot open or write "), output
 
 
-def test_reading_does_not_hold_the_file(tmp_path: Path) -> None:
-    """What somebody else writes meanwhile is seen."""
+def test_reading_does_not_lock_the_file(tmp_path: Path) -> None:
+    """Data written by others meanwhile are read."""
     if os.geteuid() == 0:
         pytest.skip("root may write anywhere")
     path = tmp_path / "m.db"

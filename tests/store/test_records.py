@@ -1,4 +1,4 @@
-"""Jobs, runs and events: names, numbers, prefixes, filters."""
+"""Jobs, runs and events: names, numbers, prefixes, filters, requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.identity import new_id
 from muster.lifecycle.states import RunState
 from muster.store import events, jobs, runs
 from muster.store.database import Database
-from muster.store.records import Asked, JobRecord, NodeRecord, RunRecord, Scale
+from muster.store.records import JobRecord, NodeRecord, PendingRequests, RunRecord, Scale
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_same_content_is_the_same_job(db: Database) -> None:
     assert jobs.by_content(db, "c") == first
 
 
-def test_run_survives_the_store(db: Database) -> None:
+def test_a_run_is_read_as_it_was_stored(db: Database) -> None:
     run = add(db, job())
     assert runs.get(db, run.id) == run
     assert runs.nodes(db, run.id) == [node(0), node(1)]
 
 
-def test_runs_are_numbered_within_their_job_s_name(db: Database) -> None:
+def test_runs_are_numbered_within_the_name_of_the_job(db: Database) -> None:
     a = job("a")
     names = [add(db, of).name for of in (a, a, job("b"), job("a"))]
     assert names == ["a-1", "a-2", "b-1", "a-3"]
@@ -107,7 +107,7 @@ def test_runs_are_numbered_within_their_job_s_name(db: Database) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(names=st.lists(st.sampled_from(["a", "a-1", "a-1-1", "b"]), max_size=12))
-def test_run_names_are_unique_whatever_jobs_are_called(
+def test_run_names_are_unique_for_any_job_names(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
     db = Database.open(tmp_path_factory.mktemp("s") / "m.db")
@@ -118,7 +118,7 @@ def test_run_names_are_unique_whatever_jobs_are_called(
     db.close()
 
 
-def test_finding_runs(db: Database) -> None:
+def test_runs_are_found_by_name_prefix_and_ocid(db: Database) -> None:
     first = add(db, job(), id="abc1000000", created_at=1.0)
     second = add(db, job(), id="abc2000000", created_at=2.0)
     assert runs.find(db, "last").id == second.id
@@ -126,18 +126,18 @@ def test_finding_runs(db: Database) -> None:
     assert runs.find(db, f"ocid1.datasciencejobrun.muster.local..{first.id}").id == first.id
     with pytest.raises(InvalidInput, match=r"several runs .* 'abc': abc1000000 \(train-1\)"):
         runs.find(db, "abc")
-    with pytest.raises(NotFound, match=r"no run called 'train-9' \(did you mean train-"):
+    with pytest.raises(NotFound, match=r"no run named 'train-9' \(did you mean train-"):
         runs.find(db, "train-9")
     with pytest.raises(NotFound):
         runs.find(db, "")
 
 
-def test_last_of_nothing(db: Database) -> None:
-    with pytest.raises(NotFound, match="there are no runs yet"):
+def test_last_is_not_found_without_runs(db: Database) -> None:
+    with pytest.raises(NotFound, match="no runs yet"):
         runs.find(db, "last")
 
 
-def test_filters(db: Database) -> None:
+def test_runs_are_filtered(db: Database) -> None:
     a, b = job("a"), job("b")
     add(db, a, state="FAILED", created_at=1.0)
     add(db, a, state="SUCCEEDED", created_at=2.0)
@@ -154,7 +154,7 @@ def test_filters(db: Database) -> None:
     assert [run.name for run in runs.live(db)] == ["b-1"]
 
 
-def test_a_step_is_recorded_whole(db: Database) -> None:
+def test_a_step_is_recorded_atomically(db: Database) -> None:
     run = add(db, job())
     changes = {"state": "IN_PROGRESS", "started_at": 5.0, "lifecycle": {"a": [1]}}
     runs.save(db, run.id, changes, [node(1, "RUNNING")], [("node", {"rank": 1})], 5.0)
@@ -168,32 +168,32 @@ def test_a_step_is_recorded_whole(db: Database) -> None:
     assert [e.seq for e in events.since(db, run.id, 1)] == [2]
 
 
-def test_cancel_is_asked_once_and_not_of_the_dead(db: Database) -> None:
+def test_cancel_is_requested_once_and_not_of_an_ended_run(db: Database) -> None:
     run = add(db, job())
-    assert runs.requests(db, run.id) == Asked()
+    assert runs.pending_requests(db, run.id) == PendingRequests()
     assert runs.request(db, run.id, "cancel", "enough")
     assert not runs.request(db, run.id, "cancel", "again")
     assert runs.request(db, run.id, "suspend", "a pause")
-    assert runs.requests(db, run.id) == Asked("enough", "a pause")
+    assert runs.pending_requests(db, run.id) == PendingRequests("enough", "a pause")
     ended = add(db, job(), state="FAILED")
     assert not runs.request(db, ended.id, "cancel", "late")
 
 
-def test_what_was_asked_last_of_a_group_is_what_is_asked(db: Database) -> None:
+def test_the_last_scale_request_of_a_group_is_pending(db: Database) -> None:
     run = add(db, job())
     assert runs.request_scale(db, run.id, "a", 3, "busy")
     assert not runs.request_scale(db, run.id, "a", 3, "very busy")
     assert runs.request_scale(db, run.id, "b", 1, "idle")
     assert runs.request_scale(db, run.id, "a", 2, "not that busy")
-    wanted = {"a": Scale(replicas=2, why="not that busy"), "b": Scale(replicas=1, why="idle")}
-    assert runs.requests(db, run.id) == Asked(scale=wanted)
-    assert runs.get(db, run.id).scale_requested == wanted
-    told = [e.data for e in events.since(db, run.id) if e.kind == "scale_requested"]
-    assert [(t["group"], t["replicas"], t["why"]) for t in told] == [
+    expected = {"a": Scale(replicas=2, why="not that busy"), "b": Scale(replicas=1, why="idle")}
+    assert runs.pending_requests(db, run.id) == PendingRequests(scale=expected)
+    assert runs.get(db, run.id).scale_requested == expected
+    logged = [e.data for e in events.since(db, run.id) if e.kind == "scale_requested"]
+    assert [(t["group"], t["replicas"], t["why"]) for t in logged] == [
         ("a", 3, "busy"),
         ("b", 1, "idle"),
         ("a", 2, "not that busy"),
     ]
     ended = add(db, job(), state="FAILED")
     assert not runs.request_scale(db, ended.id, "a", 3, "late")
-    assert runs.requests(db, "nobody") == Asked()
+    assert runs.pending_requests(db, "missing") == PendingRequests()

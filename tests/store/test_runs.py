@@ -1,4 +1,4 @@
-"""Runs: what the queries cost, and steps of a run that is not there."""
+"""Queries and changes of runs and Jobs: indexes, filters, concurrent edits, missing rows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def accept(db: Database, state: str = "ACCEPTED") -> RunRecord:
     return runs.insert(db, job, build)
 
 
-class Asked(Database):
-    """Also keeps how SQLite goes about each query."""
+class Explained(Database):
+    """Also records SQLite's plan for each query."""
 
     plans: list[str]
 
@@ -44,10 +44,10 @@ class Asked(Database):
         return super().read(sql, parameters)  # type: ignore[arg-type]
 
 
-def test_what_every_command_asks_is_answered_by_an_index(tmp_path: Path) -> None:
-    """With 10,000 runs a look at each takes 15 ms."""
-    db = Asked.open(tmp_path / "m.db")
-    assert isinstance(db, Asked)
+def test_frequent_queries_use_an_index(tmp_path: Path) -> None:
+    """Reading each of 10,000 runs takes 15 ms."""
+    db = Explained.open(tmp_path / "m.db")
+    assert isinstance(db, Explained)
     db.plans = []
     runs.live(db)
     runs.listing(db, limit=50)
@@ -59,7 +59,7 @@ def test_what_every_command_asks_is_answered_by_an_index(tmp_path: Path) -> None
     job_events.since(db, "abc", 5)
     alive, newest, since, *searches = db.plans
     assert "USING INDEX runs_alive" in alive
-    assert newest == "SCAN runs", "as they lie there, from the end on: nothing is sorted"
+    assert newest == "SCAN runs", "read in order from the end: nothing is sorted"
     assert "USING INDEX runs_by_time" in since
     assert len(searches) == 5
     for plan in searches:
@@ -68,38 +68,38 @@ def test_what_every_command_asks_is_answered_by_an_index(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_alive_is_what_has_not_ended(db: Database, state: RunState) -> None:
+def test_runs_that_have_not_ended_are_live(db: Database, state: RunState) -> None:
     accept(db, state)
     assert bool(runs.live(db)) is (state not in TERMINAL)
     assert runs.request(db, "run1", "cancel", "enough") is (state not in TERMINAL)
 
 
-def test_step_of_a_run_that_is_not_there(db: Database) -> None:
-    with pytest.raises(NotFound, match="no run with the id 'nobody'"):
-        runs.save(db, "nobody", {"state": "FAILED"}, [], [("run", {})], 1.0)
-    assert events.since(db, "nobody") == []
+def test_step_of_a_missing_run_is_refused(db: Database) -> None:
+    with pytest.raises(NotFound, match="no run with the id 'missing'"):
+        runs.save(db, "missing", {"state": "FAILED"}, [], [("run", {})], 1.0)
+    assert events.since(db, "missing") == []
 
 
-def test_edit_of_a_job_that_is_not_there(db: Database) -> None:
+def test_edit_of_a_missing_job_is_refused(db: Database) -> None:
     accept(db)
-    job = replace(jobs.find(db, "train"), id="nobody")
-    with pytest.raises(NotFound, match="no job with the id 'nobody'"):
+    job = replace(jobs.find(db, "train"), id="missing")
+    with pytest.raises(NotFound, match="no job with the id 'missing'"):
         jobs.update(db, job, job, by="ann", changes={})
-    with pytest.raises(NotFound, match="no job with the id 'nobody'"):
-        jobs.delete(db, "nobody", by="ann", now=1.0)
+    with pytest.raises(NotFound, match="no job with the id 'missing'"):
+        jobs.delete(db, "missing", by="ann", now=1.0)
 
 
-def test_of_two_edits_at_once_one_is_refused(db: Database) -> None:
+def test_one_of_two_concurrent_edits_is_refused(db: Database) -> None:
     accept(db)
     job = jobs.find(db, "train")
     jobs.update(db, job, replace(job, description="mine", updated_at=2.0), by="ann", changes={})
-    with pytest.raises(InvalidInput, match="train@1 was edited by somebody else a moment ago"):
+    with pytest.raises(InvalidInput, match="train@1 was changed by another user meanwhile"):
         jobs.update(db, job, replace(job, description="his", updated_at=3.0), by="bob", changes={})
     assert jobs.find(db, "train").description == "mine"
 
 
-def test_run_of_a_job_that_was_edited_since_it_was_looked_up(db: Database) -> None:
-    """The run is the Job's, whatever it holds by now; there is no second Job of that id."""
+def test_run_of_a_job_that_was_edited_after_its_lookup(db: Database) -> None:
+    """The run belongs to the edited Job; no second Job with that id is stored."""
     accept(db)
     job = jobs.find(db, "train")
     jobs.update(db, job, replace(job, spec={"nodes": 2}, updated_at=2.0), by="", changes={})
@@ -107,7 +107,7 @@ def test_run_of_a_job_that_was_edited_since_it_was_looked_up(db: Database) -> No
     assert [job.spec for job in jobs.listing(db)] == [{"nodes": 2}]
 
 
-def test_what_happens_to_a_job_is_recorded(db: Database) -> None:
+def test_events_of_a_job_are_recorded(db: Database) -> None:
     accept(db, "FAILED")
     job = jobs.find(db, "train")
     changes = {"description": {"from": None, "to": "x"}}
@@ -115,11 +115,11 @@ def test_what_happens_to_a_job_is_recorded(db: Database) -> None:
     jobs.update(db, job, edited, by="ann", changes=changes)
     assert jobs.delete(db, "jobid", by="bob", now=2.0)  # by a clock that is behind
     assert not jobs.delete(db, "jobid", by="bob", now=4.0)
-    told = [
+    recorded = [
         (event.seq, event.time, event.kind, event.by, event.data)
         for event in job_events.since(db, "jobid")
     ]
-    assert told == [
+    assert recorded == [
         (1, 1.0, "created", "", {}),
         (2, 3.0, "edited", "ann", {"changes": changes}),
         (3, 3.0, "deleted", "bob", {}),
@@ -127,7 +127,7 @@ def test_what_happens_to_a_job_is_recorded(db: Database) -> None:
     assert [event.kind for event in job_events.since(db, "jobid", 2)] == ["deleted"]
 
 
-def test_an_event_that_cannot_be_read_is_named(db: Database) -> None:
+def test_an_unreadable_event_is_named(db: Database) -> None:
     accept(db)
     with db.transaction() as connection:
         connection.execute("UPDATE job_events SET data = '{'")
@@ -146,9 +146,11 @@ def test_an_event_that_cannot_be_read_is_named(db: Database) -> None:
         ({"te": None}, []),
     ],
 )
-def test_by_tag(db: Database, tags: dict[str, str | None], found: list[str]) -> None:
-    said = {"a": {"team": "ml"}, "b": {"team": "web", 'te"am$': "x"}, "c": {}}
-    for run_id, own in said.items():
+def test_runs_are_filtered_by_tag(
+    db: Database, tags: dict[str, str | None], found: list[str]
+) -> None:
+    given = {"a": {"team": "ml"}, "b": {"team": "web", 'te"am$': "x"}, "c": {}}
+    for run_id, own in given.items():
         job = JobRecord(run_id, run_id, 0, run_id, {}, None, None, "", own, 1.0, 1.0)
 
         def build(kept: JobRecord, n: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
@@ -165,12 +167,12 @@ def test_by_tag(db: Database, tags: dict[str, str | None], found: list[str]) -> 
     assert [run.id for run in shown] == [run_id for run_id in found if run_id != "c"]
 
 
-def test_no_states_are_no_runs(db: Database) -> None:
+def test_an_empty_list_of_states_selects_no_runs(db: Database) -> None:
     accept(db)
     assert runs.listing(db, states=[]) == []
 
 
-def test_text_of_any_kind_comes_back(db: Database) -> None:
+def test_any_text_is_read_as_it_was_stored(db: Database) -> None:
     run = accept(db)
     strange = "naïve \u2028 🎺 'quoted\" \x1b[31m"
     runs.save(db, run.id, {"details": strange, "notes": [strange]}, [], [(strange, {})], 1.0)

@@ -1,4 +1,4 @@
-"""Scripts into statements, and steps from version to version."""
+"""Splitting scripts into statements, and migrations."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TRIGGER = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE a SET x = 1; DELETE F
         ("-- a; comment\nSELECT 1; SELECT 2", ["-- a; comment\nSELECT 1", "SELECT 2"]),
     ],
 )
-def test_statements(script: str, expected: list[str]) -> None:
+def test_scripts_are_split_into_statements(script: str, expected: list[str]) -> None:
     assert [statement.strip() for statement in statements(script)] == expected
 
 
 V1 = "CREATE TABLE parents (id TEXT PRIMARY KEY); CREATE TABLE children (of REFERENCES parents)"
-# as SQLite wants a column changed: a new table, filled, in place of the old one
+# as SQLite requires for a changed column: a new, filled table replaces the old one
 V2 = """
     CREATE TABLE rebuilt (id TEXT PRIMARY KEY, born INTEGER NOT NULL);
     INSERT INTO rebuilt SELECT id, 2000 FROM parents;
@@ -40,7 +40,7 @@ V2 = """
 """
 
 
-def one_of_each(path: Path) -> None:
+def create_first_version(path: Path) -> None:
     db = Database.open(path, migrations=[V1])
     with db.transaction() as connection:
         connection.execute("INSERT INTO parents VALUES ('ann')")
@@ -48,20 +48,20 @@ def one_of_each(path: Path) -> None:
     db.close()
 
 
-def test_a_table_that_others_refer_to_is_rebuilt_with_what_it_holds(tmp_path: Path) -> None:
+def test_a_referenced_table_is_rebuilt_with_its_data(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
-    one_of_each(path)
+    create_first_version(path)
     db = Database.open(path, migrations=[V1, V2])
     assert [tuple(row) for row in db.read("SELECT * FROM parents")] == [("ann", 2000)]
     assert [tuple(row) for row in db.read("SELECT * FROM children")] == [("ann",)]
     with pytest.raises(sqlite3.IntegrityError), db.transaction() as connection:
-        connection.execute("INSERT INTO children VALUES ('nobody')")
+        connection.execute("INSERT INTO children VALUES ('missing')")
     db.close()
 
 
-def test_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
+def test_a_failed_migration_leaves_the_earlier_version(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
-    one_of_each(path)
+    create_first_version(path)
     broken = "ALTER TABLE parents ADD nice; UPDATE parents SET nice = 1; SELECT nonsense"
     with pytest.raises(sqlite3.OperationalError, match="nonsense"):
         Database.open(path, migrations=[V1, V2, broken])
@@ -70,7 +70,7 @@ def test_step_that_fails_leaves_the_version_before(tmp_path: Path) -> None:
     db.close()
 
 
-def test_released_steps_make_the_tables(tmp_path: Path) -> None:
+def test_released_migrations_create_the_tables(tmp_path: Path) -> None:
     db = Database.open(tmp_path / "m.db")
     names = {row["name"] for row in db.read("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert names == {"jobs", "job_events", "runs", "plans", "nodes", "events"}
@@ -79,7 +79,7 @@ def test_released_steps_make_the_tables(tmp_path: Path) -> None:
 
 
 def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
-    """With their plan, which has a table of its own since."""
+    """With their plan, which has its own table since."""
     path = tmp_path / "m.db"
     old = Database.open(path, migrations=MIGRATIONS[:1])
     with old.transaction() as connection:
@@ -106,8 +106,7 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
 
 
 def test_jobs_and_runs_of_the_third_version_are_kept(tmp_path: Path) -> None:
-    """Runs have the labels that their Jobs gave them, and Jobs an event log that begins with what
-    is known."""
+    """Runs keep the labels of their Jobs, and the event log of Jobs starts with what is known."""
     path = tmp_path / "m.db"
     old = Database.open(path, migrations=MIGRATIONS[:3])
     with old.transaction() as connection:

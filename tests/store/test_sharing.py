@@ -1,4 +1,4 @@
-"""One database, many users: forks, threads, processes, a disk that fills up."""
+"""One database with many users: forks, threads, processes, a full disk."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def written(db: Database) -> list[str]:
     return [row["who"] for row in db.read("SELECT who FROM t ORDER BY rowid")]
 
 
-def look_and_close(path: Path) -> None:
-    """What another muster command does; the last to close a file deletes its WAL."""
+def read_and_close(path: Path) -> None:
+    """Read like another muster command; the last process to close a file deletes its WAL."""
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT 1 FROM t')"
     subprocess.run([sys.executable, "-c", f"{code}; c.close()", str(path)], check=True)
 
@@ -50,7 +50,7 @@ def in_child(work: Callable[[], None]) -> int:
     """Fork; the child does `work` and ends with 0, or with 1 if it raised."""
     pid = os.fork()
     if pid == 0:
-        signal.alarm(60)  # should it wait for what never comes
+        signal.alarm(60)  # in case it waits forever
         code = 1
         try:
             work()
@@ -67,34 +67,36 @@ def ended_well(pid: int) -> bool:
 # --- forks
 
 
-def child_that_outlives(path: Path, own: Callable[[], Database], let_go: Callable[[], None]) -> int:
-    """Fork a child that uses the store before and after `let_go`, and after everybody else has
-    closed the file, which deletes the WAL unless the child holds its locks."""
-    go_on, child_wrote = os.pipe(), os.pipe()
+def fork_child_that_outlives(
+    path: Path, open_store: Callable[[], Database], release: Callable[[], None]
+) -> int:
+    """Fork a child that uses the store before and after `release`, and after all other processes
+    have closed the file, which deletes the WAL unless the child holds its locks."""
+    proceed, child_wrote = os.pipe(), os.pipe()
 
     def child() -> None:
-        db = own()
+        db = open_store()
         write(db, "child")
         os.write(child_wrote[1], b"!")
-        os.read(go_on[0], 1)
+        os.read(proceed[0], 1)
         write(db, "child, later")
 
     pid = in_child(child)
     os.read(child_wrote[0], 1)
-    let_go()
-    look_and_close(path)
-    os.write(go_on[1], b"!")
+    release()
+    read_and_close(path)
+    os.write(proceed[1], b"!")
     return pid
 
 
-def test_child_s_commits_survive_its_parent_s_close(db: Database) -> None:
+def test_commits_of_a_child_survive_when_the_parent_closes(db: Database) -> None:
     write(db, "parent")
-    assert ended_well(child_that_outlives(db.path, lambda: db, db.close))
+    assert ended_well(fork_child_that_outlives(db.path, lambda: db, db.close))
     assert written(db) == ["parent", "child", "child, later"]
 
 
-def test_child_of_a_parent_that_dropped_its_database(tmp_path: Path) -> None:
-    """Without closing it; the command line collects no garbage either."""
+def test_commits_of_a_child_survive_when_the_parent_drops_its_database(tmp_path: Path) -> None:
+    """The parent drops it without closing; like the command line, it collects no garbage."""
     path = tmp_path / "m.db"
 
     def own() -> Database:
@@ -106,7 +108,7 @@ def test_child_of_a_parent_that_dropped_its_database(tmp_path: Path) -> None:
     gc.disable()
     try:
         write(own(), "parent")
-        pid = child_that_outlives(path, own, collect)
+        pid = fork_child_that_outlives(path, own, collect)
     finally:
         gc.enable()
     assert ended_well(pid)
@@ -117,21 +119,21 @@ def test_child_of_a_parent_that_dropped_its_database(tmp_path: Path) -> None:
 def test_parent_keeps_its_locks_when_a_child_uses_the_store(db: Database) -> None:
     write(db, "parent")
     assert ended_well(in_child(lambda: write(db, "child")))
-    look_and_close(db.path)
+    read_and_close(db.path)
     write(db, "parent, later")
     db.close()
     assert written(db) == ["parent", "child", "parent, later"]
 
 
-def test_several_connections_and_generations(db: Database) -> None:
-    """All that was inherited is let go of, or the locks' table would not be empty."""
+def test_inherited_connections_are_dropped_in_every_generation(db: Database) -> None:
+    """Each child drops all inherited connections; otherwise the table of locks is not empty."""
     second = Database.open(db.path, migrations=TABLE)
     write(second, "parent")
 
     def grandchild() -> None:
         write(second, "grandchild")
         second.close()
-        look_and_close(db.path)
+        read_and_close(db.path)
         write(db, "grandchild, later")
 
     def child() -> None:
@@ -150,8 +152,8 @@ def test_several_connections_and_generations(db: Database) -> None:
     ]
 
 
-def test_fork_while_another_thread_writes(db: Database) -> None:
-    """The child cannot finish what that thread began, and must not wait for it either."""
+def test_child_forked_while_a_thread_writes_cannot_use_the_store(db: Database) -> None:
+    """The child cannot finish the thread's transaction, and must not wait for it."""
     inside, done = Event(), Event()
 
     def long_transaction() -> None:
@@ -176,8 +178,8 @@ def test_fork_while_another_thread_writes(db: Database) -> None:
     assert written(db) == ["thread"]
 
 
-def test_fork_inside_a_transaction(db: Database) -> None:
-    """The child runs out of the block as well, and must not commit what is its parent's."""
+def test_child_forked_in_a_transaction_cannot_commit_it(db: Database) -> None:
+    """The child leaves the block too, and must not commit its parent's transaction."""
     parent = os.getpid()
     try:
         with db.transaction() as connection:
@@ -194,7 +196,7 @@ def test_fork_inside_a_transaction(db: Database) -> None:
 
 
 def test_nothing_is_lost_among_parents_and_children(db: Database) -> None:
-    """Children come and go while the parent writes; each commit is there at the end."""
+    """Children start and end while the parent writes; no commit is lost."""
     pids = []
     for number in range(20):
         write(db, "parent", number)
@@ -242,8 +244,8 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def test_processes_that_accept_runs_at_once(tmp_path: Path) -> None:
-    """They make the file, its tables and the Job at once too: one Job, every number once."""
+def test_processes_accept_runs_concurrently(tmp_path: Path) -> None:
+    """They create the file, its tables and the Job concurrently: one Job, each number once."""
     path = tmp_path / "m.db"
     argv = [sys.executable, "-c", ACCEPT, str(path), "40"]
     processes = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(6)]
@@ -274,8 +276,8 @@ with db.transaction(durable=True) as connection:
 """
 
 
-def test_writer_killed_in_mid_transaction(db: Database) -> None:
-    """Others are not held up, and see what it had committed and nothing else."""
+def test_uncommitted_data_of_a_killed_writer_are_dropped(db: Database) -> None:
+    """Others are not blocked, and see only committed data."""
     argv = [sys.executable, "-c", IN_MID_TRANSACTION, str(db.path)]
     assert subprocess.run(argv, check=False).returncode == -signal.SIGKILL
     assert db.path.with_name("m.db-wal").stat().st_size > 500_000
@@ -289,14 +291,14 @@ def test_writer_killed_in_mid_transaction(db: Database) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_file_deleted_while_in_use(db: Database, replaced: bool) -> None:
+def test_a_file_deleted_while_in_use_is_reported(db: Database, replaced: bool) -> None:
     write(db, "before")
     for file in db.path.parent.iterdir():
         file.unlink()
     if replaced:
         Database.open(db.path, migrations=TABLE).close()
     with pytest.raises(StoreError, match="deleted or replaced while it was in use"):
-        write(db, "into the void")
+        write(db, "lost")
 
 
 def test_commit_that_fails_leaves_nothing_open(db: Database) -> None:
@@ -337,7 +339,7 @@ except StoreError as error:
     print(error)
 assert whole > 10, whole
 (folder / "ballast").unlink()
-with db.transaction() as connection:  # space was freed: it goes on without being opened again
+with db.transaction() as connection:  # space was freed: it works without being opened again
     connection.execute("INSERT INTO t VALUES ('after', ?)", (whole,))
 assert [row["n"] for row in db.read("SELECT n FROM t")] == list(range(whole + 1))
 assert db.read("PRAGMA integrity_check")[0][0] == "ok"
@@ -366,11 +368,11 @@ def on_small_disk(folder: Path, ballast: int, code: str) -> subprocess.Completed
     argv = ["unshare", "-m", "sh", "-c", SMALL_DISK, *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip(f"no disk of our own: {done.stderr.strip()}")
+        pytest.skip(f"no small disk: {done.stderr.strip()}")
     return done
 
 
-def test_disk_that_fills_up(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_is_reported(tmp_path: Path) -> None:
     done = on_small_disk(tmp_path, 200_000, FILL)
     assert done.stderr == ""
     assert done.stdout == (
@@ -379,8 +381,8 @@ def test_disk_that_fills_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ballast", [1_000_000, 585_000, 575_000])
-def test_disk_that_is_full_from_the_start(tmp_path: Path, ballast: int) -> None:
-    """With no room at all, none for the index of the WAL, none for the WAL."""
+def test_a_disk_that_is_full_from_the_start_is_reported(tmp_path: Path, ballast: int) -> None:
+    """No space at all, none for the index of the WAL, none for the WAL."""
     done = on_small_disk(tmp_path, ballast, START_FULL)
     assert done.stderr == ""
     assert f"the disk is full: cannot write {tmp_path}/m.db" in done.stdout

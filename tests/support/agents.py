@@ -1,4 +1,4 @@
-"""A node agent in a process of its own, driven over its channel."""
+"""A node agent in its own process, driven over its channel."""
 
 from __future__ import annotations
 
@@ -13,116 +13,143 @@ from pathlib import Path
 from typing import Any
 
 from muster.node.channel import Channel
+from muster.node.messages import decode, encode
+from support.faults import until
 
 AGENT = """
 import json, socket, sys
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
-run_agent(Channel(socket.socket(fileno=int(sys.argv[1]))), json.loads(sys.argv[2]))
+from muster.node.messages import decode_launch
+command, launch = json.loads(sys.argv[2])
+run_agent(Channel(socket.socket(fileno=int(sys.argv[1]))), command, decode_launch(launch))
 """
 
+#: A message as JSON; the exit report of an `ended` message is merged into it.
 Message = dict[str, Any]
 
 
-class Node:
-    """One node, without namespaces. launch: what differs from the usual; copies: processes;
-    error_files: whether they are told to note their errors."""
+def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
+    """A launch message as JSON. `copies` is the number of processes, `error_files` whether they
+    record their errors; other changes replace fields."""
+    error_files = changes.pop("error_files", False)
+    processes = []
+    for rank in range(changes.pop("copies", 1)):
+        own = {"LOCAL_RANK": str(rank), "INCARNATION": str(incarnation), "TMPDIR": str(folder)}
+        env = {**os.environ, **own}
+        files = {"stdout": f"{rank}.out", "stderr": f"{rank}.err"}
+        if error_files:
+            files["error_file"] = f"error-{rank}.json"
+        paths = {kind: str(folder / name) for kind, name in files.items()}
+        processes.append({"env": env, **paths})
+    return {
+        "env": {},
+        "processes": processes,
+        "ranks": [],
+        "node_args": [],
+        "fresh": [],
+        "cwd": str(folder),
+        "folder": str(folder),
+        "address": "127.0.0.1",
+        "incarnation": incarnation,
+        "keep": False,
+        "grace_period": 0.2,
+        "hang_timeout": None,
+        "disk": None,
+        "disk_full": None,
+        "probe": None,
+        "program": True,
+        "launcher": [],
+        "services": [],
+        "gather": None,
+        "absent": [],
+        "services_timeout": 600,
+        "contained": False,
+        **changes,
+    }
 
-    def __init__(self, folder: Path, *argv: str, **launch: Any) -> None:
+
+class Node:
+    """One node, without namespaces; `changes` to `launch_data` apply to all incarnations."""
+
+    def __init__(self, folder: Path, *command: str, **changes: Any) -> None:
         self.folder = folder
-        self._argv, self._changes = list(argv), launch
+        self._changes = changes
         self._socket, theirs = socket.socketpair()
         self.channel = Channel(self._socket)
-        message = self.launch(0)
-        for process in message["processes"]:
-            process["argv"] = self._argv
+        arguments = json.dumps([command, launch_data(folder, **changes)])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(theirs.fileno()), json.dumps(message)],
+            [sys.executable, "-c", AGENT, str(theirs.fileno()), arguments],
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
-        self._heard: list[Message] = []
+        self._received: list[Message] = []
 
-    def launch(self, life: int, **changes: Any) -> Message:
-        """The agent's message for a life, without what to run."""
-        changes = {**self._changes, **changes}
-        error_files = changes.pop("error_files", False)
-        processes = []
-        for rank in range(changes.pop("copies", 1)):
-            own = {"LOCAL_RANK": str(rank), "LIFE": str(life), "TMPDIR": str(self.folder)}
-            env = {**os.environ, **own}
-            files = {"stdout": f"{rank}.out", "stderr": f"{rank}.err"}
-            if error_files:
-                files["error_file"] = f"error-{rank}.json"
-            paths = {kind: str(self.folder / name) for kind, name in files.items()}
-            processes.append({"env": env, **paths})
-        return {
-            "processes": processes,
-            "ranks": [],
-            "node_args": [],
-            "fresh": [],
-            "cwd": str(self.folder),
-            "folder": str(self.folder),
-            "address": "127.0.0.1",
-            "incarnation": life,
-            "keep": False,
-            "grace_period": 0.2,
-            "hang_timeout": None,
-            "disk": None,
-            "disk_full": None,
-            "probe": None,
-            "program": True,
-            "launcher": [],
-            "services": [],
-            "gather": None,
-            "absent": [],
-            "ready_timeout": 600,
-            "contained": False,
-            **changes,
-        }
+    # --- messages to the agent
 
-    # --- what it is told
+    def send(self, kind: str, incarnation: int = 0, **fields: Any) -> None:
+        """Send a message, by the name of its type."""
+        self.channel.send(decode({"type": kind, "incarnation": incarnation, **fields}))
 
-    def tell(self, op: str, life: int = 0, **more: Any) -> None:
-        self.channel.send(op=op, incarnation=life, **more)
-
-    def begin(self, life: int, *behind: str, ranks: Sequence[int] = (), **changes: Any) -> None:
-        """Have it begin a life. behind: what it is told in the same breath, of these ranks."""
-        launch = self.launch(life, **changes) | {"env": {"COMMON": str(life)}}
-        messages = [{"op": "begin", "incarnation": life, "launch": launch}]
-        messages += [{"op": op, "incarnation": life, "ranks": list(ranks)} for op in behind]
+    def restart(
+        self, incarnation: int, *behind: str, ranks: Sequence[int] = (), **changes: Any
+    ) -> None:
+        """Start another incarnation. `behind` has messages to send with it, `ranks` their ranks."""
+        launch = launch_data(self.folder, incarnation, **{**self._changes, **changes})
+        launch |= {"env": {"COMMON": str(incarnation)}}
+        more = {"ranks": list(ranks)} if ranks else {}
+        messages: list[Message] = [{"type": "restart", "launch": launch}]
+        messages += [{"type": kind, "incarnation": incarnation, **more} for kind in behind]
         self._socket.sendall(b"".join(json.dumps(m).encode() + b"\n" for m in messages))
 
-    # --- what it tells
+    def send_line(self, line: bytes) -> None:
+        """Send a line that may be no message."""
+        self._socket.sendall(line + b"\n")
 
-    def hear(self) -> Message:
-        while not self._heard:
-            assert select.select([self.channel], [], [], 30)[0], "the agent says nothing"
-            self._heard += self.channel.receive()
-            assert self._heard or not self.channel.closed, "the agent went away"
-        return self._heard.pop(0)
+    # --- messages from the agent
 
-    def expect(self, event: str, life: int = 0) -> Message:
-        message = self.hear()
-        assert (message["event"], message["incarnation"]) == (event, life)
+    def receive(self) -> Message:
+        """The next message."""
+        while not self._received:
+            assert select.select([self.channel], [], [], 30)[0], "the agent sends nothing"
+            self._received += map(_flat, self.channel.receive())
+            assert self._received or not self.channel.closed, "the agent has ended"
+        return self._received.pop(0)
+
+    def expect(self, kind: str, incarnation: int = 0) -> Message:
+        """The next message, which must be of this type."""
+        message = self.receive()
+        assert (message["type"], message["incarnation"]) == (kind, incarnation)
         return message
 
-    def ended(self, life: int = 0) -> Message:
-        """The end of a life that began."""
-        self.expect("started", life)
-        self.expect("ready", life)
-        return self.expect("ended", life)
+    def ended(self, incarnation: int = 0) -> Message:
+        """The `ended` message of an incarnation that has started."""
+        self.expect("started", incarnation)
+        self.expect("ready", incarnation)
+        return self.expect("ended", incarnation)
+
+    # --- output
 
     def output(self) -> str:
+        """The output of the node's first process so far."""
         path = self.folder / "0.out"
         return path.read_text() if path.exists() else ""
 
-    def says(self, text: str) -> None:
-        """Return when this is in its output."""
-        while text not in self.output():
-            assert self.process.poll() is None
+    def wait_for_output(self, text: str) -> None:
+        """Return when the text is in that output."""
+
+        def is_written() -> bool:
+            assert self.process.poll() is None, "the agent has ended"
+            return text in self.output()
+
+        until(is_written, f"{text!r} in the output", pause=0.005)
 
 
-def probe(**what: Any) -> dict[str, Any]:
-    none = {"command": None, "port": None, "file": None}
-    return {"period": 0.01, "timeout": 5, "threshold": 3000, "initial_delay": 0, **none, **what}
+def _flat(message: Any) -> Message:
+    data = encode(message)
+    return {**data, **data.pop("report", {})}
+
+
+def probe(**fields: Any) -> dict[str, Any]:
+    """A startup probe that tries often, as JSON."""
+    return {"period": 0.01, "timeout": 5, "threshold": 3000, "initial_delay": 0, **fields}

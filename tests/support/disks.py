@@ -1,4 +1,4 @@
-"""Small disks of a test's own: a script of bash that has one, and `muster` on it."""
+"""Small disks for tests: bash scripts that run `muster` on a tmpfs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ muster() { "$PYTHON" -m muster "$@"; }
 
 
 def on_a_disk(folder: Path, options: str, script: str) -> list[str]:
-    """What a script prints, in lines, with a tmpfs mounted at `folder` ($DISK), errors among it.
+    """Run a script with a tmpfs mounted at `folder` ($DISK); return its lines of output and errors.
     options: those of the tmpfs."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("only root can mount a small disk")
@@ -30,7 +30,7 @@ def on_a_disk(folder: Path, options: str, script: str) -> list[str]:
         [*argv, options], check=False, capture_output=True, text=True, timeout=200
     )
     if done.returncode == 77:
-        pytest.skip(f"no disk of our own: {done.stderr.strip()}")
+        pytest.skip(f"cannot mount a tmpfs: {done.stderr.strip()}")
     assert done.stderr == "", done.stderr
     assert "Traceback" not in done.stdout, done.stdout
     return done.stdout.splitlines()

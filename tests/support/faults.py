@@ -1,5 +1,4 @@
-"""What goes wrong with nodes, done to them on purpose: their processes are found from outside, by
-the environment they were given."""
+"""Cause faults of nodes, whose processes are found by their environment."""
 
 from __future__ import annotations
 
@@ -10,12 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def until(holds: Callable[[], object], what: str = "it", patience: float = 240.0) -> None:
-    """Return once it holds; fail if it has not in so many seconds."""
-    deadline = time.monotonic() + patience
+def until(
+    holds: Callable[[], object],
+    what: str = "the condition",
+    timeout: float = 240.0,
+    *,
+    pause: float = 0.05,
+) -> None:
+    """Return when the condition holds; fail after `timeout` seconds. pause: seconds between two
+    checks."""
+    deadline = time.monotonic() + timeout
     while not holds():
-        assert time.monotonic() < deadline, f"{what} never came to be"
-        time.sleep(0.05)
+        assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
+        time.sleep(pause)
 
 
 def processes_of(run: str, rank: int) -> dict[int, str]:
@@ -30,12 +36,12 @@ def processes_of(run: str, rank: int) -> dict[int, str]:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
                 found[int(folder.name)] = b" ".join(words).decode(errors="replace").strip()
         except OSError:
-            continue  # it ended while we looked
+            continue  # it ended meanwhile
     return found
 
 
 def agent_of(run: str, rank: int) -> int:
-    """The agent of a node: the parent of what runs there."""
+    """The agent of a node: the parent of its programs."""
     programs = processes_of(run, rank)
     parents = {pid: parent for pid in programs if (parent := _parent(pid)) is not None}
     (agent,) = {parent for parent in parents.values() if parent not in programs}
@@ -43,14 +49,14 @@ def agent_of(run: str, rank: int) -> int:
 
 
 def lose_node(run: str, rank: int) -> None:
-    """End a node as if its machine had lost power: agent first, then all that is left."""
+    """Kill a node as if its machine had lost power: the agent first, then its programs."""
     os.kill(agent_of(run, rank), signal.SIGKILL)
     for pid in processes_of(run, rank):
         kill(pid)
 
 
 def kill(pid: int) -> None:
-    """End a process with SIGKILL, if it still is there."""
+    """Kill a process, if it still exists."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Files as nobody should write them: known good ones, mutated by a seed, through everything that a
-command does with them before it starts anything.
+"""Invalid files: valid files are mutated by a seed, and passed through all that a command does
+before it starts a run.
 
-A mutation is its seed alone: the same number makes the same file, whatever came before it.
+The same seed creates the same file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import yaml
 from msgspec import to_builtins
 
 from muster.cli import explain
-from muster.client.target import notes_for, single_targets, spec_for, written_for
-from muster.drafting import draft_run
+from muster.client.target import notes_for, parse_target, single_targets, spec_for
 from muster.errors import MusterError
-from muster.review import review
+from muster.service.prepare import prepare_run
+from muster.service.review import review
 from muster.spec.formats.convert import convert_file
 from muster.spec.override_models import RunOverrides
 from muster.spec.overrides import Changes
@@ -35,10 +35,10 @@ from muster.storage.home import Home
 from muster.store.records import JobRecord
 
 ROOT = Path(__file__).parents[2]
-#: Seconds of processor time after which a file hangs us. The slowest good ones take a tenth.
+#: Seconds of processor time after which a file counts as hanging; valid files take a tenth at most.
 LONGEST = 20
 
-#: Values that someone wrote, or somebody's template made.
+#: Values written by hand or by templates.
 _HOSTILE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 3, 10**6, 10**12, 10**400, -(10**30), 2**31, 2**63),
     *(0.5, -0.0, 1e308, float("inf"), float("-inf"), float("nan"), 1e-320),
@@ -52,6 +52,9 @@ _HOSTILE: tuple[Any, ...] = (
     *([], {}, [None], [[]], [{}], {"": ""}, {"a": None}, [1, "a", None], {"name": "a"}),
     *([0] * 100, ["a"] * 2, {f"k{n}": n for n in range(50)}, [[[[[[[[]]]]]]]]),
 )
+#: libyaml, where it is installed, is ten times as fast.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper: Any = getattr(yaml, "CDumper", yaml.Dumper)
 _BYTES = (
     *(b"\0", b"\x00\x00", b"\xff", b"\xef\xbb\xbf", b"\xff\xfe", b"\x80", b"\xed\xa0\x80", b"\x85"),
     *(b"\t", b"\r", b"\n", b"\n\n", b" ", b"  ", b"\xe2\x80\xa8", b"\x0b", b"\x1b", b"\x7f"),
@@ -64,7 +67,7 @@ _BYTES = (
 
 
 def corpus() -> list[str]:
-    """The examples, and what the pages show."""
+    """The examples, and the files shown on the pages."""
     files = [*ROOT.glob("examples/*/*.yaml"), *ROOT.glob("tests/support/corpus/*.yaml")]
     texts = [path.read_text() for path in sorted(files)]
     for page in sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")]):
@@ -74,20 +77,20 @@ def corpus() -> list[str]:
 
 def _is_data(text: str) -> bool:
     try:
-        return any(isinstance(part, dict) for part in yaml.safe_load_all(text))
+        return any(isinstance(part, dict) for part in _loaded(text))
     except yaml.YAMLError:
         return False
 
 
 def mutant(texts: list[str], seed: str) -> tuple[str, bytes]:
-    """A file's ending, and its content."""
+    """Suffix and content of a file."""
     rng = random.Random(seed)
     text = rng.choice(texts)
     if rng.random() < 0.3:
         data = text.encode()
     else:
-        parts = list(yaml.safe_load_all(text))
-        others = list(yaml.safe_load_all(rng.choice(texts)))
+        parts = _loaded(text)
+        others = _loaded(rng.choice(texts))
         for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
             _change(rng, parts, others)
         data = _dumped(rng, parts)
@@ -97,16 +100,20 @@ def mutant(texts: list[str], seed: str) -> tuple[str, bytes]:
     return rng.choice((".yaml", ".yaml", ".yml", ".json")), data
 
 
+def _loaded(text: str) -> list[Any]:
+    return list(yaml.load_all(text, Loader=_Loader))
+
+
 def _dumped(rng: random.Random, parts: list[Any]) -> bytes:
     style = rng.choice((None, None, True, False))
-    with suppress(UnicodeEncodeError):
-        return yaml.dump_all(parts, default_flow_style=style, sort_keys=False).encode()
-    text = yaml.dump_all(parts, allow_unicode=True, sort_keys=False)
-    return text.encode(errors="surrogatepass")
+    options = {"default_flow_style": style, "sort_keys": False}
+    with suppress(UnicodeEncodeError):  # libyaml cannot write lone surrogates
+        return yaml.dump_all(parts, Dumper=_Dumper, **options).encode()
+    return yaml.dump_all(parts, **options).encode()
 
 
 def _places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container and key (or index) in it."""
+    """Every container and key (or index) in the data."""
     keys: Any = ()
     if isinstance(data, dict):
         keys = list(data)
@@ -159,12 +166,12 @@ def _bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 class Hang(Exception):  # noqa: N818
-    """A file was looked at for too long."""
+    """A file took too long."""
 
 
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raises Hang after so much processor time of ours; that of others does not count."""
+    """Raise Hang after this much processor time of the process."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Hang(f"more than {seconds} s")
@@ -179,8 +186,8 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 def examine(path: Path, home: Home) -> bool:
-    """Read, resolve, plan, explain and convert; whether anybody could run it. Raises what nobody
-    should see."""
+    """Read, resolve, plan, explain and convert; return whether it could run. Raises errors
+    that users must not see."""
     fine = [_survives(_explain, target, home) for target in _targets(path)]
     for target in _targets(path):
         _survives(_review, target, home)
@@ -193,7 +200,7 @@ def _targets(path: Path) -> list[str]:
     try:
         return [str(target) for target in single_targets(str(path))]
     except MusterError as error:
-        _say(error)
+        _check_message(error)
         return []
 
 
@@ -201,21 +208,21 @@ def _survives(action: Callable[..., object], *args: object) -> bool:
     try:
         action(*args)
     except MusterError as error:
-        _say(error)
+        _check_message(error)
         return False
     return True
 
 
-def _say(error: MusterError) -> None:
+def _check_message(error: MusterError) -> None:
     text = str(error)
-    assert text.strip(), f"an error without words: {error!r}"
+    assert text.strip(), f"an error without a message: {error!r}"
     assert all(c.isprintable() or c == "\n" for c in text), f"not escaped: {text!r}"
     for line in text.splitlines():
         assert len(line) < 5000, f"a message that fills the screen: {line[:200]!r}"
 
 
 def _review(target: str, home: Home) -> None:
-    for problem in review(home, written_for(target, None, {}), Changes()):
+    for problem in review(home, parse_target(target, None, {}), Changes()):
         assert str(problem).strip()
 
 
@@ -237,13 +244,13 @@ def _explain(target: str, home: Home) -> None:
         created_at=time.time(),
         updated_at=time.time(),
     )
-    draft = draft_run(home, job, RunOverrides(), new_job=True, notes=notes_for(target))
+    prepared = prepare_run(home, job, RunOverrides(), new_job=True, notes=notes_for(target))
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        explain.describe(draft.plan)
+        explain.describe(prepared.plan)
 
 
 def folder_for(path: Path) -> tuple[Path, Home]:
-    """Where mutants lie, with the files that good ones name."""
+    """The folder for mutated files, with the files that the valid ones refer to."""
     for example in sorted((ROOT / "examples").iterdir()):
         for file in example.glob("*") if example.is_dir() else ():
             if file.suffix in (".py", ".sh", ".ipynb") and not (path / file.name).exists():

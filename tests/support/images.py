@@ -1,5 +1,5 @@
 """Real parts for image builds: a base image made of the running Python, a registry on loopback,
-and a package index that wants a password."""
+and a package index with a password."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from threading import Thread
 from typing import NamedTuple
 
 import pytest
+from packaging.utils import canonicalize_name
 
-from muster.images.requirements import normal
+from support.servers import serving
 
 #: Not needed to install packages and run programs, and large.
 _LEFT_OUT = shutil.ignore_patterns(
@@ -29,7 +30,7 @@ _LEFT_OUT = shutil.ignore_patterns(
 )
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 _TOOLS = ("sh", "cat", "ls", "env", "mkdir", "rm", "chmod", "hostname")
-#: What wheels of others, built for any Linux, expect beside the C library.
+#: Libraries that manylinux wheels expect besides the C library.
 _EXPECTED = tuple(
     f"lib{name}"
     for name in ("gcc_s.so.1", "stdc++.so.6", "pthread.so.0", "dl.so.2", "rt.so.1", "m.so.6",
@@ -78,7 +79,7 @@ def _copy_libraries(program: Path, root: Path) -> None:
 
 
 def builder_environment(folder: Path) -> dict[str, str]:
-    """Storage of the tests' own, and settings that work inside containers and small machines."""
+    """Separate storage for tests, and settings for containers and small machines."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     driver = "overlay" if os.geteuid() == 0 else "vfs"
     storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\n'
@@ -97,9 +98,9 @@ def builder_environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def registry(folder: Path, *, closed: bool = False) -> Iterator[str]:
-    """A registry on loopback; gives HOST:PORT. Skips the test where there is none.
+    """A registry on loopback; yields HOST:PORT. Skips the test if it is not installed.
 
-    closed: it takes nothing from anybody who has not logged in.
+    closed: it requires a login.
     """
     program = shutil.which("docker-registry") or shutil.which("registry")
     if program is None:
@@ -131,8 +132,8 @@ def registry(folder: Path, *, closed: bool = False) -> Iterator[str]:
 
 
 class Index(NamedTuple):
-    """address: HOST:PORT. served, refused: the paths that were asked for, with and without the
-    password."""
+    """A package index at `address` (HOST:PORT), with the paths requested with (`served`) and
+    without (`refused`) the password."""
 
     address: str
     served: list[str]
@@ -141,14 +142,14 @@ class Index(NamedTuple):
 
 @contextmanager
 def index(wheels: Path, user: str, password: str) -> Iterator[Index]:
-    """A package index (PEP 503) that tells nobody anything without the password."""
-    wanted = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    """A package index (PEP 503) that requires the password."""
+    expected = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
     served: list[str] = []
     refused: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = self.headers.get("Authorization") == wanted
+            known = self.headers.get("Authorization") == expected
             (served if known else refused).append(self.path)
             body = _answer(wheels, self.path) if known else b""
             self.send_response(401 if not known else 200 if body else 404)
@@ -163,14 +164,8 @@ def index(wheels: Path, user: str, password: str) -> Iterator[Index]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield Index(f"127.0.0.1:{server.server_port}", served, refused)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _answer(wheels: Path, path: str) -> bytes:
@@ -183,7 +178,7 @@ def _page(wheels: Path, project: str) -> bytes:
     names = [
         path.name
         for path in sorted(wheels.iterdir())
-        if normal(path.name.partition("-")[0]) == normal(project)
+        if canonicalize_name(path.name.partition("-")[0]) == canonicalize_name(project)
     ]
     links = "".join(f'<a href="/files/{name}">{name}</a>\n' for name in names)
     return f"<!DOCTYPE html><html><body>{links}</body></html>".encode() if names else b""

@@ -1,7 +1,7 @@
-"""JobSet manifests, read as Muster reads them and then driven by hand.
+"""JobSet manifests: written and read for tests, and run by hand.
 
-Jobs are called by what JobSet calls them, less the JobSet's own name: `b-1` is the second Job of
-the replicated Job b. A Job here is a replica of one or more nodes.
+Jobs have the names that JobSet gives them, without the JobSet's own name: `b-1` is the second Job
+of the replicated Job b. A Job is a replica of one or more nodes.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from muster.lifecycle.events import RunBegan
+from muster.lifecycle.events import ControllerStarted
 from muster.lifecycle.states import NodeState
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
-from muster.spec.formats.documents import documents
-from muster.spec.formats.jobset_read import Manifest, read_jobset
+from muster.spec.formats.documents import Manifest, documents
+from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.override_models import RunOverrides
 from muster.spec.resolve import resolve
-from support.life import Life
+from support.run_driver import RunDriver
 
 MAX_INT32 = 2**31 - 1
-#: As JobSet's own controller tests have it: one Job, and three of them.
+#: The replicated Jobs of JobSet's controller tests: one with one Job, and one with three.
 TWO = {"a": 1, "b": 3}
 
 
 def replicated(name: str, replicas: int = 1, pods: int = 1, **more: Any) -> dict[str, Any]:
-    """A replicated Job. more: command, env, probe (of its container), job (fields of its Job), and
-    fields of its own."""
+    """A replicated Job. `more` has command, env, probe and container (fields of its container),
+    pod, job, and fields of the replicated Job."""
     container: dict[str, Any] = {"name": "main", "image": "busybox"}
     container["command"] = more.pop("command", ["true"])
     if "env" in more:
@@ -46,19 +46,21 @@ def replicated(name: str, replicas: int = 1, pods: int = 1, **more: Any) -> dict
 def jobset(
     jobs: Mapping[str, int] | list[dict[str, Any]] = TWO, *, name: str = "demo", **spec: Any
 ) -> dict[str, Any]:
-    """A manifest. spec: fields of the JobSet besides its replicated Jobs."""
-    made = [replicated(*item) for item in jobs.items()] if isinstance(jobs, Mapping) else jobs
+    """A manifest; `spec` has the fields of the JobSet other than its replicated Jobs."""
+    replicated_jobs = (
+        [replicated(*item) for item in jobs.items()] if isinstance(jobs, Mapping) else jobs
+    )
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
-        "spec": {"replicatedJobs": made, **spec},
+        "spec": {"replicatedJobs": replicated_jobs, **spec},
     }
 
 
-def rules(*made: dict[str, Any], most: int = 0, **more: Any) -> dict[str, Any]:
-    """A failurePolicy with so many restarts and these rules."""
-    return {"failurePolicy": {"maxRestarts": most, "rules": list(made), **more}}
+def rules(*listed: dict[str, Any], most: int = 0, **more: Any) -> dict[str, Any]:
+    """A failurePolicy with `most` restarts and these rules."""
+    return {"failurePolicy": {"maxRestarts": most, "rules": list(listed), **more}}
 
 
 def read(manifest: dict[str, Any]) -> Manifest:
@@ -79,7 +81,7 @@ def plan_of(manifest: dict[str, Any]) -> RunPlan:
 
 
 def write(manifest: dict[str, Any], folder: Path) -> str:
-    """The manifest as a file, in a folder that its programs can see where it is."""
+    """Write the manifest to a file in a folder that is mounted at the same path in its programs."""
     shown = json.loads(json.dumps(manifest))
     for job in shown["spec"]["replicatedJobs"]:
         pod = job["template"]["spec"]["template"]["spec"]
@@ -92,14 +94,14 @@ def write(manifest: dict[str, Any], folder: Path) -> str:
     return str(path)
 
 
-class Jobs(Life):
-    """A run of a manifest. What its nodes do is told by Job."""
+class Jobs(RunDriver):
+    """A run of a manifest, driven by Job."""
 
     def __init__(self, manifest: dict[str, Any]) -> None:
         self.plan = plan_of(manifest)
         spec = manifest["spec"]
         super().__init__(self.plan.policy, suspended=spec.get("suspend", False))
-        self.tell(RunBegan())
+        self.step(ControllerStarted())
 
     def ranks(self, job: str) -> range:
         name, _, replica = job.rpartition("-")
@@ -107,28 +109,28 @@ class Jobs(Life):
         return group.replica_ranks(int(replica))
 
     def jobs_ready(self, *jobs: str) -> Jobs:
-        """Their pods are."""
+        """All pods of these Jobs become ready."""
         self.up(*(rank for job in jobs for rank in self.ranks(job)))
         return self
 
     def all_ready(self) -> Jobs:
-        """Whatever has been started is."""
+        """All started nodes become ready."""
         self.up(*(r for r, node in enumerate(self.status.nodes) if node.alive))
         return self
 
     def complete(self, *jobs: str) -> Jobs:
-        self.tell(*(self.ended(rank) for job in jobs for rank in self.ranks(job)))
+        self.step(*(self.ended(rank) for job in jobs for rank in self.ranks(job)))
         return self
 
     def fail(self, *jobs: str, code: int = 1, **more: Any) -> Jobs:
-        """The first pod of each fails, in one moment."""
-        self.tell(*(self.ended(self.ranks(job)[0], code, **more) for job in jobs))
+        """The first pod of each Job fails, in one step."""
+        self.step(*(self.ended(self.ranks(job)[0], code, **more) for job in jobs))
         return self
 
-    def gone(self, *jobs: str) -> Jobs:
-        """What was told to end of these has."""
+    def finish_stopping(self, *jobs: str) -> Jobs:
+        """The pods of these Jobs that are being stopped end."""
         ranks = [r for job in jobs for r in self.ranks(job) if self.node(r).leaving]
-        self.tell(*(self.ended(rank, 143, signal=15) for rank in ranks))
+        self.step(*(self.ended(rank, 143, signal=15) for rank in ranks))
         return self
 
     def names(self) -> list[str]:
@@ -142,10 +144,10 @@ class Jobs(Life):
         return [job for job in self.names() if all(ok(self.node(r)) for r in self.ranks(job))]
 
     def current(self) -> list[str]:
-        """Jobs that have been created, and are not on their way out."""
+        """Jobs that were created and are not stopping."""
         return self._which(lambda node: node.alive and not node.leaving)
 
-    def leaving(self) -> list[str]:
+    def stopping(self) -> list[str]:
         return self._which(lambda node: node.leaving)
 
     def missing(self) -> list[str]:
@@ -155,7 +157,7 @@ class Jobs(Life):
         return self._which(lambda node: node.state is NodeState.SUCCEEDED)
 
     def attempts(self) -> list[int]:
-        """Which life each Job is in."""
+        """The incarnation of each Job."""
         return [self.node(self.ranks(job)[0]).incarnation for job in self.names()]
 
     @property

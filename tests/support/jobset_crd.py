@@ -1,4 +1,7 @@
-"""JobSet's CustomResourceDefinition in the short form that Muster ships of it."""
+"""Write `schema.json` from JobSet's published CustomResourceDefinition:
+
+PYTHONPATH=tests python -m support.jobset_crd jobset.x-k8s.io_jobsets.yaml VERSION
+"""
 
 from __future__ import annotations
 
@@ -8,51 +11,59 @@ from typing import Any
 
 import yaml
 
-from muster.spec.formats.api_check import TABLE
+from muster.spec.formats.jobset.schema import SCHEMA
 
-#: What of a schema is kept as it is.
+#: Keywords that are kept as they are.
 _KEPT = (
-    *("type", "format", "enum", "required", "pattern"),
+    *("type", "format", "enum", "required", "pattern", "x-kubernetes-int-or-string"),
     *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
 )
-_WHOSE = (
-    "From the CustomResourceDefinition jobsets.jobset.x-k8s.io of kubernetes-sigs/jobset, "
-    "Copyright The Kubernetes Authors, Apache-2.0; shortened. tests/support/jobset_crd.py makes it."
+_SOURCE = (
+    "CustomResourceDefinition jobsets.jobset.x-k8s.io (v1alpha2) of kubernetes-sigs/jobset, "
+    "Copyright The Kubernetes Authors, Apache-2.0. Without descriptions, defaults, rules and "
+    "status; tests/support/jobset_crd.py writes this file."
 )
 
 
 def schema(path: Path) -> dict[str, Any]:
-    """The openAPI schema of a manifest, less its status."""
+    """The OpenAPI schema of a manifest without its status."""
     data = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     made: dict[str, Any] = data["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     made["properties"].pop("status")
     return made
 
 
-def derived(crd: dict[str, Any]) -> dict[str, Any]:
-    """The table. Schemas that occur several times stand in `shared`, and are named by number."""
-    shared: dict[str, int] = {}
-    root = _short(crd, shared)
-    return {"whose": _WHOSE, "root": root, "shared": [json.loads(text) for text in shared]}
+def trimmed(crd: dict[str, Any], version: str) -> dict[str, Any]:
+    """The file's content. Schemas of more than a few keywords are definitions, each stored once."""
+    definitions: dict[str, int] = {}
+    root = _trimmed(crd, definitions)
+    return {
+        "source": _SOURCE,
+        "version": version,
+        "schema": root,
+        "definitions": [json.loads(text) for text in definitions],
+    }
 
 
-def _short(said: dict[str, Any], shared: dict[str, int]) -> Any:
-    made = {name: said[name] for name in _KEPT if name in said}
-    if said.get("x-kubernetes-int-or-string"):
-        made["type"] = "int-or-string"
-    if said.get("x-kubernetes-list-type") in ("map", "set"):
-        made["keys"] = said.get("x-kubernetes-list-map-keys", [])
-    if "properties" in said:
-        made["fields"] = {name: _short(x, shared) for name, x in said["properties"].items()}
-    for name, inner in (("items", "items"), ("additionalProperties", "values")):
-        if isinstance(said.get(name), dict):
-            made[inner] = _short(said[name], shared)
+def _trimmed(schema: dict[str, Any], definitions: dict[str, int]) -> Any:
+    made = {name: schema[name] for name in _KEPT if name in schema}
+    if schema.get("x-kubernetes-list-type") == "atomic":
+        del made["x-kubernetes-list-type"]
+    if "properties" in schema:
+        inner = schema["properties"]
+        made["properties"] = {name: _trimmed(inner[name], definitions) for name in inner}
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            made[name] = _trimmed(schema[name], definitions)
     text = json.dumps(made, sort_keys=True)
-    return shared.setdefault(text, len(shared)) if len(text) > 30 else made
+    if len(text) <= 40:
+        return made
+    return {"$ref": f"#/definitions/{definitions.setdefault(text, len(definitions))}"}
 
 
 if __name__ == "__main__":
     import sys
 
-    table = derived(schema(Path(sys.argv[1])))
-    TABLE.write_text(json.dumps(table, separators=(",", ":")) + "\n")
+    content = trimmed(schema(Path(sys.argv[1])), sys.argv[2])
+    SCHEMA.write_text(json.dumps(content, separators=(",", ":")) + "\n")

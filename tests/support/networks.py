@@ -29,7 +29,7 @@ class Machines:
         return subprocess.Popen([*enter, *argv], text=True, **more)
 
     def run(self, number: int, *argv: str, stdin: str = "") -> str:
-        """What it prints; it has to succeed."""
+        """Return the output of a command that must succeed."""
         program = self.start(
             number, *argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -38,13 +38,13 @@ class Machines:
         return str(out)
 
     def rules(self, number: int, ruleset: str) -> None:
-        """Load a ruleset of nftables there."""
+        """Load an nftables ruleset."""
         self.run(number, "nft", "-f", "-", stdin=ruleset)
 
 
 @contextlib.contextmanager
 def two_machines() -> Iterator[Machines]:
-    """Skips the test where the kernel lets us make none."""
+    """Skip the test if the kernel does not allow namespaces."""
     if not all(map(shutil.which, ("ip", "nft", "nsenter", "unshare"))):
         pytest.skip("ip, nft, nsenter or unshare is not installed")
     with contextlib.ExitStack() as stack:

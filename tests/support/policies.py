@@ -41,7 +41,7 @@ def groups(draw: st.DrawFn, *, in_order: bool) -> tuple[GroupPolicy, ...]:
             retries=draw(st.sampled_from([0, 0, 1, 2])),
             timeout=draw(TIMES),
             ready_timeout=draw(TIMES),
-            wanted=draw(st.sampled_from([None, None, 1])) if replicas > 1 else None,
+            desired=draw(st.sampled_from([None, None, 1])) if replicas > 1 else None,
         )
         made.append(group)
         rank += group.size

@@ -1,4 +1,4 @@
-"""Git repositories to clone from: on the disk, and behind a real server that wants a password."""
+"""Git repositories to clone from: on the disk, and behind a real server with a password."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
-#: Nothing of the person's own set-up.
+from support.servers import serving
+
+#: An environment without the user's configuration of git.
 ENV = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",
@@ -58,7 +59,7 @@ class Repository:
 
 
 class Served:
-    """A server of repositories. seen: what was asked of it, in order, with the credentials."""
+    """A server of repositories; `seen` has its requests in order, with their credentials."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -67,8 +68,8 @@ class Served:
 
 @contextmanager
 def serve(root: Path, user: str, password: str) -> Iterator[Served]:
-    """What is below `root`, by git's own HTTP backend, for those who know the password."""
-    wanted = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    """Serve the repositories below `root` by git's HTTP backend, with a password."""
+    expected = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
     backend = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True)
     program = f"{backend.stdout.strip()}/git-http-backend"
 
@@ -77,7 +78,7 @@ def serve(root: Path, user: str, password: str) -> Iterator[Served]:
             given = self.headers.get("Authorization")
             served.seen.append((self.path, given))
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if given != wanted:
+            if given != expected:
                 self.send_response(401)
                 self.send_header("WWW-Authenticate", 'Basic realm="git"')
                 self.send_header("Content-Length", "0")
@@ -113,11 +114,5 @@ def serve(root: Path, user: str, password: str) -> Iterator[Served]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served = Served(f"127.0.0.1:{server.server_port}")
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(server):
         yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

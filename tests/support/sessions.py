@@ -1,11 +1,9 @@
-"""A session of an engine in a process of its own, as it is in a supervisor, driven by hand."""
+"""A session of an engine in its own process, as in a supervisor, driven by a test."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import textwrap
@@ -16,28 +14,29 @@ from typing import Any
 from muster.frameworks.base import RoleSetup
 from muster.lifecycle.policy import GroupPolicy, Policy, Success
 from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
+from support.faults import until
 
-#: It carries out calls line by line and prints the events it sees.
+#: Carries out the calls on its standard input and prints the events, one per line.
 HOST = """
     import json, os, select, sys
     from pathlib import Path
     import msgspec
     from muster.engines.base import RunContext
     from muster.engines.local.engine import LocalEngine
-    from muster.engines.local.isolation import Isolation, enclose, settle
+    from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
     from muster.storage.home import Home
 
     kind, folder, plan, keep = sys.argv[1:]
     home = Home(Path(folder))
-    isolation = enclose() if kind == "local-namespaces" else Isolation("plain")
+    isolation = create_namespaces() if kind == "local-namespaces" else Isolation("plain")
     child = os.fork()
     if child:
         print(child, flush=True)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
     if isolation.namespaces:
-        settle()
+        set_up_mounts()
     plan = RunPlan.from_json(json.loads(plan))
     context = RunContext(plan, home, dict(os.environ), sys.executable, keep == "keep")
     session = LocalEngine(isolation).open(context)
@@ -58,14 +57,14 @@ HOST = """
                 getattr(session, name)(*before, [NodeRef(*ref) for ref in refs], *after)
     session.close()
     session.close()
-    session.seal()
+    session.finish_logs()
 """
 
 Event = dict[str, Any]
 
 
 class Session:
-    """The far end of a session, driven as its controller would. pid: of the session itself."""
+    """The remote end of a session, driven as by its controller; `pid` is the session's process."""
 
     def __init__(self, kind: str, home: Path, plan: RunPlan, *, keep: bool = False) -> None:
         self.home, self.plan = home, plan
@@ -83,26 +82,26 @@ class Session:
 
     # --- calls
 
-    def start(self, *ranks: int, life: int = 0, attempt: int = 0) -> None:
-        self._call("start", ranks, life, before=[attempt])
+    def start(self, *ranks: int, incarnation: int = 0, attempt: int = 0) -> None:
+        self._call("start", ranks, incarnation, before=[attempt])
 
-    def stop(self, *ranks: int, life: int = 0) -> None:
-        self._call("stop", ranks, life)
+    def stop(self, *ranks: int, incarnation: int = 0) -> None:
+        self._call("stop", ranks, incarnation)
 
-    def kill(self, *ranks: int, life: int = 0) -> None:
-        self._call("kill", ranks, life)
+    def kill(self, *ranks: int, incarnation: int = 0) -> None:
+        self._call("kill", ranks, incarnation)
 
-    def release(self, *ranks: int, life: int = 0) -> None:
-        self._call("release", ranks, life)
+    def release(self, *ranks: int, incarnation: int = 0) -> None:
+        self._call("release", ranks, incarnation)
 
-    def signal(self, number: int, *ranks: int, life: int = 0) -> None:
-        self._call("signal", ranks, life, after=[number])
+    def signal(self, number: int, *ranks: int, incarnation: int = 0) -> None:
+        self._call("signal", ranks, incarnation, after=[number])
 
     def _call(
-        self, name: str, ranks: Iterable[int], life: int, before: Any = (), after: Any = ()
+        self, name: str, ranks: Iterable[int], incarnation: int, before: Any = (), after: Any = ()
     ) -> None:
         assert self.process.stdin is not None
-        refs = [[rank, life] for rank in ranks]
+        refs = [[rank, incarnation] for rank in ranks]
         self.process.stdin.write(json.dumps([name, before, refs, after]) + "\n")
         self.process.stdin.flush()
 
@@ -115,38 +114,38 @@ class Session:
         event: Event = json.loads(line)
         return event
 
-    def until(self, kind: str, *ranks: int, life: int = 0) -> dict[int, Event]:
-        """Events up to the one of this kind for this life of each of these ranks."""
+    def until(self, kind: str, *ranks: int, incarnation: int = 0) -> dict[int, Event]:
+        """Events until one of this kind has arrived for this incarnation of each of these ranks."""
         found: dict[int, Event] = {}
         while set(found) != set(ranks):
             event = self.event()
             if event["rank"] not in ranks:
                 continue
-            assert event["incarnation"] == life, event
+            assert event["incarnation"] == incarnation, event
             if event["event"] == kind:
-                assert event["rank"] not in found, "told twice"
+                assert event["rank"] not in found, "an event is reported once"
                 found[event["rank"]] = event
             assert event["event"] in (kind, "NodeStarted", "NodeReady"), event
         return found
 
-    def ended(self, *ranks: int, life: int = 0) -> dict[int, Event]:
-        return self.until("NodeEnded", *ranks, life=life)
+    def ended(self, *ranks: int, incarnation: int = 0) -> dict[int, Event]:
+        return self.until("NodeEnded", *ranks, incarnation=incarnation)
 
-    def ready(self, *ranks: int, life: int = 0) -> None:
-        self.until("NodeReady", *ranks, life=life)
+    def ready(self, *ranks: int, incarnation: int = 0) -> None:
+        self.until("NodeReady", *ranks, incarnation=incarnation)
 
     def close(self) -> int:
-        """End it. Nothing may be left to tell."""
+        """End the session. No unread events may be left."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
         rest = self.process.stdout.read()
         self.process.stdout.close()
         code = self.process.wait(60)
-        assert rest == "", "nothing was left to tell"
+        assert rest == "", "no event is left"
         return code
 
-    # --- what can be seen of it
+    # --- observation
 
     @property
     def folder(self) -> Path:
@@ -155,27 +154,26 @@ class Session:
     def output(self, rank: int = 0, stream: str = "out", attempt: int = 0) -> str:
         return (self.folder / f"logs/{attempt}/workers-{rank}.{stream}").read_text()
 
-    def says(self, text: str, rank: int = 0, attempt: int = 0) -> str:
-        """Its output, once this is in it."""
-        found = ""
-        while text not in found:
-            assert self.process.poll() is None
-            with contextlib.suppress(FileNotFoundError):  # it has not been started
-                found = self.output(rank, attempt=attempt)
-        return found
+    def wait_for_output(self, text: str, rank: int = 0, attempt: int = 0) -> None:
+        """Return when the output of a node contains the text."""
+
+        def is_written() -> bool:
+            assert self.process.poll() is None, "the session ended"
+            try:
+                return text in self.output(rank, attempt=attempt)
+            except FileNotFoundError:  # the node was not started yet
+                return False
+
+        until(is_written, f"{text!r} in the output of node {rank}", pause=0.005)
 
     def agents(self) -> list[int]:
         """The pids of the nodes' agents, in the order they were started."""
         text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in text.split()]
 
-    def silent(self) -> bool:
-        """Whether nothing was told that was not heard."""
-        return not select.select([self.process.stdout], [], [], 0)[0]
-
 
 def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
-    """One group, `workers`, of so many nodes that run a shell command."""
+    """One group, `workers`, whose nodes run a shell command."""
     run_id = f"t{os.urandom(5).hex()}"
     network = more.pop("network", "shared")
     mine = os.urandom(2)
@@ -197,6 +195,7 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
     policy = Policy(
         groups=(GroupPolicy("workers", 0, 1, nodes, 1),),
         success=Success((0,)),
+        max_runtime=3600.0,
         grace_period=more.pop("grace_period", 0.2),
     )
     return RunPlan(

@@ -1,4 +1,4 @@
-"""Packages to install, made on the spot: nothing of them is on any network."""
+"""Packages to install, built by the test without a network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def wheel(folder: Path, name: str, version: str, code: str, needs: str = "") -> Path:
-    """A package of one module, with a program called after it that calls its `main`."""
+    """A package of one module, with a script of the same name that calls its `main`."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     requires = f"Requires-Dist: {needs}\n" if needs else ""

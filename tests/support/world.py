@@ -1,6 +1,6 @@
-"""A machine with a network of its own, in which tests run commands; nobody else sees any of it.
+"""A machine with its own network, in which tests run commands; it is invisible to others.
 
-It has an interface with a default route, as machines have. An address on its loopback stands for
+It has an interface with a default route. An address on its loopback stands for
 the internet; there is a service on 127.0.0.1, and a name server where systemd has its own.
 """
 
@@ -11,23 +11,23 @@ import sys
 import textwrap
 from pathlib import Path
 
-INTERNET = "203.0.113.7"  # RFC 5737: nobody has it
-#: Both services listen on it, and say which they are.
+INTERNET = "203.0.113.7"  # RFC 5737: reserved for documentation
+#: Both services listen on it and identify themselves.
 PORT = 5000
 
 _WORLD = """
     import os, socket, struct, sys, threading
-    from muster.engines.local import linux
-    from muster.engines.local.netlink import Netlink
+    from muster.engines.local import namespaces
+    from muster.engines.local.network.netlink import Netlink
 
     folder, user, internet, port, *command = sys.argv[1:]
     root = os.geteuid() == 0
-    kinds = linux.CLONE_NEWNET | linux.CLONE_NEWNS
+    kinds = namespaces.CLONE_NEWNET | namespaces.CLONE_NEWNS
     outside = os.geteuid(), os.getegid()
-    linux.unshare(kinds | (0 if root else linux.CLONE_NEWUSER))
+    namespaces.unshare(kinds | (0 if root else namespaces.CLONE_NEWUSER))
     if not root:
-        linux.map_user((0, 0), outside)
-    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+        namespaces.map_user((0, 0), outside)
+    namespaces.mount("none", "/", None, namespaces.MS_REC | namespaces.MS_PRIVATE)
 
     netlink = Netlink()
     netlink.up(1)
@@ -41,7 +41,7 @@ _WORLD = """
     netlink.close()
     with open(f"{folder}/machine-resolv.conf", "w") as file:
         file.write("search example.test\\nnameserver 127.0.0.53\\n")
-    linux.bind(file.name, "/etc/resolv.conf")
+    namespaces.bind(file.name, "/etc/resolv.conf")
 
     def serve(address, text):
         server = socket.create_server((address, int(port)), backlog=64)
@@ -66,7 +66,7 @@ _WORLD = """
 
     ready, ours = os.pipe()
     if os.fork() == 0:
-        linux.die_with_parent()
+        namespaces.die_with_parent()
         serve("127.0.0.1", b"the machine")
         serve(internet, b"the internet")
         name_server()
@@ -78,8 +78,8 @@ _WORLD = """
     os.close(ready)
     if user == "user":
         before = os.geteuid(), os.getegid()
-        linux.unshare(linux.CLONE_NEWUSER)
-        linux.map_user((12345, 12345), before)  # its rights are gone with the next program
+        namespaces.unshare(namespaces.CLONE_NEWUSER)
+        namespaces.map_user((12345, 12345), before)  # its rights end with the next program
     os.execvp(command[0], command)
 """
 
@@ -87,8 +87,8 @@ _WORLD = """
 def run_in_world(
     folder: Path, command: list[str], *, user: bool = False, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command there. user: as one without any rights; else as we are, or as root of a
-    user namespace."""
+    """Run a command on it. user: without any privileges; otherwise as the present user, or as root
+    of a user namespace."""
     code = textwrap.dedent(_WORLD)
     kind = "user" if user else "root"
     argv = [sys.executable, "-c", code, str(folder), kind, INTERNET, str(PORT), *command]

@@ -1,8 +1,8 @@
-"""Arguments that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -17,6 +17,19 @@ class Decorator(Protocol):
     """Adds a parameter to a command."""
 
     def __call__(self, function: F, /) -> F: ...
+
+
+class Count(click.IntRange):
+    """A whole number from a minimum, and up to a maximum if there is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. Raises BadParameter."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            most = "" if self.max is None else f" to {self.max:g}"
+            text = f"must be a whole number from {self.min:g}{most}, not {value!r}"
+            self.fail(text, param, ctx)
 
 
 class _Run(click.types.StringParamType):
@@ -48,24 +61,32 @@ class _Job(click.types.StringParamType):
 
 
 def run_argument(**options: Any) -> Decorator:
-    """RUN: a name, a display name, an id or the beginning of one, or `last`."""
-    return click.argument("run_name", metavar="RUN", type=_Run(), **options)
+    """RUN: a name, a display name, an id or a prefix of one, or `last`."""
+    return click.argument("run_name", metavar=_metavar("RUN", options), type=_Run(), **options)
 
 
 def job_argument(**options: Any) -> Decorator:
-    """JOB: a name, `name@version`, a display name, an id or the beginning of one."""
-    return click.argument("job_name", metavar="JOB", type=_Job(), **options)
+    """JOB: a name, `name@version`, a display name, an id or a prefix of one."""
+    return click.argument("job_name", metavar=_metavar("JOB", options), type=_Job(), **options)
+
+
+def _metavar(word: str, options: Mapping[str, Any]) -> str:
+    return f"{word}..." if options.get("nargs") == -1 else word
 
 
 def json_option() -> Decorator:
-    """--json: data instead of text."""
+    """--json: print data instead of text."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-#: What a run may change of its Job with a flag, when it starts and when it is resumed.
-_CHANGES = (
+#: Options that override settings of the job, when a run starts and when it is resumed.
+_OVERRIDES = (
     click.option(
-        "--env", "-e", multiple=True, metavar="[GROUP:]K[=V]", help="Environment variable."
+        "--env",
+        "-e",
+        multiple=True,
+        metavar="[GROUP:]K[=V]",
+        help="Environment variable; K alone passes on the value from here.",
     ),
     click.option(
         "--option",
@@ -76,8 +97,8 @@ _CHANGES = (
         help="Framework option.",
     ),
     click.option("--network", help="shared, cluster or isolated."),
-    click.option("--max-runtime", metavar="TIME", help="90s, 10m, 30d: then the run is canceled."),
-    click.option("--max-restarts", type=int, metavar="N", help="Restarts after failures, at most."),
+    click.option("--max-runtime", metavar="TIME", help="Cancel the run after 90s, 10m, 30d."),
+    click.option("--max-restarts", type=int, metavar="N", help="Maximum restarts after failures."),
     click.option(
         "--mount",
         "mounts",
@@ -90,7 +111,7 @@ _CHANGES = (
 
 
 def change_options(function: F) -> F:
-    """The options of _CHANGES, in this order."""
-    for option in reversed(_CHANGES):
+    """Add the options in _OVERRIDES to a command."""
+    for option in reversed(_OVERRIDES):
         function = option(function)
     return function

@@ -1,4 +1,4 @@
-"""`muster cluster`: clusters that stay."""
+"""`muster cluster`: persistent clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.arguments import json_option
+from muster.cli.arguments import Count, json_option
 from muster.cli.terminal import echo, echo_notes
 from muster.interrupt import Held
 
@@ -19,7 +19,7 @@ name_argument = click.argument("name")
 
 @click.group()
 def cluster() -> None:
-    """Clusters that stay: started once, used from scripts and notebooks, scaled, taken down."""
+    """Start, scale and end persistent clusters for scripts and notebooks."""
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
@@ -36,16 +36,16 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 @cluster.command()
 @click.argument("framework")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
-@click.option("--max-workers", type=click.IntRange(min=1), metavar="N", help="Room to grow.")
-@click.option("--name", help="What it is called. Default: the framework's name.")
-@click.option("--ttl", callback=_duration, metavar="TIME", help="30m, 2h: then it ends.")
+@click.option("--workers", type=Count(min=1), default=1, show_default=True, metavar="N")
+@click.option("--max-workers", type=Count(min=1), metavar="N", help="Maximum for `scale`.")
+@click.option("--name", help="The cluster's name. Default: the framework's.")
+@click.option("--ttl", callback=_duration, metavar="TIME", help="End the cluster after 30m, 2h.")
 @click.option(
-    "--idle-timeout", callback=_duration, metavar="TIME", help="Ends when unused for so long."
+    "--idle-timeout", callback=_duration, metavar="TIME", help="End it when unused for this time."
 )
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="framework_options.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Framework option.")
 @click.option("--env", "-e", multiple=True, metavar="K=V", help="Environment variable.")
-@click.option("--no-wait", is_flag=True, help="Return as soon as it is accepted.")
+@click.option("--no-wait", is_flag=True, help="Return as soon as the run is accepted.")
 @json_option()
 def up(
     framework: str,
@@ -67,12 +67,12 @@ def up(
     """
     from muster.client import cluster as clusters
     from muster.client.client import Client
-    from muster.spec.options import options_from_flags
+    from muster.spec.override_flags import options_from_flags
 
     started: Cluster | None = None
     try:
-        with Held(signal.SIGINT):  # from being accepted to being named, it must not be lost
-            started, draft = clusters.up(
+        with Held(signal.SIGINT):  # else Ctrl-C could leave a run that the user does not know of
+            started, prepared = clusters.up(
                 Client(),
                 framework,
                 workers,
@@ -83,7 +83,7 @@ def up(
                 options=options_from_flags(options),
                 fields={"env": _env(env)},
             )
-        echo_notes(draft.notes)
+        echo_notes(prepared.notes)
         if not no_wait:
             echo(f"{started.run.name}: starting 1 + {workers} nodes", err=True)
             started.wait()
@@ -96,19 +96,19 @@ def up(
 
 
 def _env(pairs: tuple[str, ...]) -> dict[str, str]:
-    made = {}
+    env = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise click.BadParameter(f"{pair!r} is not K=V", param_hint="--env")
-        made[name] = value
-    return made
+        env[name] = value
+    return env
 
 
 @cluster.command("list")
 @json_option()
 def list_(as_json: bool) -> None:
-    """The clusters that are up."""
+    """List the clusters that are up."""
     from muster.cli.output import print_json, print_table
     from muster.client.client import Client
     from muster.client.cluster import clusters
@@ -147,7 +147,7 @@ def _left(one: Cluster) -> str:
 @name_argument
 @json_option()
 def show(name: str, as_json: bool) -> None:
-    """Where a cluster is reached, and its nodes."""
+    """Show a cluster's addresses and nodes."""
     from muster.client.client import Client
     from muster.client.cluster import find
 
@@ -156,10 +156,10 @@ def show(name: str, as_json: bool) -> None:
 
 @cluster.command()
 @name_argument
-@click.argument("workers", type=click.IntRange(min=0))
+@click.argument("workers", type=Count(min=0))
 @json_option()
 def scale(name: str, workers: int, as_json: bool) -> None:
-    """Have so many workers; they join, or leave, while the cluster is used."""
+    """Change the number of workers while the cluster is in use."""
     from muster.client.client import Client
     from muster.client.cluster import find
 
@@ -170,7 +170,7 @@ def scale(name: str, workers: int, as_json: bool) -> None:
 @cluster.command()
 @click.argument("names", nargs=-1, required=True)
 def down(names: tuple[str, ...]) -> None:
-    """End clusters, and everything that runs on them."""
+    """End clusters and everything that runs on them."""
     from muster.client.client import Client
     from muster.client.cluster import find
 
@@ -181,8 +181,8 @@ def down(names: tuple[str, ...]) -> None:
 
 
 def print_cluster(one: Cluster, *, as_json: bool) -> None:
-    """Print where a cluster is reached, and its nodes."""
-    from muster.cli.output import print_json, print_table, state
+    """Print a cluster's addresses and nodes."""
+    from muster.cli.output import node_state, print_json, print_table, state
     from muster.client.cluster import CLIENTS
 
     if as_json:
@@ -205,5 +205,5 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
         if value:
             echo(f"  {what:<10} {value}")
     echo()
-    nodes = [(str(n.rank), n.group, n.fqdn, n.address, state(n.state)) for n in one.run.nodes]
-    print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE"), nodes)
+    nodes = [(str(n.rank), n.group, n.fqdn, n.address, *node_state(n.state)) for n in one.run.nodes]
+    print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY"), nodes)

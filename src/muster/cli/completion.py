@@ -11,7 +11,7 @@ from muster.cli.terminal import echo
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Completion for SHELL, to be read when it starts.
+    """Print the completion script for SHELL.
 
     \b
     bash: muster completion bash > ~/.local/share/bash-completion/completions/muster
@@ -21,5 +21,5 @@ def completion(shell: str) -> None:
     from muster.cli.main import cli
 
     kind = get_completion_class(shell)
-    assert kind is not None, "the choices are those click knows"
+    assert kind is not None, "click knows every choice"
     echo(kind(cli, {}, "muster", "_MUSTER_COMPLETE").source())

@@ -15,16 +15,16 @@ from muster.errors import InvalidInput, Problem
 @click.option(
     "--to",
     type=click.Choice(["jobset", "muster"]),
-    help="What to make of it (default: the one it is not).",
+    help="Output format (default: the opposite of the input's).",
 )
-@click.option("--output", "-o", metavar="FILE", help="Write it there instead of to stdout.")
-@click.option("--show-secrets", is_flag=True, help="Write secrets as they are, not as ***.")
+@click.option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout.")
+@click.option("--show-secrets", is_flag=True, help="Write secrets in clear text, not as ***.")
 def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
-    """Turn a spec into a JobSet manifest, or a manifest into a spec.
+    """Convert a spec to a JobSet manifest, or a manifest to a spec.
 
-    FILE is a spec, a JobSet manifest (or a folder of them) or ADS's YAML, which become specs; - is
-    standard input. FILE#NAME is one JobSet of several. What cannot be said, or means nothing
-    there, is listed on stderr.
+    FILE is a spec, which becomes a manifest, or a JobSet manifest (or a folder of them) or ADS's
+    YAML, which become specs; - is standard input. FILE#NAME is one JobSet of several. Fields that
+    the output format cannot express are listed on stderr.
 
     \b
     muster convert job.yaml > jobset.yaml

@@ -13,10 +13,10 @@ from muster.cli.terminal import echo, style
 @click.command()
 @json_option()
 def doctor(as_json: bool) -> None:
-    """What this machine can do for runs, and what to install for more."""
-    from muster.service import examine_machine
+    """Show what this machine supports, and what to install for more."""
+    from muster.engines.local.doctor import examine
 
-    findings = examine_machine()
+    findings = examine()
     if as_json:
         print_json([asdict(finding) for finding in findings])
         return

@@ -9,24 +9,25 @@ import click
 from muster.cli.arguments import json_option
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
+from muster.spec.quantities import format_size
 
 
 @click.group()
 def env() -> None:
-    """List and prune what was installed for runs."""
+    """List and prune the environments installed for runs."""
 
 
 @env.command("list")
 @json_option()
 def list_environments(as_json: bool) -> None:
-    """Environments made for `requirements` and `conda`, the one used last first."""
+    """List environments made for `requirements` and `conda`, most recently used first."""
     from msgspec.structs import asdict
 
-    from muster.client.times import time_text
-    from muster.storage.environments import listing
+    from muster.describe.times import time_text
+    from muster.storage.environments import list_installed
     from muster.storage.home import default_home
 
-    found = listing(default_home())
+    found = list_installed(default_home())
     if as_json:
         times = ("created", "used")
         print_json(
@@ -38,28 +39,28 @@ def list_environments(as_json: bool) -> None:
         return
     rows = []
     for one in found:
-        state = "in use" if one.busy else "ready" if one.ready else "half-made"
+        state = "in use" if one.busy else "ready" if one.ready else "incomplete"
         state = "failed" if one.failed and not one.busy else state
         what = ", ".join([*(["conda"] if one.conda else []), *one.requirements])
-        size = f"{one.size / 2**20:.0f} MiB"
+        size = format_size(one.size)
         rows.append((one.key, one.python or "-", state, size, ago(one.used), what))
     print_table(("KEY", "PYTHON", "STATE", "SIZE", "USED", "WHAT"), rows)
 
 
 @env.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--all", "every", is_flag=True, help="All environments.")
 @click.option(
     "--older-than",
     default="30d",
     show_default=True,
     metavar="TIME",
-    help="Those that no run has begun to use for so long.",
+    help="Environments that no run started with in this time.",
 )
 def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
-    """Prune environments: those named, all, or those long unused and half-made ones.
+    """Delete the given environments; without KEY, incomplete and unused ones.
 
-    What a run uses now stays. What is needed again is installed again.
+    Environments in use are kept. A run that needs a deleted one installs it again.
 
     \b
     muster env prune
@@ -68,25 +69,26 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
     """
     from muster.cli.filters import since_filter
     from muster.errors import InvalidInput, Problem
-    from muster.spec.wording import suggestion
-    from muster.storage.environments import listing, remove
+    from muster.spec.wording import close_to
+    from muster.storage.environments import list_installed, remove
     from muster.storage.home import default_home
 
     home = default_home()
-    found = listing(home)
+    found = list_installed(home)
     known = [one.key for one in found]
     if wrong := [key for key in keys if key not in known]:
-        hint = suggestion(wrong[0], known) if known else "there are none"
-        raise InvalidInput(Problem("KEY", f"there is no environment {wrong[0]}", hint))
-    since = since_filter(older_than) or time.time()
+        close = close_to(wrong[0], known)
+        hint = f'did you mean "{close[0]}"?' if close else "`muster env list` lists them"
+        raise InvalidInput(Problem("KEY", f"no environment named {wrong[0]!r}", hint))
+    since = since_filter("--older-than", older_than) or time.time()
     freed = 0
     for one in found:
-        meant = one.key in keys if keys else every or not one.ready or (one.used or 0) < since
-        if not meant:
+        chosen = one.key in keys if keys else every or not one.ready or (one.used or 0) < since
+        if not chosen:
             continue
         if remove(home, one.key):
             freed += one.size
             echo(f"pruned {one.key}", err=True)
         else:
-            echo(f"{one.key} is in use and stays", err=True)
-    echo(f"{freed / 2**20:.0f} MiB freed", err=True)
+            echo(f"{one.key} is in use and is kept", err=True)
+    echo(f"{format_size(freed)} freed", err=True)

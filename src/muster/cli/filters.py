@@ -1,4 +1,4 @@
-"""Filters of lists, from text."""
+"""Parse the filters of list commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def duration(flag: str, text: str) -> float:
-    """Seconds of `90s`, `10m`, `1d`."""
+    """Parse `90s`, `10m`, `1d` into seconds. Raises InvalidInput."""
     from muster.spec.quantities import parse_duration
 
     try:
@@ -23,29 +23,36 @@ def duration(flag: str, text: str) -> float:
         raise InvalidInput(Problem(flag, str(error))) from None
 
 
-def since_filter(text: str | None) -> float | None:
-    """Epoch seconds of so long ago."""
-    return None if text is None else time.time() - duration("--since", text)
+def since_filter(flag: str, text: str | None) -> float | None:
+    """The moment (epoch seconds) that lies the given duration before now. flag: names the option in
+    errors. Raises InvalidInput."""
+    return None if text is None else time.time() - duration(flag, text)
 
 
 def state_filter(names: Sequence[str]) -> list[RunState] | None:
-    """States by name, in any case."""
-    try:
-        return [RunState(name.upper().replace("-", "_")) for name in names] or None
-    except ValueError as error:
-        known = ", ".join(s.lower() for s in RunState)
-        text = str(error).partition(" is not")[0]
-        raise InvalidInput(Problem("--state", f"no state {text}", f"there are: {known}")) from None
+    """States by name, case-insensitive. Raises InvalidInput."""
+    known = {state.lower(): state for state in RunState}
+    states = []
+    for name in names:
+        state = known.get(name.lower().replace("-", "_"))
+        if state is None:
+            from muster.spec.wording import suggestion
+
+            raise InvalidInput(
+                Problem("--state", f"no state named {name!r}", suggestion(name, known))
+            )
+        states.append(state)
+    return states or None
 
 
 def tag_filter(texts: Sequence[str]) -> dict[str, str | None]:
-    """Tags by `K=V`; None, which is any value, for `K`."""
+    """Tags by `K=V`; for `K` alone the value is None, which matches any."""
     pairs = (text.partition("=") for text in texts)
     return {key: value if equals else None for key, equals, value in pairs}
 
 
 def job_filter(client: Client, text: str | None) -> str | None:
-    """The job meant: a name means all its versions. Raises NotFound."""
+    """The name of a job, if given, which matches all its versions; else its id. Raises NotFound."""
     if text is None:
         return None
     job = client.service.job(text)

@@ -1,95 +1,149 @@
-"""Printing a run's output, each line with the group and rank it came from."""
+"""Follow a run in the foreground: print its output, detach on a signal, summarize how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+import contextlib
+import gc
+import signal
+import sys
+from typing import TYPE_CHECKING
 
-import click
-
-from muster.cli.output import GROUP_COLORS
-from muster.cli.streams import write
-from muster.cli.terminal import echo, use_color
-from muster.storage.log_reader import prefixed
-from muster.storage.logs import MESSAGES, StreamInfo
-
-if TYPE_CHECKING:
-    from muster.client.messages import RunChunk
-    from muster.client.run import JobRun
-
-#: Before a message of the service.
-_SERVICE = "muster"
-#: Kinds of messages that the summary at a run's end does not repeat.
-_BESIDES = frozenset(
-    {"restart", "scaled", "supervisor_lost", "cancel_requested", "suspend_requested"}
+from muster.cli.terminal import echo
+from muster.errors import (
+    EXIT_HUNG_UP,
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    EngineError,
+    HomeGone,
+    MusterError,
 )
 
+if TYPE_CHECKING:
+    from muster.client.run import JobRun
+    from muster.service.prepare import PreparedRun
 
-class Printer:
-    """Writes chunks of whole lines to a descriptor, in bulk: as fast as the nodes write them.
-
-    groups: name -> number of nodes, in order; for colours and the width of the prefix. messages:
-    what becomes of those of the service. Among the lines they tell the whole story; besides, on
-    stderr, are those that whoever follows a run to its end learns from nothing else; or none.
-    """
-
-    def __init__(
-        self,
-        groups: Mapping[str, int],
-        *,
-        processes: int = 1,
-        to: int = 1,
-        messages: Literal["among", "besides", "none"] = "none",
-    ) -> None:
-        self._to = to
-        self._messages = messages
-        self._color = use_color(to)
-        self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
-        nodes = sum(groups.values())
-        self._processes = processes
-        deepest = len(str(nodes - 1)) + (1 + len(str(processes - 1)) if processes > 1 else 0)
-        self._width = max((len(name) for name in groups), default=0) + 1 + deepest
-        if messages == "among":
-            self._width = max(self._width, len(_SERVICE))
-        self._prefixes: dict[int, bytes] = {}
-
-    def print(self, chunks: Iterable[RunChunk]) -> None:
-        """Print as it comes; returns when nothing more does. Where a later attempt begins, a line
-        on stderr says so, unless the messages do."""
-        newest: int | None = None
-        for chunk in chunks:
-            if newest is None or chunk.attempt > newest:
-                if newest is not None and self._messages != "among":
-                    echo(f"-- attempt {chunk.attempt} --", err=True)
-                newest = chunk.attempt
-            if chunk.kind and self._messages == "besides":
-                if chunk.kind in _BESIDES:
-                    echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
-                continue
-            self._write(prefixed(chunk, self._prefix(chunk.stream)))
-
-    def _prefix(self, stream: StreamInfo) -> bytes:
-        known = self._prefixes.get(stream.number)
-        if known is None:
-            name = _SERVICE if stream is MESSAGES else f"{stream.group}/{stream.rank}"
-            if self._processes > 1 and stream.local_rank is not None:
-                name += f".{stream.local_rank}"
-            name += f" {stream.service}" * bool(stream.service)
-            text = f"{name:<{self._width}} | "
-            if self._color:
-                dim = stream is MESSAGES
-                text = click.style(text, fg=self._colors.get(stream.group), dim=dim)
-            known = self._prefixes[stream.number] = text.encode()
-        return known
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[write(self._to, view) :]
+#: Signals that end `muster run` but not its runs.
+DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def tell_if_suspended(run: JobRun, *, follow: bool) -> None:
-    """Say why following a run is over although it has not ended."""
-    if follow and run.refresh().state == "SUSPENDED":
-        text = f"{run.name} is suspended; `muster runs resume {run.name}` has it go on"
-        echo(text, err=True)
+class Detached(BaseException):
+    """The command received SIGTERM or SIGHUP; its runs continue."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def detach_on_signals() -> None:
+    """Raise Detached on SIGTERM and SIGHUP, unless the parent process ignores them (nohup)."""
+
+    def on_signal(number: int, _frame: object) -> None:
+        raise Detached(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, on_signal)
+
+
+def detach(runs: list[JobRun], number: int) -> int:
+    """Name the runs that continue. Returns the exit code for signal `number`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
+    for run in runs:
+        if run.refresh().state in ("ACCEPTED", "IN_PROGRESS"):
+            report_still_running(run)
+    return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_HUNG_UP
+
+
+def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
+    """Print a run's output until it ends, then its summary. Returns the exit code."""
+    from muster.cli.exit_codes import exit_code_of
+    from muster.cli.log_printer import Printer
+    from muster.cli.output import print_json
+    from muster.cli.streams import OutputLost, ReaderGone, end_by_sigpipe, optional_output
+    from muster.client.selection import Selection
+
+    groups = {group.name: group.size for group in prepared.plan.groups}
+    gc.enable()  # main() disables it for a fast start; from here on the command may run for days
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
+        if not as_json:
+            _print_cluster_when_up(run, prepared)
+        to = 2 if as_json else 1  # stdout then holds the JSON alone
+        processes = prepared.plan.processes_per_node
+        printer = Printer(groups, processes=processes, to=to, messages="separate")
+        # all attempts: a second or later run may have restarted while the first was followed
+        printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
+        run.wait()
+    except KeyboardInterrupt:
+        return _handle_interrupt(run)
+    except HomeGone:
+        raise
+    except (ReaderGone, MusterError, OSError) as error:
+        if not run.refresh().done:
+            report_still_running(run)
+            if isinstance(error, ReaderGone):
+                end_by_sigpipe()
+            raise
+        if isinstance(error, OutputLost):  # output is missing, even if the run succeeded
+            _print_summary(run, len(prepared.plan.nodes))
+            raise
+    _print_summary(run, len(prepared.plan.nodes))
+    if as_json:
+        with optional_output():
+            print_json(run.to_dict())
+    return exit_code_of(run.state)
+
+
+def _print_cluster_when_up(run: JobRun, prepared: PreparedRun) -> None:
+    """Print a persistent cluster's addresses once it is up."""
+    from muster.spec.values import CLUSTER_TAG
+
+    if CLUSTER_TAG not in prepared.spec.tags:
+        return
+    from muster.cli.cluster import print_cluster
+    from muster.client.cluster import Cluster
+
+    # if the cluster does not come up, the output that is printed next says why
+    with contextlib.suppress(EngineError):
+        print_cluster(Cluster(run).wait(), as_json=False)
+
+
+def _handle_interrupt(run: JobRun) -> int:
+    """The first Ctrl-C detaches; a second one within a second cancels the run."""
+    try:
+        echo(f"\n{_still_running(run)} (or press Ctrl-C again now)", err=True)
+        signal.sigtimedwait([], 1.0) if hasattr(signal, "sigtimedwait") else None
+    except KeyboardInterrupt:
+        echo(f"canceling {run.name}", err=True)
+        run.cancel("canceled by Ctrl-C").wait()
+        _print_summary(run, len(run.nodes))
+    return EXIT_INTERRUPTED
+
+
+def report_still_running(run: JobRun) -> None:
+    """Report that the run keeps running, how to follow it and how to cancel it."""
+    echo(_still_running(run), err=True)
+
+
+def _still_running(run: JobRun) -> str:
+    name = run.name
+    return (
+        f"Detached from {name}; still running. Follow it with `muster logs {name} --follow`, "
+        f"cancel it with `muster runs cancel {name}`"
+    )
+
+
+def report_if_suspended(run: JobRun, *, following: bool) -> None:
+    """Report why following has stopped although the run has not ended."""
+    if following and run.refresh().state == "SUSPENDED":
+        echo(f"{run.name} is suspended; `muster runs resume {run.name}` resumes it", err=True)
+
+
+def _print_summary(run: JobRun, nodes: int) -> None:
+    from muster.cli.output import span, state
+
+    sys.stdout.flush()
+    took = f" in {span(run.seconds)}" if run.seconds is not None else ""
+    head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
+    echo(head, err=True)
+    for line in [*run.details.splitlines(), *filter(None, [run.hint])]:
+        echo(f"  {line}", err=True)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,13 +16,13 @@ from muster.cli.terminal import echo, echo_notes
 from muster.errors import EngineError, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from muster.images.draft import Draft, Request
+    from muster.images.prepare import BuildContext, ImageRequest
     from muster.images.reference import Reference
 
 _BUILDER = click.option(
     "--builder",
     type=click.Choice(["podman", "buildah", "docker"]),
-    help="Insist on one (default: the first of these that is there).",
+    help="Builder to use (default: the first of these that is installed).",
 )
 _QUIET = click.option("--quiet", "-q", is_flag=True, help="Show the builder's output on failure.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -31,19 +31,19 @@ _FILE = click.Path(path_type=Path)
 
 
 class _Build(click.Command):
-    """Knows the options of ADS's command, too, and says what they are here."""
+    """Refuses options of ADS's `build-image` command with the equivalent command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = [*args]
+        words = [*args]  # click consumes args
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from muster.cli.mistakes import ads_build
+            from muster.cli.usage_hints import image_build_for_ads
 
-            meant = ads_build(given)
-            if not meant:
+            command = image_build_for_ads(words)
+            if not command:
                 raise
-            text = f"{error.message.rstrip('.')}: what is meant is {meant}"
+            text = f"{error.message.rstrip('.')}: the equivalent command is {command}"
             raise click.UsageError(text, ctx) from None
 
 
@@ -53,53 +53,50 @@ def image() -> None:
 
 
 @image.command(cls=_Build)
-@click.option("--framework", required=True, help="What the nodes become a cluster of.")
-@click.option("--tag", "-t", help="What to call the image: REGISTRY/NAME:TAG.")
-@click.option("--source", type=_FILE, help="Folder (or file) with the code; /code in the image.")
-@click.option("--entrypoint", metavar="FILE", help="The program, in the source.")
-@click.option("--requirements", "-r", type=_FILE, metavar="FILE", help="Of pip, for the code.")
+@click.option("--framework", required=True, help="Framework of the cluster.")
+@click.option("--tag", "-t", help="Name of the image: REGISTRY/NAME:TAG.")
+@click.option("--source", type=_FILE, help="Folder (or file) with the code; copied to /code.")
+@click.option("--entrypoint", metavar="FILE", help="The program, relative to the source.")
+@click.option(
+    "--requirements", "-r", type=_FILE, metavar="FILE", help="Pip requirements of the code."
+)
 @click.option(
     "--env",
     "environments",
     type=_FILE,
     multiple=True,
     metavar="FILE",
-    help="A conda environment (YAML); can be repeated: each adds to those before it.",
+    help="Conda environment (YAML). Repeatable: each adds to those before it.",
 )
 @click.option(
     "--base",
     metavar="IMAGE",
-    help="What it is built on: Python 3.11 or newer with pip (default: python:3.11-slim).",
+    help="Base image with Python 3.11 or newer and pip (default: python:3.11-slim).",
 )
 @click.option(
     "--packages/--no-packages",
     default=True,
-    help="Install the framework (default), or trust that the base image has it.",
+    help="Install the framework (default), or rely on the base image's.",
 )
-@click.option("--apt", multiple=True, metavar="NAME", help="A Debian package; can be repeated.")
-@click.option("--pip-config", type=_FILE, help="A pip.conf, for the build alone: never inside.")
-@click.option("--ca-bundle", type=_FILE, help="Certificates pip trusts, for the build alone.")
-@click.option("--micromamba", metavar="IMAGE", help="Where micromamba is copied from.")
+@click.option(
+    "--apt",
+    "debian",
+    multiple=True,
+    metavar="NAME",
+    help="Debian package to install. Repeatable.",
+)
+@click.option("--pip-config", type=_FILE, help="pip.conf for the build; not stored in the image.")
+@click.option("--ca-bundle", type=_FILE, help="CA certificates for pip, during the build only.")
+@click.option("--micromamba", metavar="IMAGE", help="Image to copy micromamba from.")
 @click.option("--print", "only_print", is_flag=True, help="Print the recipe; build nothing.")
-@click.option("--output", "-o", type=_FILE, metavar="FOLDER", help="Keep what it is built from.")
+@click.option("--output", "-o", type=_FILE, metavar="FOLDER", help="Keep the build context here.")
 @click.option("--no-build", is_flag=True, help="With --output: build nothing.")
 @_BUILDER
 @_QUIET
 @_JSON
 @_OPTIONS
 def build(
-    framework: str,
     tag: str | None,
-    source: Path | None,
-    entrypoint: str | None,
-    requirements: Path | None,
-    environments: tuple[Path, ...],
-    base: str | None,
-    packages: bool,
-    apt: tuple[str, ...],
-    pip_config: Path | None,
-    ca_bundle: Path | None,
-    micromamba: str | None,
     only_print: bool,
     output: Path | None,
     no_build: bool,
@@ -107,12 +104,13 @@ def build(
     quiet: bool,
     as_json: bool,
     options: tuple[str, ...],
+    **requested: Any,
 ) -> None:
-    """Build an image whose containers assemble themselves into a cluster.
+    """Build an image whose containers form a cluster by themselves.
 
-    It holds the framework, Muster, the code and what that needs. Started without a command, a
-    container joins the others in WORK_DIR (see docs/images.md); any engine may start it with one.
-    What stands after -- goes to the builder.
+    The image holds the framework, Muster, the code and its requirements. Started without a command,
+    a container joins the others in WORK_DIR (see docs/images.md). Words after -- are passed to the
+    builder.
 
     \b
     muster image build --framework dask --source ./code --entrypoint train.py \\
@@ -120,45 +118,35 @@ def build(
     muster image build --framework dask --source ./code --print
     muster image build ... -- --network=host
     """
-    from muster.images.draft import MICROMAMBA_IMAGE, Request
+    from muster.images.prepare import MICROMAMBA_IMAGE, ImageRequest
 
-    request = Request(
-        framework=framework,
-        source=source,
-        entrypoint=entrypoint,
-        base=base,
-        requirements=requirements,
-        environments=environments,
-        packages=packages,
-        debian=apt,
-        pip_config=pip_config,
-        ca_bundle=ca_bundle,
-        micromamba=micromamba or MICROMAMBA_IMAGE,
-    )
+    # the other options are fields of the request
+    requested["micromamba"] = requested["micromamba"] or MICROMAMBA_IMAGE
+    request = ImageRequest(**requested)
     building = not (only_print or no_build)
-    name, drafted = _prepare(request, tag, building, no_build and output is None)
-    echo_notes(drafted.notes)
+    name, context = _prepare(request, tag, building, no_build and output is None)
+    echo_notes(context.notes)
     if only_print:
         from muster.images.recipe import recipe_text
 
-        text = recipe_text(drafted.recipe)
+        text = recipe_text(context.recipe)
         return print_json({"recipe": text}) if as_json else echo(text, end="")
     if name is None or not building:
         from muster.images.context import write_context
 
-        assert output is not None, "else it was refused"
-        written = str(write_context(output, drafted))
+        assert output is not None, "_prepare refuses this"
+        written = str(write_context(output, context))
         return print_json({"recipe": written}) if as_json else echo(written)
-    return _build(drafted, name, output, builder, quiet, as_json, options)
+    return _build(context, name, output, builder, quiet, as_json, options)
 
 
 def _prepare(
-    request: Request, tag: str | None, building: bool, nowhere: bool
-) -> tuple[Reference | None, Draft]:
-    """What is to be built, and its name. Raises InvalidInput with everything that is wrong."""
-    from muster.images.draft import collect, draft
+    request: ImageRequest, tag: str | None, building: bool, nowhere: bool
+) -> tuple[Reference | None, BuildContext]:
+    """The image's name and contents. Raises InvalidInput with all problems."""
+    from muster.images.prepare import collect, prepare
     from muster.images.reference import read_tag
-    from muster.images.wheel import wheel_of_this
+    from muster.images.wheel import build_wheel
     from muster.storage.home import default_home
 
     problems: list[Problem] = []
@@ -168,18 +156,18 @@ def _prepare(
         hint = "REGISTRY/NAME:TAG, or --print to see the recipe only"
         problems.append(Problem("--tag", "is missing", hint))
     name = collect(problems, lambda: read_tag(tag) if tag is not None else None, None)
-    home, wheel = default_home().root, wheel_of_this()
-    drafted = collect(problems, lambda: draft(request, wheel, home), None)
-    if problems or drafted is None:
+    home, wheel = default_home().root, build_wheel()
+    context = collect(problems, lambda: prepare(request, wheel, home), None)
+    if problems or context is None:
         raise InvalidInput(*problems)
-    return name, drafted
+    return name, context
 
 
 def _build(
-    drafted: Draft,
+    context: BuildContext,
     name: Reference,
     output: Path | None,
-    wanted: str | None,
+    builder_name: str | None,
     quiet: bool,
     as_json: bool,
     options: tuple[str, ...],
@@ -189,12 +177,12 @@ def _build(
     from muster.images.context import write_context
     from muster.images.reference import read_base
 
-    builder = find_builder(wanted)
-    base = read_base(drafted.recipe.base)
+    builder = find_builder(builder_name)
+    base = read_base(context.recipe.base)
     with _folder(output) as folder:
-        recipe = write_context(folder, drafted)
-        with _telling(quiet or as_json) as tell:
-            image_id = build_image(builder, folder, name, base, drafted.secrets, options, tell)
+        recipe = write_context(folder, context)
+        with _builder_output(quiet or as_json) as on_line:
+            image_id = build_image(builder, folder, name, base, context.secrets, options, on_line)
     if as_json:
         kept = None if output is None else str(recipe)
         print_json({"image": str(name), "id": image_id, "builder": builder.name, "recipe": kept})
@@ -213,8 +201,8 @@ def push(
 ) -> None:
     """Push an image to the registry in its name.
 
-    Prints the name with its digest, which is this image for ever. What stands after -- goes to the
-    builder.
+    Prints the name with its digest, which always refers to this image. Words after -- are passed to
+    the builder.
 
     \b
     muster image push registry.example.com/team/train:1
@@ -229,8 +217,8 @@ def push(
         hint = f"build it as REGISTRY/{tag}; docker's own registry is docker.io"
         raise InvalidInput(Problem("TAG", f"{tag!r} names no registry to push to", hint))
     found = find_builder(builder)
-    with _telling(quiet or as_json) as tell:
-        digest = push_image(found, name, options, tell)
+    with _builder_output(quiet or as_json) as on_line:
+        digest = push_image(found, name, options, on_line)
     pinned = f"{name}@{digest}" if digest else str(name)
     if as_json:
         print_json({"image": str(name), "digest": digest or None, "builder": found.name})
@@ -248,8 +236,8 @@ def _folder(output: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _telling(quiet: bool) -> Iterator[Callable[[str], object]]:
-    """Where the builder's lines go: to stderr, at once or, if quiet, when it has failed."""
+def _builder_output(quiet: bool) -> Iterator[Callable[[str], object]]:
+    """A function that prints a line of the builder to stderr: at once or, if quiet, on failure."""
     if not quiet:
         yield lambda line: echo(line, err=True)
         return

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.arguments import change_options, job_argument, json_option
-from muster.cli.describing import WithProgram, command_and_changes, described, describing
+from muster.cli.arguments import Count, change_options, job_argument, json_option
+from muster.cli.job_options import CommandWithProgram, command_and_changes, job_fields, job_options
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo, echo_notes
 
 if TYPE_CHECKING:
     from muster.client.client import Client
-    from muster.drafting import Draft
+    from muster.service.prepare import PreparedRun
     from muster.store.records import JobRecord
 
 
@@ -24,11 +24,11 @@ def jobs() -> None:
     """Create, list, show, edit and delete jobs."""
 
 
-@jobs.command(cls=WithProgram)
+@jobs.command(cls=CommandWithProgram)
 @click.argument("target", required=False)
-@describing
-@click.option("--description", metavar="TEXT", help="For people.")
-@click.option("--tag", "tags", multiple=True, metavar="K=V", help="Label of the job and its runs.")
+@job_options
+@click.option("--description", metavar="TEXT", help="Description of the job.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the job and its runs.")
 @click.option("--nodes", multiple=True, metavar="N", help="Number of nodes.")
 @change_options
 @click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
@@ -37,9 +37,8 @@ def jobs() -> None:
 def create(ctx: click.Context, /, **options: Any) -> None:
     """Create a job from TARGET without starting a run.
 
-    TARGET and the options are those of `muster run`; a spec file describes the job by itself. The
-    job is checked as a run of it would be. The same content is the same job, unless --new makes
-    another, which no other launch shares.
+    TARGET and the options are those of `muster run`. The job is checked as `muster run` would
+    check it. If a job with the same content exists, it is returned; --new creates another one.
 
     \b
     muster jobs create train.py --nodes 4 --framework pytorch -- --epochs 3
@@ -52,40 +51,42 @@ def create(ctx: click.Context, /, **options: Any) -> None:
 
     client = Client()
     targets = single_targets(options["target"], options["entrypoint"])
-    drafts = [_draft(client, target, ctx.meta["after"], options) for target in targets]
-    made = []
-    for draft in drafts:
-        record = client.create(draft)
-        made.append(Job(client, record))
-        echo_notes(draft.notes)
+    prepared_runs = [_prepare(client, target, ctx.meta["after"], options) for target in targets]
+    created = []
+    for prepared in prepared_runs:
+        record = client.create(prepared)
+        created.append(Job(client, record))
+        echo_notes(prepared.notes)
         if not options["as_json"]:
             echo(record.id)
-            there = "is created" if draft.new_job else "is there already"
-            echo(f"{record.handle} {there}; `muster run {record.handle}` starts it", err=True)
+            how = "created" if prepared.new_job else "exists already"
+            echo(f"{record.handle} {how}; `muster run {record.handle}` starts it", err=True)
     if options["as_json"]:
-        print_json(made[0].to_dict() if len(made) == 1 else [job.to_dict() for job in made])
+        print_json(
+            created[0].to_dict() if len(created) == 1 else [job.to_dict() for job in created]
+        )
 
 
-def _draft(
+def _prepare(
     client: Client, target: str | None, after: list[str] | None, options: dict[str, Any]
-) -> Draft:
+) -> PreparedRun:
     command, changes = command_and_changes(target, after, options)
-    return client.draft_job_for(
+    return client.prepare_job(
         target,
         command=command,
         new=options["new"],
         changes=changes,
         description=options["description"],
-        **described(options),
+        **job_fields(options),
     )
 
 
 @jobs.command("list")
 @click.option("--all", "deleted", is_flag=True, help="Include deleted jobs.")
-@click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this label.")
+@click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this tag.")
 @json_option()
 def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
-    """Jobs, newest first; a changed file is a new version of its job."""
+    """List jobs, newest first; a changed file is a new version of its job."""
     from muster.cli.filters import tag_filter
     from muster.client.check import NAME
     from muster.client.client import Client
@@ -93,7 +94,7 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
 
     client = Client()
     found = client.service.jobs(deleted=deleted, tags=tag_filter(tags))
-    # of a check that found something wrong its run stays, and so does its job
+    # a failed `muster check` keeps its run, and so its job; neither is the user's
     found = [job for job in found if job.name != NAME]
     if as_json:
         print_json([Job(client, record).to_dict() for record in found])
@@ -121,7 +122,7 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
 @job_argument()
 @json_option()
 def show(job_name: str, as_json: bool) -> None:
-    """A job's spec, as a file would say it: what is left out has its default.
+    """Show a job's spec as a spec file; omitted fields have their defaults.
 
     With --json, every field, in bytes and seconds.
     """
@@ -135,19 +136,22 @@ def show(job_name: str, as_json: bool) -> None:
         return
     from muster.spec.formats.yaml_write import dump
 
-    for line in _about(job.to_dict()):
+    for line in _header(job.to_dict()):
         echo(f"# {line}")
     echo(dump(job.written), end="")
 
 
 @jobs.command()
 @job_argument()
-@click.option("--set", "sets", multiple=True, required=True, metavar="PATH=VALUE")
+@click.option(
+    "--set", "sets", multiple=True, required=True, metavar="PATH=VALUE", help="Change a setting."
+)
 @json_option()
 def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
     """Change a job's resources, shape, mounts, display name, description or tags.
 
-    Runs keep what they started with. Anything else makes another job: change the file and run it.
+    Existing runs keep their settings. To change anything else, change the file and run it: that
+    creates a new version of the job.
     """
     from muster.client.client import Client
     from muster.client.job import Job
@@ -157,18 +161,18 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(job.to_dict())
     else:
-        echo(f"{job.name}@{job.version} changed; runs from now on use it")
+        echo(f"{job.name}@{job.version} changed; new runs use it")
 
 
 @jobs.command()
 @job_argument(nargs=-1, required=True)
-@click.option("--runs", is_flag=True, help="Also delete its runs and their output.")
+@click.option("--runs", is_flag=True, help="Also delete their runs and output.")
 @click.option("--all-versions", is_flag=True, help="Delete every version.")
 def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
-    """Delete jobs, so that no new run of them can start.
+    """Delete jobs and their code; no new runs of them can start.
 
-    A job whose runs have not all ended is not deleted. Ended runs can still be shown, and so can
-    the job (`muster jobs list --all`); its code is removed.
+    A job with runs that have not ended is not deleted. The job's record (`muster jobs list --all`)
+    and its ended runs can still be shown.
     """
     from muster.client.client import Client
     from muster.client.job import Job
@@ -185,25 +189,25 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
         job = Job(client, record).delete(runs=runs)
         with_runs = f", with {count} run{'s' * (count != 1)}" if count else ""
         already = " already" if record.state == job.state and not count else ""
-        now = "" if all_versions else _next(client, record)
-        echo(f"{record.handle} is{already} deleted{with_runs}{now}")
+        newest = "" if all_versions else _newest_version(client, record)
+        echo(f"{record.handle} is{already} deleted{with_runs}{newest}")
 
 
-def _next(client: Client, job: JobRecord) -> str:
-    """What the name means from now on."""
-    now = client.service.job(job.name)
-    return f"; {job.name} is {now.handle} now" if now.state == "ACTIVE" else ""
+def _newest_version(client: Client, job: JobRecord) -> str:
+    """The version that the job's name refers to after a deletion, or nothing if none is left."""
+    newest = client.service.job(job.name)
+    return f"; {job.name} is now {newest.handle}" if newest.state == "ACTIVE" else ""
 
 
 @jobs.command()
 @job_argument()
-@click.option("--after", type=click.IntRange(min=0), default=0, help="Only entries after number N.")
+@click.option("--after", type=Count(min=0), default=0, help="Only entries after number N.")
 @json_option()
 def events(job_name: str, after: int, as_json: bool) -> None:
-    """Who created, edited and deleted a job, when, and what was changed."""
+    """Show who created, edited and deleted a job, when, and what changed."""
     from muster.client.client import Client
     from muster.client.job import Job
-    from muster.client.times import time_text
+    from muster.describe.times import time_text
 
     client = Client()
     found = Job(client, client.service.job(job_name)).events(after=after)
@@ -233,8 +237,8 @@ def _value(value: Any) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _about(job: Mapping[str, Any]) -> Iterator[str]:
-    """A Job's record in a few lines."""
+def _header(job: Mapping[str, Any]) -> Iterator[str]:
+    """A job's record in a few lines."""
     yield f"{job['name']}@{job['version']}, id {job['id']}"
     if job["display_name"]:
         yield job["display_name"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from muster.cli.arguments import run_argument
+from muster.cli.arguments import Count, run_argument
+
+if TYPE_CHECKING:
+    from muster.client.messages import RunChunk
 
 
 def _attempt(
@@ -15,15 +19,18 @@ def _attempt(
     if text is None or text == "all":
         return "all" if text else None
     if not text.isdecimal():
-        raise click.BadParameter(f"{text!r} is neither the number of an attempt nor all")
+        raise click.BadParameter(f"{text!r} is neither a number nor all")
     return int(text)
 
 
 @click.command()
 @run_argument()
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the run has ended.")
 @click.option(
-    "--attempt", callback=_attempt, metavar="N", help="This attempt, or all. Default: the newest."
+    "--attempt",
+    callback=_attempt,
+    metavar="N",
+    help="An attempt's number, or all. Default: the newest.",
 )
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
@@ -32,17 +39,17 @@ def _attempt(
     "streams",
     multiple=True,
     type=click.Choice(["stdout", "stderr", "service"]),
-    help="Only this stream; service: what Muster says of the run.",
+    help="Only this stream; service: Muster's own messages.",
 )
 @click.option(
     "--service",
     "services",
     multiple=True,
     metavar="NAME",
-    help="What a service of the framework wrote (scheduler, head, ...; all), not the program.",
+    help="Output of a framework service (scheduler, head, ...; all), not of the program.",
 )
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON record a line.")
+@click.option("--tail", type=Count(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 def logs(
     run_name: str,
     follow: bool,
@@ -54,13 +61,14 @@ def logs(
     tail: int | None,
     as_json: bool,
 ) -> None:
-    """A run's output, of all its nodes, and what Muster says of the run, in order of time.
+    """Show the output of a run's nodes and Muster's messages, in order of time.
 
-    Of a run that was started again, the newest attempt; --follow goes on with those after it.
+    By default, only the newest attempt; --follow continues with the attempts after it.
     """
     from msgspec.structs import replace
 
-    from muster.cli.follow import Printer, tell_if_suspended
+    from muster.cli.follow import report_if_suspended
+    from muster.cli.log_printer import Printer
     from muster.client.client import Client
 
     run = Client().run(run_name)
@@ -72,20 +80,23 @@ def logs(
         services=services or None,
     )
     chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
-    if not as_json:
+    if as_json:
+        _print_json(chunks)
+    else:
         printer = Printer(
             run.group_sizes(),
             processes=run.processes_per_node,
-            messages="among" if selection.messages else "none",
+            messages="inline" if selection.messages else "none",
         )
         printer.print(chunks)
-        tell_if_suspended(run, follow=follow)
-        return
+    report_if_suspended(run, following=follow)
+
+
+def _print_json(chunks: Iterable[RunChunk]) -> None:
     from muster.cli.output import print_json_line
-    from muster.client.run import record_dict
+    from muster.client.run_json import record_dict
     from muster.storage.log_reader import records
 
     for chunk in chunks:
         for record in records(chunk, chunk.attempt):
             print_json_line(record_dict(record))
-    tell_if_suspended(run, follow=follow)

@@ -18,31 +18,33 @@ from muster.errors import (
     EXIT_PLATFORM,
     MusterError,
     MusterWarning,
-    lack_of,
+    shortage_from,
 )
 from muster.interrupt import Raised, leave_at_once
 
-#: Subcommand -> (module, one line for the overview).
+#: Subcommand -> (module, summary).
 _COMMANDS = {
     "run": ("muster.cli.run", "Start a run and follow its output."),
     "runs": ("muster.cli.runs", "List, show, suspend, resume, cancel and delete runs."),
     "logs": ("muster.cli.logs", "Show a run's output."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
-    "explain": ("muster.cli.explain", "Say what would run, without running it."),
+    "explain": ("muster.cli.explain", "Show what would run, without running it."),
     "events": ("muster.cli.events", "Show what happened to a run."),
-    "simulate": ("muster.cli.simulate", "Say what a long run will cost, failures included."),
+    "simulate": ("muster.cli.simulate", "Estimate goodput of a long run with failures."),
     "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
-    "cluster": ("muster.cli.cluster", "Start, scale and end clusters that stay."),
-    "node": ("muster.cli.node", "Be a node of a cluster that assembles itself."),
-    "ports": ("muster.cli.ports", "Say which ports a framework needs."),
-    "shapes": ("muster.cli.shapes", "List the shapes that a job may name."),
-    "check": ("muster.cli.check", "Try whether a job's nodes can work together."),
-    "env": ("muster.cli.env", "List and prune what was installed for runs."),
-    "doctor": ("muster.cli.doctor", "Say what this machine can do."),
-    "convert": ("muster.cli.convert", "Turn a spec into a JobSet manifest, or back."),
+    "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
+    "node": ("muster.cli.node", "Run as one node of a cluster without a supervisor."),
+    "ports": ("muster.cli.ports", "Show which ports a framework needs."),
+    "shapes": ("muster.cli.shapes", "List the shapes that jobs can use."),
+    "check": ("muster.cli.check", "Preflight check: can a job's nodes work together?"),
+    "env": ("muster.cli.env", "List and prune environments installed for runs."),
+    "doctor": ("muster.cli.doctor", "Show what this machine supports."),
+    "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
     "completion": ("muster.cli.completion", "Print shell completion."),
 }
+#: Names that other programs have for a command -> the command.
+_SEE = {"status": "muster runs list", "ps": "muster runs list", "submit": "muster run"}
 
 
 class _Lazy(click.Group):
@@ -65,15 +67,17 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from muster.spec.wording import close_to
 
-            close = get_close_matches(args[0], _COMMANDS, 1)
+            close = close_to(args[0], _COMMANDS)
             hint = f" Did you mean {close[0]!r}?" if close else ""
+            if args[0] in _SEE:
+                hint = f" See `{_SEE[args[0]]}`."
             if "build-image" in args:
-                from muster.cli.mistakes import ads_build
+                from muster.cli.usage_hints import image_build_for_ads
 
-                meant = ads_build(args[args.index("build-image") + 1 :])
-                hint = f" What is meant is {meant or '`muster image build`'}."
+                command = image_build_for_ads(args[args.index("build-image") + 1 :])
+                hint = f" The equivalent command is {command or '`muster image build`'}."
             ctx.fail(f"No command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -81,30 +85,30 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(None, "-V", "--version", package_name="muster-jobs")
 def cli() -> None:
-    """Multi-node jobs, described once, run on this machine or on the cluster you have.
+    """Run multi-node jobs, described once, on this machine.
 
-    RUN is a run's name, its id or the beginning of one, or `last`.
+    RUN is a run's name, its id or a prefix of one, or `last`.
 
     \b
     Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled,
-    suspended or timed out, 4 trouble of the platform, the engine or Muster itself,
+    suspended or timed out, 4 platform or engine error, or a bug in Muster,
     130 interrupted (143, 129: by SIGTERM, SIGHUP).
     """
 
 
 def main() -> None:
-    """The entry point: errors become one clear message and a documented exit code."""
+    """The entry point: turn errors into messages and documented exit codes."""
     leave_at_once()
-    _open_what_is_closed()
+    _open_closed_streams()
     guard()
-    gc.disable()  # a tenth of the time to the first node goes into collecting fresh imports
+    gc.disable()  # collecting fresh imports takes a tenth of the time to the first node
     code = _run()
     sys.stderr.flush()
-    os._exit(code)  # tidying up an interpreter takes longer than some jobs
+    os._exit(code)  # shutting down the interpreter takes longer than some jobs
 
 
-def _open_what_is_closed() -> None:
-    """Standard streams that whoever started us has closed: no other file must take their place."""
+def _open_closed_streams() -> None:
+    """Open /dev/null for each closed standard stream, so that no other file gets its number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
@@ -120,7 +124,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What people are to know is for people; any other warning says where it comes from."""
+    """Print Muster's warnings as messages, all others with their place in the code."""
     if issubclass(category, MusterWarning):
         from muster.cli.terminal import warn
 
@@ -140,17 +144,17 @@ def _run() -> int:
     except ReaderGone:
         code = EXIT_OK
     except MusterError as error:
-        code = _tell(error)
+        code = _print_error(error)
     except OSError as error:
-        lack = lack_of(error)
-        code = _tell(lack) if lack is not None else _defect()
-    except Exception:  # noqa: BLE001  it must not look like a run that failed
-        code = _defect()
+        shortage = shortage_from(error)
+        code = _print_error(shortage) if shortage is not None else _print_bug()
+    except Exception:  # noqa: BLE001  exit code 1 would mean that the run failed
+        code = _print_bug()
     return code
 
 
-def _defect() -> int:
-    """A mistake of ours: all of it is shown."""
+def _print_bug() -> int:
+    """Print the traceback of a bug in Muster."""
     from muster.secrets import print_traceback
 
     print_traceback()
@@ -164,15 +168,15 @@ def _invoke() -> int:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except click.ClickException as error:
-        _show(error)
+        _print_usage_error(error)
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     return code if isinstance(code, int) else EXIT_OK
 
 
-def _show(error: click.ClickException) -> None:
-    """What click would print, by our way: it quotes arguments, and they may be files' names."""
+def _print_usage_error(error: click.ClickException) -> None:
+    """Print click's message through `echo`, which escapes the arguments quoted in it."""
     import io
 
     from muster.cli.terminal import echo
@@ -182,7 +186,7 @@ def _show(error: click.ClickException) -> None:
     echo(text.getvalue(), err=True, end="")
 
 
-def _tell(error: MusterError) -> int:
+def _print_error(error: MusterError) -> int:
     from muster.cli.terminal import echo, style
 
     for line in str(error).splitlines():

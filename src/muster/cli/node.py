@@ -13,38 +13,39 @@ from muster.errors import EXIT_PLATFORM, EngineError
 @click.command()
 @click.pass_context
 def node(ctx: click.Context) -> None:
-    """Be one node of a cluster that assembles itself over a shared work directory.
+    """Run as one node of a cluster without a supervisor: nodes find each other in a folder.
 
-    For services that only know single job runs: start as many as there are nodes, one of them with
-    MODE=MAIN. Everything is said by the environment; each name also with OCI__ in front:
+    For services that run single jobs only: start one such job per node, one of them with MODE=MAIN.
+    Environment variables configure the node; each may also have the prefix OCI__:
 
     \b
-    WORK_DIR      a folder or fsspec URL that all nodes see
-    JOB_OCID      what the cluster is told apart by, the same on every node
+    WORK_DIR      folder or fsspec URL that all nodes share
+    JOB_OCID      unique cluster id, the same on every node
     CLUSTER_TYPE  dask, ray, pytorch, tensorflow, ... (`muster ports` lists them)
     MODE          MAIN, WORKER or PS
-    WORKER_COUNT  nodes with MODE=WORKER (1); PS_COUNT: with MODE=PS (0)
-    ENTRY_POINT   the program, from CODE_DIR on (/code)
-    EPHEMERAL     1: end with the program; 0: stay until TTL is over or a stop file is found
-    TIMEOUT       seconds to come together in (600)
-    START_ARGS    more words for the scheduler or worker that is started
+    WORKER_COUNT  nodes with MODE=WORKER (default 1)
+    PS_COUNT      nodes with MODE=PS (default 0)
+    ENTRY_POINT   the program, relative to CODE_DIR (default /code)
+    EPHEMERAL     1: end with the program; 0: run until TTL expires or a stop file appears
+    TIMEOUT       seconds until all nodes must have joined (default 600)
+    START_ARGS    additional arguments of the scheduler or worker
 
     A file named `stop` in WORK_DIR/JOB_OCID ends the cluster at once.
     """
-    from muster.assemble.node import live
-    from muster.assemble.parameters import not_honored, read_parameters
+    from muster.bootstrap.node import run_node
+    from muster.bootstrap.parameters import not_honored, read_parameters
     from muster.identity import new_id
 
     parameters = read_parameters(os.environ, new_id())
     for note in not_honored(os.environ, parameters):
-        _say(note)
+        _print(note)
     try:
-        code = live(parameters, os.environ, _say)
+        code = run_node(parameters, os.environ, _print)
     except EngineError as error:
-        _say(str(error))
+        _print(str(error))
         code = EXIT_PLATFORM
     ctx.exit(code)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     echo(f"muster node: {text}", err=True)

@@ -22,17 +22,17 @@ _FORMS = ("security-list", "nftables", "ufw", "network-policy")
     "commands of ufw, or a NetworkPolicy of Kubernetes.",
 )
 @click.option("--source", "sources", metavar="CIDR", multiple=True,
-              help="From where nodes connect, such as 10.0.1.0/24. May be repeated.")  # fmt: skip
+              help="Addresses nodes connect from, such as 10.0.1.0/24. Repeatable.")  # fmt: skip
 @click.option("--selector", "selectors", metavar="KEY=VALUE", multiple=True,
-              help="network-policy: a label of the nodes' pods. May be repeated.")  # fmt: skip
+              help="network-policy: a label of the nodes' pods. Repeatable.")  # fmt: skip
 @click.option("--name", default="", help="network-policy: its name. Default: muster-FRAMEWORK.")
 @click.option("--namespace", default="", help="network-policy: its namespace.")
 @json_option()
 def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
-    """Which ports must be open between the nodes of a FRAMEWORK, and why.
+    """Show which ports must be open between the nodes of a FRAMEWORK, and why.
 
-    Of nodes that are machines of their own. On one machine Muster finds free ports itself. Without
-    FRAMEWORK: what frameworks there are.
+    For nodes on separate machines; on one machine Muster finds free ports itself. Without
+    FRAMEWORK, lists the frameworks.
     """
     from msgspec import to_builtins
 
@@ -47,14 +47,14 @@ def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
         if as_json:
             print_json([{"name": one.name, "summary": one.summary} for one in known])
             return
-        print_table(("FRAMEWORK", "WHAT IT IS"), [(one.name, one.summary) for one in known])
+        print_table(("FRAMEWORK", "DESCRIPTION"), [(one.name, one.summary) for one in known])
         return
     found = get_framework(framework)
     if as_json:
         print_json([to_builtins(need) for need in found.needs])
         return
     if not found.needs:
-        echo(f"{framework} listens on no ports of its own")
+        echo(f"{framework} needs no ports")
         return
     rows = [(need.ports, need.on, need.why) for need in found.needs]
     print_table(("TCP PORT", "ON", "WHY"), rows)
@@ -70,27 +70,27 @@ def _rules(
     name: str,
     namespace: str,
 ) -> str:
-    """The text. Raises InvalidInput."""
+    """Firewall rules as text. Raises InvalidInput."""
     from muster.errors import InvalidInput, Problem
-    from muster.frameworks.firewall import FORMS
-    from muster.frameworks.openings import openings, read_peers
+    from muster.frameworks.firewall import FORMS, openings, read_peers
     from muster.frameworks.registry import get_framework
+    from muster.spec.wording import alternatives
 
     if form is None:
-        hint = f"say for which firewall: --as {', '.join(_FORMS[:-1])} or {_FORMS[-1]}"
+        hint = f"choose a firewall: --as {alternatives(_FORMS)}"
         raise InvalidInput(Problem("--as", "is missing", hint))
     problems = []
     if framework is None:
-        hint = f"muster ports dask --as {form}; `muster ports` lists what there is"
+        hint = f"muster ports dask --as {form}; `muster ports` lists the frameworks"
         problems.append(Problem("FRAMEWORK", "is missing", hint))
-    elif not (wanted := openings(get_framework(framework))):
-        problems.append(Problem("FRAMEWORK", f"{framework} listens on no ports of its own"))
+    elif not (needed := openings(get_framework(framework))):
+        problems.append(Problem("FRAMEWORK", f"{framework} needs no ports"))
     if as_json:
-        problems.append(Problem("--json", f"{form} has a form of its own", "leave it out"))
+        problems.append(Problem("--json", f"does not apply to {form}", "leave it out"))
     try:
         peers = read_peers(form, sources, selectors, name, namespace)
     except InvalidInput as error:
         problems += error.problems
     if framework is None or problems:
         raise InvalidInput(*problems)
-    return FORMS[form](framework, wanted, peers)
+    return FORMS[form](framework, needed, peers)

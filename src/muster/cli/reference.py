@@ -1,4 +1,4 @@
-"""docs/cli.md, from the commands themselves: `python -m muster.cli.reference`."""
+"""Generate docs/cli.md from the commands: `python -m muster.cli.reference`."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from muster.cli.main import cli
 
 
 def reference_markdown() -> str:
-    """One section a command, with what its --help says."""
+    """The page: one section per command, with its --help."""
     intro = [
         "# The command line\n",
-        "This page is made from the commands by `python -m muster.cli.reference`.\n",
+        "Generated from the commands by `python -m muster.cli.reference`.\n",
         "| exit code | |",
         "| --- | --- |",
-        "| 0 | the run succeeded; the command did what it was asked |",
+        "| 0 | the run succeeded; the command completed |",
         "| 1 | the run failed |",
         "| 2 | bad input; nothing was started |",
-        "| 3 | the run was canceled or suspended, or its time was over; `wait --timeout` gave up |",
-        "| 4 | trouble of the platform or the engine, or a mistake of Muster's own |",
+        "| 3 | the run was canceled or suspended, or timed out; `wait --timeout` gave up |",
+        "| 4 | platform or engine error, or a bug in Muster |",
         "| 129 | the terminal was closed (SIGHUP); the run continues |",
         "| 130 | interrupted (Ctrl-C); the run continues |",
         "| 143 | terminated (SIGTERM); the run continues |\n",
-        "A command whose reader has gone (`muster logs last | head -1`) ends with 0; `muster run`,",
-        "while its run goes on, by SIGPIPE, as other programs do. Standard output that cannot be",
-        "written is 4; standard error that cannot be written changes nothing.",
+        "When the reader of standard output closes it (`muster logs last | head -1`), a command",
+        "ends with 0; `muster run`, while its run is in progress, ends by SIGPIPE. If standard",
+        "output cannot be written, the exit code is 4; if standard error cannot, the command",
+        "continues.",
         "",
-        "Control and invisible characters in what programs, files and names hold are printed as",
-        "escapes (`\\x1b`), so that they cannot act on the terminal. The output of programs",
-        "(`muster logs`, and `muster run` while it follows) is printed as it is.",
+        "Control and invisible characters in names, files and messages are printed as escapes",
+        "(`\\x1b`), so that they cannot act on the terminal. Program output (`muster logs`,",
+        "and `muster run` while it follows a run) is printed unchanged.",
         "",
     ]
     return "\n".join([*intro, *_sections(cli, "muster", None)]).rstrip() + "\n"
@@ -38,7 +39,12 @@ def reference_markdown() -> str:
 
 def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
     context = click.Context(
-        command, info_name=name, parent=parent, max_content_width=80, terminal_width=80
+        command,
+        info_name=name,
+        parent=parent,
+        max_content_width=80,
+        terminal_width=80,
+        **command.context_settings,
     )
     yield f"## {context.command_path}\n"
     yield f"```\n{command.get_help(context)}\n```\n"

@@ -9,10 +9,10 @@ from muster.cli.output import print_json
 
 @click.command()
 def schema() -> None:
-    """The JSON Schema of the spec.
+    """Print the JSON Schema of the spec, for editors.
 
     \b
-    In an editor with the YAML language server, put this on a spec's first line:
+    With the YAML language server, make this a spec's first line:
     # yaml-language-server: $schema=muster-schema.json
     """
     from muster.spec.schema import json_schema

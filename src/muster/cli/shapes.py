@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @json_option()
 def shapes(name: str | None, as_json: bool) -> None:
-    """The shapes that a job may name, or one of them: what a node of that shape has.
+    """List the shapes that jobs can use, or show what a node of one has.
 
-    Your own stand in shapes.yaml under MUSTER_HOME, and may take the place of those that ship.
-    NAME may hold a size, as in a job: VM.Standard.E5.Flex:4:64GiB.
+    Define your own in MUSTER_HOME/shapes.yaml; they may replace shipped ones. NAME may include a
+    size, as in a job: VM.Standard.E5.Flex:4:64GiB.
     """
     from muster.cli.output import print_json, print_table
     from muster.cli.terminal import echo
@@ -53,15 +53,15 @@ def _row(shape: Shape) -> tuple[str, ...]:
 
 def _lines(shape: Shape) -> list[str]:
     if shape.local:
-        return [f"{shape.name}: whatever this machine has (`muster doctor` says what)"]
+        return [f"{shape.name}: all resources of this machine (`muster doctor` shows them)"]
     lines = [
         f"{shape.name}: {shape.ocpus:g} OCPUs ({shape.cpus:g} CPUs), {_memory(shape)}, "
         f"GPUs: {_gpus(shape)}"
     ]
     if shape.flex:
         lines.append(f"flexible: {shape.name}:OCPUS:MEMORY chooses the size")
-    where = shape.catalogue or "the catalogue that ships"
-    lines.append(f"from {where}" + (", in place of the one that ships" * shape.replaces))
+    where = shape.catalogue or "the shipped catalogue"
+    lines.append(f"from {where}" + (", replaces a shipped shape" * shape.replaces))
     return lines + ([f"source: {shape.source}"] if shape.source else [])
 
 
@@ -78,11 +78,11 @@ def _gpus(shape: Shape) -> str:
 def _origin(shape: Shape) -> str:
     if not shape.catalogue:
         return "shipped"
-    return "yours, in place of a shipped one" if shape.replaces else "yours"
+    return "yours, replaces a shipped one" if shape.replaces else "yours"
 
 
 def _data(shape: Shape) -> dict[str, Any]:
-    """memory: bytes; null, as all sizes, where they are whatever the machine has."""
+    """A shape as JSON. memory is in bytes; all sizes of `local` are null."""
     names = ("ocpus", "cpus", "memory", "gpus")
     return {
         "name": shape.name,

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli.arguments import Count
 from muster.cli.filters import duration
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from muster.forecast.world import World
+    from muster.forecast.model import Assumptions
     from muster.lifecycle.policy import Policy
 
 
@@ -23,62 +24,72 @@ if TYPE_CHECKING:
     "--mtbf",
     required=True,
     metavar="TIME",
-    help="Between failures of one node: 2000h. A bare number is seconds.",
+    help="Mean time between failures of one node: 2000h. A bare number is seconds.",
 )
 @click.option(
     "--hours",
     type=click.FloatRange(min=0, min_open=True, max=1e6),
     default=72.0,
     show_default=True,
-    help="How far to look.",
+    help="Hours to simulate.",
 )
-@click.option(
-    "--work", metavar="TIME", help="Work until a node's program is done. Default: endless."
-)
-@click.option("--max-restarts", type=int, metavar="N", help="In place of the spec's.")
+@click.option("--work", metavar="TIME", help="Work of each node's program. Default: unlimited.")
+@click.option("--max-restarts", type=int, metavar="N", help="Overrides the spec.")
 @click.option(
     "--lost",
     type=click.FloatRange(0, 1),
     default=0.2,
     show_default=True,
-    help="Share of failures that take the node itself.",
+    help="Share of failures that lose the node.",
 )
 @click.option("--checkpoint-every", default="1h", show_default=True, metavar="TIME")
 @click.option("--checkpoint-cost", default="30s", show_default=True, metavar="TIME")
 @click.option(
-    "--load", default="60s", show_default=True, metavar="TIME", help="From start to progress."
+    "--load",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="From a program's start to progress.",
 )
 @click.option(
-    "--node-start", default="2m", show_default=True, metavar="TIME", help="Until a new node is up."
+    "--node-start",
+    default="2m",
+    show_default=True,
+    metavar="TIME",
+    help="Until a new node is ready.",
 )
 @click.option(
-    "--notice", default="30s", show_default=True, metavar="TIME", help="Until a loss is noticed."
+    "--notice",
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="Until a lost node is noticed.",
 )
 @click.option(
-    "--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Runs to simulate."
+    "--runs", type=Count(1, 1000), default=10, show_default=True, help="Runs to simulate."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the first of them.")
-@click.option("--plot", metavar="FILE", help="Draw it, too: .svg, .png or .pdf.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first run.")
+@click.option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """What a long run will cost: goodput, restarts, lost time, and which policy would do better.
+    """Estimate goodput, restarts and lost time of a long run, and find a better policy.
 
-    The job's own failure policy is played through with nodes that fail at random. Nothing is
-    started, and this machine need not be large enough.
+    Simulates the job's failure policy with nodes that fail at random. Starts nothing; the job may
+    be larger than this machine.
 
     \b
     muster simulate job.yaml --nodes 512 --mtbf 2000h --hours 72
     """
-    from muster.cli.forecast import print_forecasts, to_json
     from muster.cli.output import print_json
+    from muster.cli.simulate_output import print_forecasts, to_json
     from muster.forecast.compare import forecast, variants
 
     policy = _policy(target, nodes, options["max_restarts"])
     world = _world(options)
     _check_size(policy.size, world, options)
-    asked = variants(policy, world)
+    alternatives = variants(policy, world)
     workers = min(os.cpu_count() or 1, 8, options["runs"])
-    found = forecast(asked, options["runs"], options["seed"], workers)
+    found = forecast(alternatives, options["runs"], options["seed"], workers)
     if options["plot"]:
         from muster.forecast.plot import draw
 
@@ -89,26 +100,26 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
         print_forecasts(policy, found, options["seed"])
 
 
-#: Failures over all runs that are played through in minutes; each is a step of the lifecycle, which
+#: Failures, over all runs, that can be simulated in minutes. Each is a step of the lifecycle, which
 #: looks at every node.
-_MOST_FAILURES = 100_000
+_MAX_FAILURES = 100_000
 
 
-def _check_size(nodes: int, world: World, options: dict[str, Any]) -> None:
-    """Raises InvalidInput if it would take for ever."""
+def _check_size(nodes: int, world: Assumptions, options: dict[str, Any]) -> None:
+    """Raise InvalidInput if the simulation would take too long."""
     failures = nodes * world.horizon / world.mtbf * options["runs"]
-    if failures <= _MOST_FAILURES:
+    if failures <= _MAX_FAILURES:
         return
     mtbf, hours = options["mtbf"], options["hours"]
     text = (
-        f"some {failures:,.0f} failures in {options['runs']} runs of {hours:g} hours "
-        f"are too many to play through (at most {_MOST_FAILURES:,})"
+        f"about {failures:,.0f} failures in {options['runs']} runs of {hours:g} hours "
+        f"are more than the {_MAX_FAILURES:,} that can be simulated"
     )
     try:
         float(mtbf)
         hint = f"--mtbf {mtbf} is {mtbf} seconds: did you mean {mtbf}h?"
     except ValueError:
-        hint = "ask for fewer --runs or --hours"
+        hint = "use fewer --runs or --hours"
     raise InvalidInput(Problem(f"--mtbf {mtbf}", text, hint))
 
 
@@ -116,10 +127,10 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
     """The policy of the run that `muster run` with the same arguments would start."""
     from muster.client.client import Client
     from muster.client.target import spec_for
-    from muster.forecast.compare import as_it_begins
+    from muster.forecast.compare import initial_policy
     from muster.plan.arrange import arrange
     from muster.plan.policy import build_policy
-    from muster.spec.overrides import overrides_from_flags
+    from muster.spec.override_flags import overrides_from_flags
     from muster.spec.resolve import resolve, spec_from_json
 
     if os.path.exists(target) or Path(target).suffix in (".yaml", ".yml", ".json"):
@@ -128,11 +139,11 @@ def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Po
         spec = spec_from_json(Client().service.job(target).spec)
     overrides = overrides_from_flags(nodes=nodes, max_restarts=max_restarts)
     arranged = arrange(resolve(spec, overrides).spec)
-    return as_it_begins(build_policy(arranged, seed=0, in_place=True))
+    return initial_policy(build_policy(arranged, seed=0, in_place=True))
 
 
-def _world(options: dict[str, Any]) -> World:
-    from muster.forecast.world import World
+def _world(options: dict[str, Any]) -> Assumptions:
+    from muster.forecast.model import Assumptions
 
     def seconds(name: str) -> float:
         flag = f"--{name.replace('_', '-')}"
@@ -141,7 +152,7 @@ def _world(options: dict[str, Any]) -> World:
             raise InvalidInput(Problem(flag, "must be more than 0"))
         return value
 
-    return World(
+    return Assumptions(
         mtbf=seconds("mtbf"),
         horizon=options["hours"] * 3600,
         lost=options["lost"],

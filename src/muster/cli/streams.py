@@ -1,8 +1,8 @@
-"""Standard output and error that may be full, or closed by whoever reads them.
+"""Standard output and error that may be full, or closed by their reader.
 
-What is written to standard output is what was asked for: if it cannot be written, the command
-stops. Standard error is for people: if it cannot be written, the command goes on without it, and
-its exit code still says how it went.
+Standard output holds the command's result: if it cannot be written, the command stops. Standard
+error is for people: if it cannot be written, the command continues and its exit code says how it
+went.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.errors import MusterError
 
 
 class ReaderGone(Exception):  # noqa: N818
-    """Whoever reads our standard output has closed it (`muster runs list | head -1`)."""
+    """The reader of standard output has closed it (`muster runs list | head -1`)."""
 
 
 class OutputLost(MusterError):  # noqa: N818
@@ -28,12 +28,14 @@ class OutputLost(MusterError):  # noqa: N818
 
 
 def write(descriptor: int, data: memoryview) -> int:
-    """As `os.write` to standard output or error. Raises, for standard output, ReaderGone and
-    OutputLost."""
+    """`os.write` to standard output or error.
+
+    Raises ReaderGone and OutputLost, for standard output only.
+    """
     while True:
         try:
             return os.write(descriptor, data)
-        except BlockingIOError:  # whoever shares our terminal has made it so
+        except BlockingIOError:  # another process has made the shared terminal non-blocking
             select.select([], [descriptor], [])
         except OSError as error:
             if descriptor == 2:
@@ -49,8 +51,7 @@ class _Stream(io.FileIO):
 
 
 def guard() -> None:
-    """Have `sys.stdout` and `sys.stderr` write as above, and write what their encoding lacks as
-    an escape sequence."""
+    """Make `sys.stdout` and `sys.stderr` use `write`, and escape what their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         raw = _Stream(stream.fileno(), "w", closefd=False)
@@ -65,7 +66,7 @@ def guard() -> None:
 
 @contextmanager
 def optional_output() -> Iterator[None]:
-    """Nobody has to read what is printed here: the exit code of the command says more."""
+    """Ignore a closed reader: the command's exit code matters more than this output."""
     try:
         yield
     except ReaderGone:
@@ -75,8 +76,7 @@ def optional_output() -> Iterator[None]:
 
 
 def end_by_sigpipe() -> NoReturn:
-    """End as other programs do whose reader has gone, where an exit code of 0 would say more than
-    is known."""
+    """End by SIGPIPE, where exit code 0 would wrongly claim that the run succeeded."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     raise AssertionError("SIGPIPE ends a process")

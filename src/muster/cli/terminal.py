@@ -1,9 +1,8 @@
-"""The one way to standard output and standard error: everything a command prints goes through
-`echo`, except the output of programs (cli/follow.py).
+"""Print to standard output and standard error.
 
-Whatever comes from a program, a file or a user may hold control characters, so all text is
-escaped. Our own colours must survive that. They are marked with a number that no program can know,
-and become colours after everything else has been escaped.
+Every command prints through `echo`, except the output of programs (cli/log_printer.py). Text from
+programs, files and users may contain control characters, so `echo` escapes all of it. To survive
+that, `style` marks colours with a random key, and `echo` replaces the marks after escaping.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")
 
 
 def use_color(descriptor: int = 1) -> bool:
-    """Whether what goes to this descriptor may be coloured (see no-color.org)."""
+    """Whether output to this descriptor may be coloured (see no-color.org)."""
     return os.isatty(descriptor) and "NO_COLOR" not in os.environ
 
 
 def style(text: str, how: str | None) -> str:
-    """The text in a colour, or `bold`, where `echo` finds that its terminal takes it."""
+    """Text that `echo` prints in a colour, or `bold`, if the terminal supports it."""
     return f"<{_KEY}:{how}>{text}<{_KEY}:>" if how else text
 
 
@@ -39,9 +38,9 @@ def plain(text: str) -> str:
 
 
 def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = False) -> None:
-    """Print a text. Control characters in it are shown as escapes, and secrets hidden.
+    """Print a text. Control characters are shown as escapes, and secrets are hidden.
 
-    secrets: those that are in it are meant, or were hidden already.
+    secrets: do not hide secrets, because they are meant to be shown or are hidden already.
     """
     stream = sys.stderr if err else sys.stdout
     shown = visible(text if secrets else redacted(text))
@@ -52,13 +51,13 @@ def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = 
 
 
 def echo_notes(notes: Iterable[str]) -> None:
-    """Print what somebody should know, to stderr."""
+    """Print notes to stderr."""
     for note in notes:
         echo(f"{style('note:', 'yellow')} {note}", err=True)
 
 
 def warn(text: str) -> None:
-    """Print what somebody should act on, to stderr."""
+    """Print a warning to stderr."""
     echo(f"{style('warning:', 'yellow')} {text}", err=True)
 
 

@@ -1,4 +1,4 @@
-"""The public functions: what `import muster` gives beside the classes."""
+"""The public functions of the Python API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _clients: dict[str, Client] = {}
 
 
 def client_of(home: str | Path | None) -> Client:
-    """The client of a MUSTER_HOME (default: the environment's), one for all who ask."""
+    """The client of a MUSTER_HOME (default: the environment's), one for each in this process."""
     from muster.storage.home import default_home
 
     key = str(Path(home).absolute() if home else default_home().root)
@@ -42,15 +42,15 @@ def run(
     home: str | Path | None = None,
     **overrides: Any,
 ) -> JobRun:
-    """Start a run and return at once; `wait()` on what comes back.
+    """Start a run and return at once; call `wait()` on the result.
 
-    target: a spec file, a script, a notebook, a folder, an archive or a repository
-    (`git+https://...`), or a Job that is there; or give a `command`. name, entrypoint, framework
+    target: a spec file, a script, a notebook, a folder, an archive, a repository
+    (`git+https://...`) or the name of a Job; or give a `command`. name, entrypoint, framework
     (default `generic`), processes_per_node (default 1), network, framework_options, requirements,
-    conda and display_name describe the Job; where there is one, or a spec file, the run may have
-    other processes_per_node, network and framework_options. new: run a Job of its own, with an id
-    of its own, although there is one with the same content. overrides: env, args, nodes,
-    resources, node_groups, run_name, tags and all else that a run may change (docs/spec.md,
+    conda and display_name describe the Job. For a Job or a spec file, processes_per_node, network
+    and framework_options are overrides of the run, and the others cannot be given. new: create a
+    new Job, although one with the same content exists. overrides: env, args, nodes, resources,
+    node_groups, run_name, tags and the other settings that a run may change (docs/spec.md,
     RunOverrides).
 
     Raises InvalidInput with every problem found, before anything starts.
@@ -75,11 +75,11 @@ def run(
         "framework_options": framework_options,
     }
     changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
-    return client.start(client.draft_for(target, changes, command=command, new=new, **fields))
+    return client.start(client.prepare(target, changes, command=command, new=new, **fields))
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:
-    """The run of that name, id (or unambiguous beginning of one), or the newest."""
+    """The run with this name, id or id prefix, or `last`."""
     return client_of(home).run(run)
 
 
@@ -92,14 +92,14 @@ def runs(
     limit: int | None = None,
     home: str | Path | None = None,
 ) -> list[JobRun]:
-    """Runs, newest first. job: a name (all its versions) or id; since: epoch seconds; tags: that
-    they have, None for any value."""
+    """Runs, newest first. job: a name (all versions) or id; since: epoch seconds; tags: tags of the
+    run, with None for any value."""
     states = None if state is None else [RunState(state.upper())]
     return client_of(home).runs(states=states, job=job, since=since, tags=tags, limit=limit)
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
-    """The cluster of that name that is up (`muster cluster up`), or the newest."""
+    """The persistent cluster with this name (`muster cluster up`), or the newest."""
     from muster.client.cluster import find
 
     return find(client_of(home), name)
@@ -113,20 +113,20 @@ def create_job(
     home: str | Path | None = None,
     **fields: Any,
 ) -> Job:
-    """The Job for a spec file, code, a repository or a command, recorded; nothing starts.
+    """Create the Job of a spec file, code, a repository or a command; nothing starts.
 
-    target and command as for `run`. fields: fields of the spec, for targets that are no spec file.
-    new: a Job of its own, with an id of its own, although there is one with the same content.
+    target and command as for `run`. fields: fields of the spec, unless the target is a spec file.
+    new: create a new Job, although one with the same content exists.
 
-    Raises InvalidInput with everything that a run of it would be refused for.
+    Raises InvalidInput with every problem that a run of the Job would have.
     """
     client = client_of(home)
-    draft = client.draft_job_for(target, command=command, new=new, **fields)
-    return Job(client, client.create(draft))
+    prepared = client.prepare_job(target, command=command, new=new, **fields)
+    return Job(client, client.create(prepared))
 
 
 def get_job(job: str, *, home: str | Path | None = None) -> Job:
-    """The Job of that name (its newest version), `name@version`, display name or id."""
+    """The Job with this name (the newest version), `name@version`, display name or id."""
     client = client_of(home)
     return Job(client, client.service.job(job))
 
@@ -137,7 +137,7 @@ def jobs(
     tags: Mapping[str, str | None] | None = None,
     home: str | Path | None = None,
 ) -> list[Job]:
-    """Jobs, newest first. deleted: those that are, too; tags: that they have, None for any
+    """Jobs, newest first. deleted: include deleted ones; tags: tags of the Job, with None for any
     value."""
     client = client_of(home)
     return [Job(client, record) for record in client.service.jobs(deleted=deleted, tags=tags)]

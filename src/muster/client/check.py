@@ -1,4 +1,4 @@
-"""Whether a job's cluster could come together: a run of its nodes that looks at them."""
+"""Preflight check: a run of a job's nodes that checks whether they could work together."""
 
 from __future__ import annotations
 
@@ -13,35 +13,39 @@ from msgspec import Struct, to_builtins
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.client.urls import Looks, urls_of
-from muster.drafting import Draft
+from muster.client.urls import UrlChecks, urls_of
 from muster.interrupt import Held
+from muster.service.prepare import PreparedRun
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
-from muster.storage.mounts import classify_source
+from muster.storage.mount_sources import classify_source
 
-#: Clocks may differ by this (seconds): beyond it, files and certificates from another node seem
-#: to be of the future.
-_SKEW = 1.0
-#: Of the Job whose runs look: it must be no version of a Job of somebody's own.
+#: Seconds by which clocks may differ. Beyond this, files and certificates of another node seem to
+#: be from the future.
+_MAX_SKEW = 1.0
+#: Name of the check's Job. No user's Job has this name, so the check never adds a version to one.
 NAME = "muster-check"
 _CHECKS = ("framework", "address", "names", "ports", "clocks", "folders", "disk")
-#: Of nodes that lack the same ports of the same nodes, so many are named one by one.
-_NAMED = 8
+#: The number of unreachable ports that are listed one by one.
+_MAX_LISTED = 8
 
 
 class Line(Struct, frozen=True):
-    """One thing that was looked at. texts: what was found, the troubles first."""
+    """The result of one check."""
 
+    #: Its name.
     what: str
     ok: bool
+    #: Findings, problems first.
     texts: tuple[str, ...]
 
 
 class Report(Struct, frozen=True):
-    """What was found. engine: where; nodes: how many were asked for."""
+    """The results of all checks."""
 
+    #: The engine that ran the nodes.
     engine: str
+    #: The number of nodes of the job.
     nodes: int
     lines: tuple[Line, ...]
 
@@ -50,40 +54,42 @@ class Report(Struct, frozen=True):
         return all(line.ok for line in self.lines)
 
 
-def check(client: Client, draft: Draft) -> Report:
-    """Start the nodes of a drafted run with a program that looks around, and say what they saw.
+def check(client: Client, prepared: PreparedRun) -> Report:
+    """Start the nodes of a prepared run with a program that checks them, and report the results.
 
-    The URLs that the job names are looked at meanwhile, from here. Raises InvalidInput or
-    EngineError.
+    The URLs in the job are checked meanwhile, from this machine. Raises InvalidInput, EngineError.
     """
-    job, new = client.service.draft_job(_survey(draft.spec))
+    job = client.service.prepare_job(_check_spec(prepared.spec))
     run: JobRun | None = None
-    with Looks(urls_of(draft)) as looks:
+    with UrlChecks(urls_of(prepared)) as url_checks:
         try:
-            with Held(signal.SIGINT):  # no run is started that nobody ends
-                run = client.start(client.draft(job, new_job=new))
-            told = _told(run, len(run.nodes))
+            with Held(signal.SIGINT):  # Ctrl-C cannot come between the start and the `finally`
+                run = client.start(client.prepare_run(job.record, new_job=job.new))
+            answers = _answers(run, len(run.nodes))
         finally:
             if run is not None:
                 ended = run.refresh().details
-                run.cancel("its nodes have been looked at").wait()
-        found = looks.found()
-    lines = (*_lines(told, draft.spec.framework), *_url_lines(found))
-    silent = [node for node in run.nodes if node.rank not in told]
+                run.cancel("its nodes were checked").wait()
+        urls = url_checks.results()
+    lines = (*_lines(answers, prepared.spec.framework), *_url_lines(urls))
+    silent = [node for node in run.nodes if node.rank not in answers]
     if silent:
         names = ", ".join(node.fqdn for node in silent)
-        text = f"nothing was heard from {names}{f': {ended}' if ended else ''}"
+        text = f"no answer from {names}{f': {ended}' if ended else ''}"
         lines = (Line("nodes", False, (text,)), *lines)
     report = Report(run.to_dict()["engine"], len(run.nodes), lines)
     if report.ok:
-        run.delete()  # what went wrong can be looked at
-        client.service.forget_job(run.job_id)
+        run.delete()  # a run that found problems is kept for inspection
+        client.service.delete_unused_job(run.job_id)
     return report
 
 
-def _survey(spec: JobSpec) -> JobSpec:
-    """The same nodes, with another program. Mounts by URL are looked at from here: nodes whose
-    files cannot be fetched would not even start."""
+def _check_spec(spec: JobSpec) -> JobSpec:
+    """The spec with the program that checks, and without what only the job's own program needs.
+
+    Mounts by URL are left out: nodes would not start if their files cannot be fetched. They are
+    checked from this machine.
+    """
     data: dict[str, Any] = to_builtins(spec)
     data["mounts"] = _mounts(data["mounts"])
     kept = ("node_groups", "network", "subdomain", "mounts")
@@ -93,8 +99,8 @@ def _survey(spec: JobSpec) -> JobSpec:
         {
             **made,
             "name": NAME,
-            "command": [sys.executable, "-m", "muster.node.survey"],
-            "framework": "survey",
+            "command": [sys.executable, "-m", "muster.node.preflight"],
+            "framework": "preflight",
             "framework_options": {
                 "framework": spec.framework,
                 "options": dict(spec.framework_options),
@@ -121,29 +127,26 @@ def _mounts(mounts: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     return [mount for mount in mounts if classify_source(mount["source"]) != "url"]
 
 
-def _told(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
-    """What each node has said, by rank, once all have or the run has ended."""
-    told: dict[int, dict[str, Any]] = {}
+def _answers(run: JobRun, nodes: int) -> dict[int, dict[str, Any]]:
+    """The answer of each node, by rank, once all have answered or the run has ended."""
+    answers: dict[int, dict[str, Any]] = {}
     for record in run.logs(follow=True, streams=["stdout"]):
-        said = _said(record.message)
-        if said is not None and record.rank is not None:
-            told[record.rank] = said
-        if len(told) == nodes:
+        answer = _answer(record.message)
+        if answer is not None and record.rank is not None:
+            answers[record.rank] = answer
+        if len(answers) == nodes:
             break
-    return dict(sorted(told.items()))  # they tell in no order
+    return dict(sorted(answers.items()))
 
 
-def _said(line: str) -> dict[str, Any] | None:
-    """What the program of a node says; None for what others write, a sitecustomize.py, say."""
+def _answer(line: str) -> dict[str, Any] | None:
+    """The answer in a line of output; None for lines of others, such as a sitecustomize.py."""
     try:
-        said = json.loads(line)
+        answer = json.loads(line)
     except ValueError:
         return None
-    return (
-        said
-        if isinstance(said, dict) and {"rank", "address", "found", "offset"} <= set(said)
-        else None
-    )
+    complete = isinstance(answer, dict) and {"rank", "address", "found", "offset"} <= set(answer)
+    return answer if complete else None
 
 
 def _url_lines(found: list[tuple[bool, str]]) -> Iterator[Line]:
@@ -152,31 +155,35 @@ def _url_lines(found: list[tuple[bool, str]]) -> Iterator[Line]:
         yield Line("urls", not wrong, wrong or tuple(text for _, text in found))
 
 
-def _lines(told: Mapping[int, Mapping[str, Any]], framework: str) -> tuple[Line, ...]:
-    found = (_line(what, told, framework) for what in _CHECKS)
+def _lines(answers: Mapping[int, Mapping[str, Any]], framework: str) -> tuple[Line, ...]:
+    found = (_line(what, answers, framework) for what in _CHECKS)
     return tuple(line for line in found if line is not None)
 
 
-def _line(what: str, told: Mapping[int, Mapping[str, Any]], framework: str) -> Line | None:
+def _line(what: str, answers: Mapping[int, Mapping[str, Any]], framework: str) -> Line | None:
     if what == "clocks":
-        return _clocks(told)
-    found = [(rank, one) for rank, node in told.items() for one in node["found"]]
+        return _clocks(answers)
+    found = [(rank, one) for rank, node in answers.items() for one in node["found"]]
     found = [(rank, one) for rank, one in found if one["what"] == what]
     if not found:
         return None
     wrong = [f"node-{rank}: {one['text']}" for rank, one in found if not one["ok"]]
     if what == "ports" and wrong:
-        wrong = [*wrong[:_NAMED], *_unnamed(wrong), *_rules(found, told, framework)]
-    texts = wrong or list(dict.fromkeys(_short(what, found)))
+        wrong = [
+            *wrong[:_MAX_LISTED],
+            *_count_more_ports(wrong),
+            *_rules(found, answers, framework),
+        ]
+    texts = wrong or list(dict.fromkeys(_success_texts(what, found)))
     return Line(what, not wrong, tuple(texts))
 
 
-def _short(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
-    """What is said where all is well."""
+def _success_texts(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
+    """The texts of a check without problems."""
     if what == "address":
-        yield f"{len(found)} nodes, each with an address of its own"
+        yield f"{len(found)} nodes, each with its own address"
     elif what == "ports":
-        yield from _reached(found)
+        yield from _reachable_ports(found)
     else:
         first = found[0][0]
         for rank, one in found:
@@ -184,12 +191,12 @@ def _short(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[st
                 yield one["text"]
 
 
-def _unnamed(wrong: list[str]) -> Iterator[str]:
-    if len(wrong) > _NAMED:
-        yield f"and {len(wrong) - _NAMED} more of the kind"
+def _count_more_ports(wrong: list[str]) -> Iterator[str]:
+    if len(wrong) > _MAX_LISTED:
+        yield f"and {len(wrong) - _MAX_LISTED} more ports"
 
 
-def _reached(found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
+def _reachable_ports(found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
     """A sentence for each port, by its name."""
     of: dict[str, dict[int, int]] = {}
     for _, one in found:
@@ -197,24 +204,24 @@ def _reached(found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
     for name, ports in sorted(of.items(), key=lambda item: (len(item[1]), item[0])):
         if len(ports) == 1:
             ((rank, port),) = ports.items()
-            yield f"port {port} ({name}) of node-{rank} is reached"
+            yield f"port {port} ({name}) of node-{rank} is reachable"
         elif name == "any":
-            yield f"a port that was chosen at random is reached on {len(ports)} nodes"
+            yield f"a random port is reachable on {len(ports)} nodes"
         else:
-            yield f"{name} are reached on {len(ports)} nodes"
+            yield f"{name} are reachable on {len(ports)} nodes"
 
 
 def _kind(name: str) -> str:
-    """What a sampled port is of: `worker_ports` of `worker_ports_8700`."""
+    """The name of a range from that of a sampled port: `worker_ports` of `worker_ports_8700`."""
     return name.rstrip("0123456789").rstrip("_")
 
 
 def _rules(
     found: list[tuple[int, Mapping[str, Any]]],
-    told: Mapping[int, Mapping[str, Any]],
+    answers: Mapping[int, Mapping[str, Any]],
     framework: str,
 ) -> Iterator[str]:
-    """What a firewall has to let through that it does not."""
+    """The firewall rule that is missing."""
     closed = [one for _, one in found if not one["ok"] and "port" in one]
     if not closed:
         return
@@ -223,7 +230,7 @@ def _rules(
     ports = "every TCP port" if chosen else f"TCP {', '.join(map(str, numbers))}"
     ranks = sorted({one["of"] for one in closed})
     nodes = ", ".join(f"node-{rank}" for rank in ranks)
-    sources = common_networks([node["address"] for node in told.values()])
+    sources = common_networks([node["address"] for node in answers.values()])
     given = " ".join(f"--source {source}" for source in sources)
     yield (
         f"a rule is missing: open {ports} on {nodes} to {' and '.join(sources)} "
@@ -233,7 +240,7 @@ def _rules(
 
 
 def common_networks(addresses: list[str]) -> list[str]:
-    """The smallest network (CIDR) of IPv4, and of IPv6, that all addresses of its kind are in."""
+    """The smallest IPv4 and IPv6 networks (CIDR) that contain all addresses of their version."""
     parsed = [ipaddress.ip_address(address) for address in addresses]
     found = []
     for version in sorted({address.version for address in parsed}):
@@ -245,14 +252,14 @@ def common_networks(addresses: list[str]) -> list[str]:
     return found
 
 
-def _clocks(told: Mapping[int, Mapping[str, Any]]) -> Line | None:
-    offsets = {rank: node["offset"] for rank, node in told.items() if node["offset"] is not None}
+def _clocks(answers: Mapping[int, Mapping[str, Any]]) -> Line | None:
+    offsets = {rank: node["offset"] for rank, node in answers.items() if node["offset"] is not None}
     if not offsets:
         return None
     wrong = [
-        f"node-{rank}: its clock is {-offset:+.1f} s from that of node-0"
+        f"node-{rank}: its clock differs by {-offset:+.1f} s from that of node-0"
         for rank, offset in offsets.items()
-        if abs(offset) > _SKEW
+        if abs(offset) > _MAX_SKEW
     ]
     widest = max(abs(offset) for offset in offsets.values())
     return Line("clocks", not wrong, tuple(wrong) or (f"within {widest * 1000:.0f} ms",))

@@ -1,11 +1,13 @@
-"""Muster on this machine: the way in for everything that is not the command line."""
+"""The entry point of the Python API: jobs and runs of one MUSTER_HOME."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -18,10 +20,26 @@ from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
-    from muster.drafting import Draft
+    from muster.service.prepare import PreparedRun
+    from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
-    from muster.spec.reader import Written
+    from muster.spec.reader import ParsedSpec
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _accepts_draft(method: Method) -> Method:
+    """Accept `draft`, the deprecated name of a method's parameter `prepared`."""
+
+    @wraps(method)
+    def accepting(*args: Any, **named: Any) -> Any:
+        if "draft" in named and "prepared" not in named:
+            _warn_renamed(f"draft of Client.{method.__name__}", "prepared")
+            named["prepared"] = named.pop("draft")
+        return method(*args, **named)
+
+    return cast("Method", accepting)
 
 
 class Client:
@@ -37,18 +55,20 @@ class Client:
         command: str | Sequence[str] | None = None,
         **fields: Any,
     ) -> tuple[JobRecord, bool]:
-        """The Job for a spec file, some code, a git repository or a command, and whether it is new.
+        """The Job for a spec file, code, a git repository or a command, and whether it is new.
 
-        target: may also name a Job that is there, where there is no file of that name.
+        target may also name a Job; a file of that name takes precedence. A new Job is not recorded
+        yet.
         """
         from muster.client.target import spec_for
 
-        known = self._named(target)
+        known = self._job_named(target)
         if known is not None:
             return known, False
-        return self.service.draft_job(spec_for(target, command, fields))
+        prepared = self.service.prepare_job(spec_for(target, command, fields))
+        return prepared.record, prepared.new
 
-    def draft_for(
+    def prepare(
         self,
         target: str | Path | None,
         changes: Changes,
@@ -56,48 +76,71 @@ class Client:
         command: str | Sequence[str] | None = None,
         new: bool = False,
         **fields: Any,
-    ) -> Draft:
-        """`job` and `draft` in one. new: of a Job of its own, whatever there is already. Raises
-        InvalidInput with the problems of every stage."""
-        from muster.client.target import notes_for, of_the_job, written_for
-        from muster.spec.items import with_items
-        from muster.spec.reader import Written
-        from muster.spec.resolve import spec_from_json
+    ) -> PreparedRun:
+        """Find or create the Job of a target, and prepare a run of it. Nothing is recorded.
 
-        known = self._named(target)
-        if known is not None and (taken := of_the_job(known.name, fields)):
-            raise InvalidInput(*taken, *changes.problems)
-        try:
-            written = (
-                Written(spec_from_json(known.spec))
-                if known is not None
-                else written_for(target, command, fields)
-            )
-        except InvalidInput as error:
-            raise type(error)(*changes.problems, *error.problems) from None
-        unknown: tuple[str, ...] = ()
-        if written.origins and written.spec.shape is not None:  # of a manifest
-            from muster.spec.shapes import without_unknown
+        new: create a new Job even if one has the same content. fields: settings of the Job.
+        Raises InvalidInput with the problems of every stage.
+        """
+        from muster.client.target import notes_for, problems_of_job_fields
+        from muster.spec.partial_overrides import with_items
 
-            spec, unknown = without_unknown(written.spec, self.service.home.shapes)
-            written = replace(written, spec=spec)
+        known = self._job_named(target)
+        if known is not None and (refused := problems_of_job_fields(known.name, fields)):
+            raise InvalidInput(*refused, *changes.problems)
+        written, unknown_shape = self._parse_or_load(known, target, command, fields, changes)
         changes = with_items(changes, written.spec)
         if known is None:
             written = _with_entrypoint(written, changes.overrides)
         if written.problems or changes.problems:
             raise InvalidInput(*self.service.review(written, changes))
-        notes = (*notes_for(target, fields.get("entrypoint")), *unknown)
+        notes = (*notes_for(target, fields.get("entrypoint")), *unknown_shape)
         try:
-            if known is None:
-                job, is_new = self.service.draft_job(written.spec, own=new)
-            else:
-                job, is_new = (self.service.draft_copy(known), True) if new else (known, False)
-            return self.draft(job, changes.overrides, new_job=is_new, notes=notes)
+            job, spec, is_new = self._find_or_prepare(known, written.spec, new=new)
+            return self.service.prepare_run(
+                job, changes.overrides, spec=spec, new_job=is_new, notes=notes
+            )
         except InvalidInput as error:
             problems = self.service.review(written, changes, error.problems)
             raise type(error)(*problems) from None
 
-    def draft_job_for(
+    def _parse_or_load(
+        self,
+        known: JobRecord | None,
+        target: str | Path | None,
+        command: str | Sequence[str] | None,
+        fields: Mapping[str, Any],
+        changes: Changes,
+    ) -> tuple[ParsedSpec, tuple[str, ...]]:
+        """The spec of a known Job or of a target, and notes on a shape that is in no catalogue."""
+        from muster.client.target import parse_target
+        from muster.spec.reader import ParsedSpec
+        from muster.spec.resolve import spec_from_json
+
+        if known is not None:
+            return ParsedSpec(spec_from_json(known.spec)), ()
+        try:
+            written = parse_target(target, command, fields)
+        except InvalidInput as error:
+            raise type(error)(*changes.problems, *error.problems) from None
+        is_manifest = bool(written.origins)
+        if not is_manifest or written.spec.shape is None:
+            return written, ()
+        from muster.spec.shapes import without_unknown
+
+        spec, notes = without_unknown(written.spec, self.service.home.shapes)
+        return replace(written, spec=spec), notes
+
+    def _find_or_prepare(
+        self, known: JobRecord | None, spec: JobSpec, *, new: bool
+    ) -> tuple[JobRecord, JobSpec, bool]:
+        """The Job, its spec, and whether it is not recorded yet."""
+        if known is None:
+            prepared = self.service.prepare_job(spec, always_new=new)
+            return prepared.record, prepared.spec, prepared.new
+        return (self.service.copy_job(known), spec, True) if new else (known, spec, False)
+
+    def prepare_job(
         self,
         target: str | Path | None,
         *,
@@ -105,33 +148,36 @@ class Client:
         new: bool = False,
         changes: Changes | None = None,
         **fields: Any,
-    ) -> Draft:
-        """What `create` records of a spec file, some code, a git repository or a command. fields:
-        what describes it. changes: more of that, in the flags of a run. Raises InvalidInput with
-        everything that a run of it would be refused for."""
-        from muster.client.target import describes_already, describes_itself
-        from muster.spec.job_fields import job_fields
-        from muster.spec.overrides import Changes
+    ) -> PreparedRun:
+        """Check a new Job of a spec file, code, a git repository or a command by preparing a run.
+
+        Pass the result to `create`. fields: settings of the Job. changes: more settings, given as
+        the flags of a run. Raises InvalidInput with every problem that a run of
+        the Job would have.
+        """
+        from muster.client.target import already_described, is_spec_target
+        from muster.spec.overrides import Changes, job_fields
 
         changes = changes or Changes()
         given, problems = job_fields(changes)
-        known = self._named(target)
-        if known is not None or describes_itself(target):
+        known = self._job_named(target)
+        if known is not None or is_spec_target(target):
             what = str(target) if known is None else f"job {known.handle}"
-            if described := describes_already(what, {**given, **fields}):
+            if described := already_described(what, {**given, **fields}):
                 raise InvalidInput(*changes.problems, *problems, *described)
         wrong = Changes(
-            problems=(*changes.problems, *problems), broken=changes.broken, said=changes.said
+            problems=(*changes.problems, *problems), broken=changes.broken, flags=changes.flags
         )
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self.draft_for(target, wrong, command=command, new=new, **given, **fields)
+        return self.prepare(target, wrong, command=command, new=new, **given, **fields)
 
-    def create(self, draft: Draft) -> JobRecord:
-        """Record the Job of a draft, and start nothing."""
-        return self.service.create_job(draft.job)
+    @_accepts_draft
+    def create(self, prepared: PreparedRun) -> JobRecord:
+        """Record the Job of a prepared run without starting the run."""
+        return self.service.create_job(prepared.job)
 
-    def _named(self, target: str | Path | None) -> JobRecord | None:
-        """The Job of that name, where there is no file of that name."""
+    def _job_named(self, target: str | Path | None) -> JobRecord | None:
+        """The Job with this name, unless a file has the name."""
         from muster.client.target import is_address
 
         if isinstance(target, str) and not is_address(target) and not os.path.exists(target):
@@ -140,59 +186,77 @@ class Client:
             except (NoSuchVersion, SameName):
                 raise
             except InvalidInput:
-                return None  # it is looked for as a file, and said to be none
+                return None  # the caller looks the target up as a file, and reports it as missing
         return None
 
-    def draft(
+    def prepare_run(
         self,
         job: JobRecord,
         overrides: RunOverrides | None = None,
         *,
         new_job: bool = False,
         notes: Sequence[str] = (),
-    ) -> Draft:
-        """A checked and planned run that has not started. notes: what is to be said of it besides
-        (`client.target.notes_for`)."""
-        overrides = overrides or overrides_from({})
-        return self.service.draft_run(job, overrides, new_job=new_job, notes=notes)
+    ) -> PreparedRun:
+        """Check and plan a run of a Job, for `start`.
 
-    def start(self, draft: Draft, environ: Mapping[str, str] | None = None) -> JobRun:
-        """Start a drafted run."""
-        return JobRun(self.service, self.service.start(draft, environ))
+        new_job: the Job is not recorded yet. notes: notes on the target (`target.notes_for`).
+        Raises InvalidInput with every problem.
+        """
+        overrides = overrides or overrides_from({})
+        return self.service.prepare_run(job, overrides, new_job=new_job, notes=notes)
+
+    @_accepts_draft
+    def start(self, prepared: PreparedRun, environ: Mapping[str, str] | None = None) -> JobRun:
+        """Start a prepared run. environ: the variables that the nodes' environment starts from
+        (default: this process's)."""
+        return JobRun(self.service, self.service.start(prepared, environ))
+
+    def draft_for(self, *args: Any, **options: Any) -> PreparedRun:
+        """Deprecated name of `prepare`."""
+        _warn_renamed("Client.draft_for", "Client.prepare")
+        return self.prepare(*args, **options)
+
+    def draft_job_for(self, *args: Any, **options: Any) -> PreparedRun:
+        """Deprecated name of `prepare_job`."""
+        _warn_renamed("Client.draft_job_for", "Client.prepare_job")
+        return self.prepare_job(*args, **options)
+
+    def draft(self, *args: Any, **options: Any) -> PreparedRun:
+        """Deprecated name of `prepare_run`."""
+        _warn_renamed("Client.draft", "Client.prepare_run")
+        return self.prepare_run(*args, **options)
 
     def run(self, text: str) -> JobRun:
-        """The run of that name, id (prefix), or `last`."""
+        """The run with this name, id or id prefix, or `last`."""
         return JobRun(self.service, self.service.run(text))
 
     def runs(self, **filters: Any) -> list[JobRun]:
         """Runs, newest first. filters: states, job, since (epoch seconds), tags, limit."""
-        return [self.run(summary.id) for summary in self.service.runs(**filters)]
+        return [JobRun(self.service, record) for record in self.service.run_records(**filters)]
 
     def summaries(self, **filters: Any) -> list[RunSummary]:
-        """As `runs`, but only what a list shows: fast for thousands."""
+        """As `runs`, with only what a list shows: fast for thousands of runs."""
         return self.service.runs(**filters)
 
 
-def _with_entrypoint(written: Written, overrides: RunOverrides) -> Written:
-    """A new Job has the entry point that its first run chooses by a variable, where it says
-    none."""
-    from muster.spec.oci_variables import ENTRYPOINT, entrypoint_in
+def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec:
+    """If a new Job has no entry point, use JOB_RUN_ENTRYPOINT of its first run."""
+    from muster.spec.oci_variables import with_run_entrypoint
 
-    chosen = overrides.env.get(ENTRYPOINT)
-    spec = written.spec
-    if not chosen or spec.entrypoint is not None or entrypoint_in(spec) is not None:
+    spec = with_run_entrypoint(written.spec, overrides.env)
+    if spec is written.spec:
         return written
-    from msgspec.structs import replace
-
     from muster.storage.sources import holds_files
 
-    if not holds_files(spec):
-        return written
-    return replace(written, spec=replace(spec, env={**spec.env, ENTRYPOINT: chosen}))
+    return replace(written, spec=spec) if holds_files(spec) else written
+
+
+def _warn_renamed(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now called {new}", DeprecationWarning, stacklevel=3)
 
 
 def overrides_from(fields: Mapping[str, Any]) -> RunOverrides:
-    """Overrides from keyword arguments, less those that are None. Raises InvalidInput."""
+    """Overrides from keyword arguments; None means not given. Raises InvalidInput."""
     from muster.spec.overrides import overrides_from_mapping
 
     return overrides_from_mapping({k: v for k, v in fields.items() if v is not None})

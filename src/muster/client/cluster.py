@@ -1,9 +1,8 @@
-"""Clusters that stay: a run whose program only keeps it, until its time is over, nobody uses it, or
-it is taken down."""
+"""Persistent clusters: a run whose main program only waits until the cluster's time limit is over,
+it is idle, or it is taken down."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,30 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.client.times import time_text
+from muster.describe.times import time_text
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
-from muster.lifecycle.census import expand
+from muster.lifecycle.ranks import parse_ranks
 from muster.lifecycle.states import NodeState, RunState
 from muster.node.files import read_regular
 from muster.spec.values import CLUSTER_TAG, MAX_RUNTIME
+from muster.spec.wording import suggestion
+from muster.storage.run_files import tls_files
 
 if TYPE_CHECKING:
-    from muster.drafting import Draft
+    from muster.service.prepare import PreparedRun
     from muster.store.records import EventRecord
 
 _MAIN, _WORKERS = "main", "workers"
-#: Without a limit of one's own, a cluster can grow to this, or to four times its first size.
-_ROOM = 16
+#: Default of max_workers: this, or four times the first size if that is more.
+_MAX_WORKERS = 16
+#: Restarts of the cluster after failures.
 _RESTARTS = 10
-#: The keeper's options (`node.keeper`) for the end: as a time, or from the run's start.
+#: The keeper's options (`node.cluster_lifetime`) for the end: as a time, or from the run's start.
 _TIMES = ("--until", "--ttl")
-#: What of a Cluster connects to it, by framework; to any other, its `address`.
+#: The method of Cluster that connects to it, by framework; clients of others use `address`.
 CLIENTS = {"dask": "dask_client()", "ray": "ray_init()"}
 
 
 class Cluster:
-    """One cluster that stays. `run` is the run that it is."""
+    """One persistent cluster. `run` is its run."""
 
     def __init__(self, run: JobRun) -> None:
         self.run = run
@@ -53,7 +55,7 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """STARTING, UP, or the state its run has ended in."""
+        """STARTING, UP, or the state of its run if that is not in progress."""
         if self.run.refresh().state not in (RunState.ACCEPTED, RunState.IN_PROGRESS):
             return self.run.state
         main = self.run.nodes[0]
@@ -61,34 +63,34 @@ class Cluster:
 
     @property
     def address(self) -> str | None:
-        """What clients connect to; None while it is not known."""
+        """The address for clients; None while unknown."""
         return self.run.endpoints.get("address")
 
     @property
     def dashboard(self) -> str | None:
-        """A link; None while it is not known, or if there is none."""
+        """The URL of the dashboard; None while unknown, or if there is none."""
         return self.run.endpoints.get("dashboard")
 
     @property
     def serve(self) -> str | None:
-        """Where Ray Serve takes requests; None while it is not known, or if it does not run."""
+        """The URL of Ray Serve; None while unknown, or if Ray Serve does not run."""
         return self.run.endpoints.get("serve")
 
     @property
     def token(self) -> Path | None:
-        """The file with the secret that clients show; None while there is none, or if there never
-        is."""
+        """The file with the token that clients need; None while there is none, or if they need
+        none."""
         path = self.run.endpoints.get("token")
         return None if path is None else Path(path)
 
     @property
     def workers(self) -> int:
-        """How many there are to be."""
+        """The desired number of workers."""
         return self.run.replicas[_WORKERS]
 
     @property
     def until(self) -> float | None:
-        """Epoch seconds at which it ends; None = it stays, or has not started yet."""
+        """Epoch seconds at which it ends; None = no limit, or not started yet."""
         main = self.run.spec["node_groups"][0]
         words = [*(main["command"] or ()), *(main["args"] or ())]
         given = {name: float(words[words.index(name) + 1]) for name in _TIMES if name in words}
@@ -98,8 +100,11 @@ class Cluster:
         return None if started is None else started + given["--ttl"]
 
     def wait(self) -> Cluster:
-        """Return when it is up. What fails before it ever was will fail again: the cluster is taken
-        down then, and EngineError raised."""
+        """Return when it is up.
+
+        A cluster that fails before it was ever up would fail again: it is taken down, and
+        EngineError is raised with the cause.
+        """
         was_up = False
         for event in self.run.events(follow=True):
             if self.state == "UP":
@@ -116,56 +121,56 @@ class Cluster:
         raise EngineError(f"{self.name} did not come up: {text}")
 
     def scale(self, workers: int) -> Cluster:
-        """Have so many workers. Raises InvalidInput if there cannot be."""
+        """Set the number of workers. Raises InvalidInput if it exceeds the maximum."""
         groups = {group["name"]: group for group in self.run.spec["node_groups"]}
-        room = groups[_WORKERS]["max_replicas"]
-        if workers > room:
-            text = f"cannot be {workers:,}, {self.name} has room for {room:,}"
-            hint = f"take it down and start it anew with --max-workers {workers}"
+        maximum = groups[_WORKERS]["max_replicas"]
+        if workers > maximum:
+            text = f"cannot be {workers:,}, the maximum of {self.name} is {maximum:,}"
+            hint = f"take it down and start it again with --max-workers {workers}"
             raise InvalidInput(Problem(_WORKERS, text, hint))
         self.run.scale(_WORKERS, workers)
         return self
 
     def down(self) -> Cluster:
-        """End it, and wait until it has."""
-        self.run.cancel("taken down by its owner").wait()
+        """Cancel its run, and wait until that has ended."""
+        self.run.cancel("taken down by user").wait()
         return self
 
     def dask_client(self, **options: Any) -> Any:
-        """A `distributed.Client` of it. options: for that class."""
-        self._needs("dask")
+        """A `distributed.Client` of the cluster. options: arguments of that class."""
+        self._check_usable("dask")
         from distributed import Client as DaskClient
         from distributed.security import Security
 
         folder = self.run.tls_folder
         if folder is not None and "security" not in options:
-            certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
+            files = tls_files(folder)
             options["security"] = Security(  # type: ignore[no-untyped-call]
-                tls_ca_file=str(folder / "ca.pem"),
-                tls_client_cert=certificate,
-                tls_client_key=key,
+                tls_ca_file=str(files.ca),
+                tls_client_cert=str(files.certificate),
+                tls_client_key=str(files.key),
                 require_encryption=True,
             )
         return DaskClient(self.address, **options)  # type: ignore[no-untyped-call]
 
     def ray_init(self, **options: Any) -> Any:
-        """`ray.init` with its address. options: for that function."""
-        self._needs("ray")
+        """`ray.init` with the address of the cluster. options: arguments of that function."""
+        self._check_usable("ray")
         import ray
 
         if self.token is not None:
-            # Ray has read its own variables for this when it was imported
-            shown = ("authorization", f"Bearer {read_regular(self.token).decode()}")
-            options["_metadata"] = [*options.get("_metadata", ()), shown]
+            # Ray reads its own variables for the token only when it is imported
+            header = ("authorization", f"Bearer {read_regular(self.token).decode()}")
+            options["_metadata"] = [*options.get("_metadata", ()), header]
 
         return ray.init(address=self.address, **options)
 
-    def _needs(self, framework: str) -> None:
+    def _check_usable(self, framework: str) -> None:
         if self.framework != framework:
             hint = f"connect with its {CLIENTS.get(self.framework, 'address')}"
             raise InvalidInput(Problem("", f"{self.name} is a {self.framework} cluster", hint))
         if self.run.network != "shared":
-            text = f"{self.name} has network: {self.run.network}: only its own nodes reach it"
+            text = f"{self.name} has network: {self.run.network}: only its nodes reach it"
             hint = "use it from a program on its nodes, or give it network: shared"
             raise InvalidInput(Problem("", text, hint))
         if self.address is None:
@@ -190,7 +195,7 @@ class Cluster:
 
 def _main_is_ready(event: EventRecord) -> bool:
     ready = event.kind == "nodes" and event.data.get("state") == NodeState.READY
-    return ready and 0 in expand(event.data.get("ranks", ""))
+    return ready and 0 in parse_ranks(event.data.get("ranks", ""))
 
 
 def up(
@@ -204,68 +209,89 @@ def up(
     idle: float | None = None,
     options: Mapping[str, Any] | None = None,
     fields: Mapping[str, Any] | None = None,
-) -> tuple[Cluster, Draft]:
-    """Start a cluster. ttl, idle: seconds; fields: more of its spec (`env`, `mounts`, ...).
+) -> tuple[Cluster, PreparedRun]:
+    """Start a cluster.
 
-    Raises InvalidInput, also if one of that name is up already.
+    ttl, idle: seconds until it ends, and until it ends unused. options: of the framework. fields:
+    more fields of its spec (`env`, `mounts`, ...). Raises InvalidInput, also if a cluster with this
+    name is up already.
     """
     name = name or framework
-    _only_one(clusters(client), name)
+    _check_name_free(clusters(client), name)
     if max_workers is not None and max_workers < workers:
         text = f"is less than the {workers} it starts with"
-        raise InvalidInput(Problem("--max-workers", text, f"say {workers} or more"))
-    args = _keeping(ttl, idle)
-    spec = {
+        raise InvalidInput(Problem("--max-workers", text, f"use {workers} or more"))
+    args = _lifetime_args(ttl, idle)
+    described = {
+        **_cluster_fields(name, framework, workers, max_workers, options or {}),
+        **(fields or {}),
+    }
+    job = client.service.prepare_job(_spec(described))
+    prepared = client.prepare_run(job.record, _overrides(args, ttl), new_job=job.new)
+    _check_persistence(framework, prepared, needs_idle=idle is not None)
+    started = Cluster(client.start(prepared))
+    try:  # another process may have started one with this name meanwhile
+        _check_name_free(clusters(client), name, before=started)
+    except InvalidInput:
+        started.down()
+        raise
+    return started, prepared
+
+
+def _cluster_fields(
+    name: str,
+    framework: str,
+    workers: int,
+    max_workers: int | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The fields of the spec that describe the cluster."""
+    return {
         "name": name,
-        "command": [sys.executable, "-m", "muster.node.keeper"],
+        "command": [sys.executable, "-m", "muster.node.cluster_lifetime"],
         "framework": framework,
-        "framework_options": {**get_framework(framework).staying, **(options or {})},
+        "framework_options": {**get_framework(framework).staying, **options},
         "node_groups": [
             {"name": _MAIN},
             {
                 "name": _WORKERS,
                 "replicas": workers,
-                "max_replicas": max_workers or max(4 * workers, _ROOM),
+                "max_replicas": max_workers or max(4 * workers, _MAX_WORKERS),
             },
         ],
         "failure": {"max_restarts": _RESTARTS},
         "tags": {CLUSTER_TAG: framework},
-        **(fields or {}),
     }
-    job, new = client.service.draft_job(_spec(spec))
-    draft = client.draft(job, _overrides(args, ttl), new_job=new)
+
+
+def _check_persistence(framework: str, prepared: PreparedRun, *, needs_idle: bool) -> None:
+    """Raises InvalidInput if the framework does not support persistent clusters, or does not report
+    whether its cluster is idle."""
     problems = []
-    if not draft.plan.endpoints:
-        text = f"{framework} is no cluster that clients connect to"
+    if not prepared.plan.endpoints:
+        text = f"{framework} cannot run as a persistent cluster"
         problems.append(Problem("framework", text, "run a job with it: muster run"))
-    if idle is not None and draft.plan.quiet is None:
-        text = f"{framework} does not tell whether anybody uses it"
+    if needs_idle and prepared.plan.quiet is None:
+        text = f"{framework} does not report whether it is in use"
         problems.append(Problem("--idle-timeout", text, "use --ttl"))
     if problems:
         raise InvalidInput(*problems)
-    started = Cluster(client.start(draft))
-    try:  # somebody may have started one of that name while we looked
-        _only_one(clusters(client), name, before=started)
-    except InvalidInput:
-        started.down()
-        raise
-    return started, draft
 
 
-def _only_one(there: Sequence[Cluster], name: str, before: Cluster | None = None) -> None:
-    """Raises InvalidInput if a cluster has that name. before: and is older than this one."""
-    for other in there:
+def _check_name_free(existing: Sequence[Cluster], name: str, before: Cluster | None = None) -> None:
+    """Raises InvalidInput if a cluster has this name. before: only if it is older than this one."""
+    for other in existing:
         if other.name == name and (before is None or other.run.number < before.run.number):
             hint = f"`muster cluster down {name}` ends it; or give this one another --name"
-            text = f"{name} is {_there(other)} already ({other.run.name})"
+            text = f"{name} is {_state_text(other)} already, as {other.run.name}"
             raise InvalidInput(Problem("name", text, hint))
 
 
-def _there(cluster: Cluster) -> str:
+def _state_text(cluster: Cluster) -> str:
     return "up" if cluster.state in ("UP", "STARTING") else cluster.state
 
 
-def _keeping(ttl: float | None, idle: float | None) -> list[str]:
+def _lifetime_args(ttl: float | None, idle: float | None) -> list[str]:
     words = [] if ttl is None else ["--until", f"{time.time() + ttl:.3f}"]
     return words if idle is None else [*words, "--idle", f"{idle:g}"]
 
@@ -279,23 +305,23 @@ def _spec(data: Mapping[str, Any]) -> Any:
 def _overrides(args: Sequence[str], ttl: float | None) -> Any:
     from muster.spec.overrides import overrides_from_mapping
 
-    # should its keeper be gone, the run's own limit ends it
+    # ends the run if the program that watches the time is killed
     longest = MAX_RUNTIME if ttl is None else min(ttl + 900, MAX_RUNTIME)
     return overrides_from_mapping({"args": list(args), "max_runtime": longest})
 
 
 def clusters(client: Client) -> list[Cluster]:
-    """Those that have not ended; newest first."""
+    """The clusters that have not ended, newest first."""
     runs = client.runs(states=[state for state in RunState if not state.terminal])
     return [Cluster(run) for run in runs if CLUSTER_TAG in run.spec["tags"]]
 
 
 def find(client: Client, name: str) -> Cluster:
-    """The cluster of that name, of its run, or the newest for `last`. Raises NotFound."""
+    """The cluster with this name or run, or the newest for `last`. Raises NotFound."""
     found = clusters(client)
     for cluster in found:
         if name in (cluster.name, cluster.run.name, cluster.run.id, "last"):
             return cluster
-    there = ", ".join(cluster.name for cluster in found)
-    hint = f"there are: {there}" if there else "`muster cluster up dask` starts one"
-    raise NotFound(Problem("", f"no cluster named {json.dumps(name)} is up", hint))
+    names = [cluster.name for cluster in found]
+    hint = suggestion(name, names) if names else "`muster cluster up dask` starts one"
+    raise NotFound(Problem("", f"no cluster named {name!r} is up", hint))

@@ -1,4 +1,4 @@
-"""`git+https://host/owner/repo.git@branch#folder`, as pip writes it."""
+"""Repositories as targets: `git+https://host/owner/repo.git@branch#folder`, as in pip."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FORM = "write git+https://host/owner/repo.git@branch#folder"
 
 
 def is_git(target: object) -> bool:
-    """Whether a target is a repository's address, and not a file's name."""
+    """Whether a target looks like the address of a repository."""
     return (
         isinstance(target, str) and re.match(r"git\+|(https?|ssh|git)://|git@", target) is not None
     )
 
 
 def git_fields(target: str) -> dict[str, Any]:
-    """The `git` field of a spec that a target stands for. Raises InvalidInput."""
+    """The `git` field of a spec for a target. Raises InvalidInput."""
     try:
         check_port(target.removeprefix("git+"))
     except Refused as error:
@@ -51,20 +51,20 @@ def git_fields(target: str) -> dict[str, Any]:
 
 
 def git_name(git: dict[str, Any]) -> str:
-    """What a job from there is called, if nobody says: after the repository, or its folder."""
+    """The default name of its Job: the last part of the folder or the repository."""
     url, path = git["url"].rstrip("/"), git.get("path", "")
     last = re.split(r"[/:]", path or url)[-1].removesuffix(".git")
     return re.sub(r"[^A-Za-z0-9._-]", "-", last).strip("._-") or "job"
 
 
 def _split_ref(url: str) -> tuple[str, str]:
-    """The address, and the branch, tag or commit behind its last @, if it has one."""
+    """The address and the branch, tag or commit after its @, "" if it has none."""
     scheme, _, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     if scheme == "file" and os.path.exists(urlsplit(url).path):
         return url, ""
     if "@" not in path:
         return url, ""
-    # a branch may have slashes in its name, a repository hardly ever has an @
+    # a branch name may contain slashes; the path of a repository hardly ever contains an @
     path, _, ref = path.partition("@")
     return f"{scheme}://{host}{slash}{path}", ref

@@ -1,4 +1,4 @@
-"""A Job, as an object."""
+"""The Python API of a Job."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.client.times import time_text
+from muster.describe.times import time_text
 from muster.store.records import JobEventRecord, JobRecord
 
 
 class Job:
-    """A named template. Its code never changes; a new version of it is another Job."""
+    """A named template of runs. Its code never changes; a new version is another Job."""
 
     def __init__(self, client: Client, record: JobRecord) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def display_name(self) -> str | None:
-        """What people call it; other Jobs may be called so, too."""
+        """A name for people; other Jobs may have the same."""
         return self._record.display_name
 
     @property
@@ -45,30 +45,25 @@ class Job:
 
     @property
     def created_by(self) -> str:
-        """The user who made it; "" where that is not known."""
+        """The user who created it; "" if unknown."""
         return self._record.created_by
 
     @property
     def tags(self) -> dict[str, str]:
-        """Labels; its runs have them, too."""
+        """Labels, which its runs have as well."""
         return dict(self._record.tags)
 
     @property
     def artifact_size(self) -> int | None:
-        """Bytes of its code as it is stored; None if it has none, or is deleted."""
-        from muster.storage.artifacts import stored_path
+        """Bytes of its stored code; None if it has none, or is deleted."""
+        from muster.storage.artifacts import stored_size
 
         digest = self._record.artifact_sha256
-        if digest is None:
-            return None
-        try:
-            return stored_path(self._client.service.home, digest).stat().st_size
-        except FileNotFoundError:
-            return None
+        return None if digest is None else stored_size(self._client.service.home, digest)
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was asked for, as data. Secrets in `env` are hidden."""
+        """Its spec as plain data; secrets hidden."""
         from muster.secrets import hidden
 
         shown: dict[str, Any] = hidden(self._record.spec)
@@ -76,19 +71,20 @@ class Job:
 
     @property
     def written(self) -> dict[str, Any]:
-        """The same as in a spec file: without what is at its default, times and sizes as people
-        write them."""
+        """Its spec as in a spec file: without defaults, with times and sizes as text."""
         from muster.secrets import hidden
-        from muster.spec.formats.muster_write import write_spec
+        from muster.spec.formats.spec_write import write_spec
         from muster.spec.resolve import spec_from_json
 
         shown: dict[str, Any] = hidden(write_spec(spec_from_json(self._record.spec)))
         return shown
 
     def run(self, **overrides: Any) -> JobRun:
-        """Start a run of it. overrides: fields of `muster.spec.override_models.RunOverrides`.
-        Raises InvalidInput, also if it is deleted."""
-        return self._client.start(self._client.draft(self._record, overrides_from(overrides)))
+        """Start a run. overrides: fields of RunOverrides (docs/spec.md).
+
+        Raises InvalidInput, also if the Job is deleted.
+        """
+        return self._client.start(self._client.prepare_run(self._record, overrides_from(overrides)))
 
     def runs(self) -> list[JobRun]:
         """Its runs, newest first."""
@@ -96,13 +92,18 @@ class Job:
 
     def edit(self, *changes: str) -> Job:
         """Change resources, mounts, display name, description or tags: `edit("resources.cpus=2")`.
-        Runs keep what they started with. Returns itself."""
+
+        Runs keep the settings that they started with. Returns itself.
+        """
         self._record = self._client.service.edit_job(self.id, changes)
         return self
 
     def delete(self, *, runs: bool = False) -> Job:
-        """Have no further run of it start. It can still be read, and so can its runs; runs: delete
-        those. Returns itself. Raises InvalidInput if it has runs that have not ended."""
+        """Mark it deleted, so that it starts no more runs. Returns itself.
+
+        The Job and its runs can still be read; runs: delete the runs. Raises InvalidInput if it has
+        runs that have not ended.
+        """
         self._record = self._client.service.delete_job(self.id)
         if runs:
             for run in self._client.summaries(job=self.id):
@@ -110,8 +111,8 @@ class Job:
         return self
 
     def events(self, *, after: int = 0) -> list[JobEventRecord]:
-        """Who created, edited and deleted it, and when, after entry number `after`; secrets
-        hidden."""
+        """The event log after entry number `after`: who created, edited and deleted the Job, and
+        when. Secrets are hidden."""
         found = self._client.service.job_events(self.id, after)
         return [replace(entry, data=_shown(entry.data)) for entry in found]
 
@@ -145,7 +146,7 @@ class Job:
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of an event; the values of a change are hidden by the name of what has changed."""
+    """The data of an event; the values of a change are hidden by the name of the setting."""
     from muster.secrets import hidden, hide
 
     changes = {

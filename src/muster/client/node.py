@@ -1,18 +1,19 @@
-"""A node of a run, as its owner sees it."""
+"""The Python API of a node of a run."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from muster.client.times import moment, rfc3339
-from muster.store.records import NodeRecord
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from muster.store.records import NodeRecord
 
 
 class Node(Struct, frozen=True):
-    """One node of a run. Times are timezone-aware; None = not yet."""
+    """One node of a run. Times are timezone-aware; None = has not happened yet."""
 
     rank: int
     group: str
@@ -28,12 +29,16 @@ class Node(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The node as JSON-ready data; times as RFC 3339 text."""
+        from muster.describe.times import rfc3339
+
         data = {name: getattr(self, name) for name in self.__struct_fields__}
         return data | {k: rfc3339(data[k]) for k in ("started_at", "finished_at")}
 
 
 def node_from(record: NodeRecord) -> Node:
-    """From its row."""
+    """The node of a stored record."""
+    from muster.describe.times import moment
+
     return Node(
         rank=record.rank,
         group=record.group,

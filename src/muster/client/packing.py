@@ -1,4 +1,4 @@
-"""Functions and their arguments as bytes, for programs that do not share our modules."""
+"""Pickle functions and their arguments for nodes that do not have the user's modules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from types import ModuleType
 from typing import Any
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.quantities import format_size
 
-#: More than this (bytes) is data, and belongs into a mount.
+#: Bytes; larger values belong in a mount.
 MAX_SIZE = 512 << 20
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def pack_function(function: Callable[..., Any], name: str) -> bytes:
-    """The function, with those of its own modules that are not installed. Raises InvalidInput."""
+    """The function, with the modules next to it that are not installed. Raises InvalidInput."""
     with _by_value(function):
         code = _dumps(function, "function", f"the function {name}")
     sent = {"python": list(sys.version_info[:2]), "name": name, "function": code}
@@ -31,10 +32,10 @@ def pack_function(function: Callable[..., Any], name: str) -> bytes:
 def pack_arguments(
     function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bytes:
-    """Raises InvalidInput; it names the argument that cannot be packed."""
+    """The arguments. Raises InvalidInput, which names the argument that cannot be pickled."""
     with _by_value(function):
         try:
-            return _dumps((args, dict(kwargs)), "arguments", f"what {name} is called with")
+            return _dumps((args, dict(kwargs)), "arguments", f"the arguments of {name}")
         except InvalidInput:
             for place, value in [*enumerate(args), *kwargs.items()]:
                 what = f"argument {place + 1}" if isinstance(place, int) else f"argument {place}"
@@ -47,7 +48,7 @@ class _TooLarge(Exception):  # noqa: N818
 
 
 class _Limited(io.BytesIO):
-    """Stops at the limit, not when memory is full."""
+    """Raises _TooLarge at the limit, before memory is full."""
 
     def write(self, data: Any) -> int:
         if self.tell() + memoryview(data).nbytes > MAX_SIZE:
@@ -61,18 +62,18 @@ def _dumps(value: Any, path: str, what: str) -> bytes:
     try:
         cloudpickle.dump(value, made)
     except _TooLarge:
-        text = f"{what} takes more than {MAX_SIZE >> 20} MiB"
+        text = f"{what} takes more than {format_size(MAX_SIZE)}"
         hint = "put large values into a mount, and pass their path"
         raise InvalidInput(Problem(path, text, hint)) from None
     except Exception as error:
         text = f"{what} cannot be sent: {error}"
-        hint = "pass what it is made from, and make it inside the function"
+        hint = "create it inside the function instead"
         raise InvalidInput(Problem(path, text, hint)) from error
     return made.getvalue()
 
 
 def cloudpickle_module() -> Any:
-    """Raises InvalidInput if it is not there."""
+    """Raises InvalidInput if cloudpickle is not installed."""
     from importlib import import_module
 
     try:
@@ -84,7 +85,7 @@ def cloudpickle_module() -> Any:
 
 @contextmanager
 def _by_value(function: Callable[..., Any]) -> Iterator[None]:
-    """Have the modules beside the function packed with it: nodes could not import them."""
+    """Pickle the modules next to the function with it: nodes could not import them."""
     cloudpickle = cloudpickle_module()
     with ExitStack() as stack:
         for module in _own_modules(function):
@@ -94,7 +95,7 @@ def _by_value(function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _own_modules(function: Callable[..., Any]) -> list[ModuleType]:
-    """The modules that lie where the function's does, but for what is installed."""
+    """The imported modules below the function's folder that are not installed."""
     root = _root(sys.modules.get(function.__module__))
     library = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     found = []
@@ -110,7 +111,7 @@ def _own_modules(function: Callable[..., Any]) -> list[ModuleType]:
 
 
 def _root(module: ModuleType | None) -> Path:
-    """The folder a module is imported from; where we are, for a notebook."""
+    """The folder that a module is imported from; the working directory for a notebook."""
     file = getattr(module, "__file__", None)
     if module is None or not file:
         return Path.cwd().resolve()

@@ -1,12 +1,14 @@
-"""What `muster run` was pointed at, as a spec: a spec file, manifests, code, a git repository, or
-a bare command.
+"""The target of `muster run` as a spec: a spec file, manifests, code, a git repository, or only a
+command.
 
-`FILE#NAME` is one JobSet of several in a file or a folder; `-` is standard input.
+`FILE#NAME` is one of several JobSets in a file or a folder; `-` is standard input.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,32 +16,37 @@ from typing import Any
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
-from muster.spec.override_models import RunOverrides
-from muster.spec.reader import Written, is_manifest, read_written, written_from
+from muster.spec.override_models import FLAGS, RunOverrides
+from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec
 from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
-#: What a run may change of the job that a spec file describes.
-_OF_RUN = ("processes_per_node", "network", "framework_options")
-#: What is looked for in a folder, to tell manifests from code.
+#: Fields of the Job that a run can override, so that they can be given with a spec file.
+_OVERRIDABLE = ("processes_per_node", "network", "framework_options")
+#: Text in the manifests of JobSets, which distinguishes them from code.
 _JOBSET = "jobset.x-k8s.io"
+#: Characters with a meaning for the shell.
+_SHELL = re.compile(r"[|&;<>$`]")
 
 
 def spec_for(
     target: str | Path | None, command: str | Sequence[str] | None, fields: Mapping[str, Any]
 ) -> JobSpec:
-    """The Job that is meant.
+    """The spec of a target.
 
-    command: what is run; with code as the target, inside of that. fields: what the Job is given
-    besides (framework, name, ...), for targets that are no spec file. Raises InvalidInput.
+    command: the program, run inside the code if the target is code. fields: fields of the Job
+    (framework, name, ...) for targets other than spec files. Raises InvalidInput.
     """
-    return written_for(target, command, fields).whole()
+    return parse_target(target, command, fields).require_valid()
 
 
-def written_for(
+def parse_target(
     target: str | Path | None, command: str | Sequence[str] | None, fields: Mapping[str, Any]
-) -> Written:
-    """As `spec_for`, with whatever could be read. Raises InvalidInput where that is nothing."""
+) -> ParsedSpec:
+    """As `spec_for`, with the problems of a spec file and the parts that are valid.
+
+    Raises InvalidInput if no part can be read.
+    """
     given = {name: value for name, value in fields.items() if value is not None}
     if isinstance(command, str):
         command = _words(command)
@@ -53,51 +60,51 @@ def written_for(
                 )
             )
         name = given.pop("name", None) or Path(command[0]).name
-        return written_from({"name": name, "command": list(command), **given})
+        return parse_spec({"name": name, "command": list(command), **given})
     if command:
         given["command"] = list(command)
     if is_address(target):
         from muster.client.git_target import git_fields, git_name
 
         git = git_fields(str(target))
-        return written_from({"name": git_name(git), "git": git, **given})
+        return parse_spec({"name": git_name(git), "git": git, **given})
     path, chosen = split_target(target)
     if _is_spec(path) or ("entrypoint" not in given and _has_jobsets(path)):
-        if problems := describes_already(
-            str(path), {name: given[name] for name in given if name not in _OF_RUN}
+        if problems := already_described(
+            str(path), {name: given[name] for name in given if name not in _OVERRIDABLE}
         ):
             raise InvalidInput(*problems)
-        return read_written(path, chosen)
+        return parse_file(path, chosen)
     if not os.path.exists(path):
-        raise NotFound(Problem("artifact", f"there is no {path.absolute()}", _meant(path)))
+        raise NotFound(Problem("artifact", f"{path.absolute()} not found", _meant(path)))
     given.setdefault("name", _name_of(path))
-    return written_from({"artifact": str(path.absolute()), **given})
+    return parse_spec({"artifact": str(path.absolute()), **given})
 
 
-def of_the_job(job: str, fields: Mapping[str, Any]) -> list[Problem]:
-    """What is said beside the name of a Job that is there, and is not for a run to change."""
-    said = [name for name, value in fields.items() if value is not None and name not in _OF_RUN]
+def problems_of_job_fields(job: str, fields: Mapping[str, Any]) -> list[Problem]:
+    """Problems with fields given for a run of an existing Job that a run cannot override."""
+    given = [name for name, value in fields.items() if value is not None]
     hint = f"`muster run` with the file or code that {job} is from, changed, makes a new version"
     text = "belongs to the Job; a run cannot change it"
-    return [Problem(_flag(name), text, hint) for name in said]
+    return [Problem(_flag(name), text, hint) for name in given if name not in _OVERRIDABLE]
 
 
-def describes_itself(target: str | Path | None) -> bool:
-    """Whether it is a file or folder that says all there is to say of a Job."""
+def is_spec_target(target: str | Path | None) -> bool:
+    """Whether a target is a spec file or a folder of manifests."""
     if target is None or is_address(target):
         return False
     path, _ = split_target(target)
     return _is_spec(path) or _has_jobsets(path)
 
 
-def describes_already(what: str, fields: Mapping[str, Any]) -> list[Problem]:
-    """The fields that cannot be given for what describes a Job by itself."""
+def already_described(what: str, fields: Mapping[str, Any]) -> list[Problem]:
+    """The problem with fields given for a spec file or an existing Job, if there are any."""
     flags = ", ".join(_flag(name) for name, value in fields.items() if value is not None)
     problem = Problem(flags, f"{what} describes the job already", "change it there")
     return [problem] if flags else []
 
 
-#: Fields of a Job whose flags are called otherwise.
+#: Fields of a Job whose flags have other names.
 _FLAGS = {
     "framework_options": "--option",
     "mounts": "--mount",
@@ -105,32 +112,33 @@ _FLAGS = {
     "failure": "--max-restarts",
     "args": "what follows --",
 }
-#: Those that have no flag of their own.
-_FLAGS_OF_RUNS = {*_FLAGS, *_OF_RUN, "nodes", "env", "max_runtime", "command"}
-_SET = frozenset(RunOverrides.__struct_fields__) - _FLAGS_OF_RUNS
+#: Overrides that only `--set` can give.
+_SET = {*RunOverrides.__struct_fields__} - {*_FLAGS, *FLAGS, "nodes", "env", "command"}
 
 
 def _flag(field: str) -> str:
-    """What a field of the Job is called on the command line."""
+    """The flag of a field of the Job."""
     if field in _SET:
         return f"--set {field}"
     return _FLAGS.get(field) or "--" + field.replace("_", "-")
 
 
 def _meant(missing: Path) -> str:
-    """What to do about a target that is not there: it may be a program, which is no file here."""
+    """A hint for a missing target, which may be meant as a command."""
     from shutil import which
 
     from muster.spec.files import similar
 
-    command = f"a command stands after --: `muster run -- {missing}`"
+    if _SHELL.search(str(missing)):
+        return f"a command comes after --: `muster run -- sh -c {shlex.quote(str(missing))}`"
+    command = f"a command comes after --: `muster run -- {missing}`"
     if missing.name != str(missing) or missing.suffix:
         return similar(missing) or "check the path"
     return command if which(missing.name) else similar(missing) or f"check the path; {command}"
 
 
 def _words(command: str) -> list[str]:
-    """As in a spec file. Raises InvalidInput."""
+    """A command as words, as in a spec file. Raises InvalidInput."""
     from muster.spec.values import words_of
     from muster.spec.wording import Refused
 
@@ -141,15 +149,15 @@ def _words(command: str) -> list[str]:
 
 
 def takes_command(target: str | None, entrypoint: str | None, env: Sequence[str]) -> bool:
-    """Whether words for it are a command to run there, as it does not say itself what to run.
+    """Whether words after `--` are a command: the target does not determine its program.
 
-    env: variables as `--env` has them; one may choose the entry point.
+    env: values of `--env`; one of them may name the entry point.
     """
-    from muster.spec.oci_variables import ENTRYPOINT
+    from muster.spec.oci_variables import options_set_entrypoint
 
     if target is None:
         return True
-    if entrypoint is not None or any(_name(word) == ENTRYPOINT for word in env):
+    if entrypoint is not None or options_set_entrypoint(env):
         return False
     if is_address(target):
         return True
@@ -159,13 +167,8 @@ def takes_command(target: str | None, entrypoint: str | None, env: Sequence[str]
     return path.name.lower().endswith(ARCHIVES) and os.path.isfile(path)
 
 
-def _name(word: str) -> str:
-    """The variable of K=V or GROUP:K=V."""
-    return word.partition("=")[0].rpartition(":")[2]
-
-
 def is_address(target: str | Path) -> bool:
-    """Whether it says where a repository is. A file that is called so is one all the same."""
+    """Whether a target is the address of a repository; an existing file with such a name is not."""
     text = str(target)
     marked = "://" in text or "@" in text or text.startswith("git+")
     return isinstance(target, str) and marked and _is_git(text)
@@ -178,14 +181,14 @@ def _is_git(text: str) -> bool:
 
 
 def split_target(target: str | Path) -> tuple[Path, str | None]:
-    """The file or folder, and the name of the JobSet in it that is meant, if one is named."""
+    """The file or folder, and the name after `#` of one JobSet in it, if there is one."""
     path = Path(target)
     file, mark, name = str(target).rpartition("#")
     return (Path(file), name) if mark and name and not os.path.exists(path) else (path, None)
 
 
 def single_targets(target: str | None, entrypoint: str | None = None) -> list[str | None]:
-    """The target, or one for each JobSet in it. Raises InvalidInput."""
+    """The target, or one target for each JobSet in it. Raises InvalidInput."""
     if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return [target]
     from muster.spec.formats.manifests import read_manifests
@@ -196,7 +199,7 @@ def single_targets(target: str | None, entrypoint: str | None = None) -> list[st
 
 
 def notes_for(target: str | Path | None, entrypoint: str | None = None) -> tuple[str, ...]:
-    """What is not as a manifest says, one sentence each; nothing for any other target."""
+    """Sentences on fields of a manifest that Muster does not apply; none for other targets."""
     if target is None or is_address(target) or not _may_be_manifests(target, entrypoint):
         return ()
     from muster.spec.formats.manifests import read_manifest
@@ -216,7 +219,7 @@ def _is_spec(path: Path) -> bool:
 
 
 def _has_jobsets(path: Path) -> bool:
-    """Whether it is a folder with manifests of JobSets in it, not below it."""
+    """Whether the path is a folder that directly contains manifests of JobSets."""
     return os.path.isdir(path) and any(
         file.suffix in _SPEC_SUFFIXES and file.is_file() and _holds_jobset(file)
         for file in path.iterdir()
@@ -227,7 +230,7 @@ def _holds_jobset(file: Path) -> bool:
     try:
         text = read_text(file)
     except InvalidInput:
-        return False  # it is only one of a folder's
+        return False  # not text: one of many files of a folder
     return _JOBSET in text and is_manifest(text)
 
 
@@ -237,5 +240,4 @@ def _name_of(path: Path) -> str:
         if suffix and name.endswith(suffix) and name != suffix:
             name = name[: -len(suffix)]
             break
-    cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("._-")
-    return cleaned or "job"
+    return job_name_from(name)

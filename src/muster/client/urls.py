@@ -1,4 +1,4 @@
-"""The URLs that a job names, and whether they can be used: for `muster check`."""
+"""Check whether the URLs in a job can be used, for `muster check`."""
 
 from __future__ import annotations
 
@@ -11,62 +11,64 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from muster.drafting import Draft
 from muster.secrets import redacted
+from muster.service.prepare import PreparedRun
 
-#: Seconds to wait for a store's answer; back ends retry by themselves meanwhile.
+#: Seconds to wait for an answer; the storage libraries retry meanwhile.
 _TIMEOUT = 45.0
-#: The variable that names a folder in which a program writes; of others it is not known. (A run of
-#: ADS's YAML uses no workDir, which OCI__WORK_DIR only repeats.)
+#: The variable with a folder that the program writes to. (OCI__WORK_DIR repeats ADS's workDir,
+#: which a run does not use.)
 _WORK_DIR = "WORK_DIR"
 
 
 class Url(Struct, frozen=True):
-    """where: what names it, for people. write: whether it has to be written to."""
+    """A URL in a job."""
 
     url: str
+    #: The mount or variable that contains it.
     where: str
+    #: Whether the job writes to it.
     write: bool
 
 
-def urls_of(draft: Draft) -> list[Url]:
-    """Each once: as one that is written to, where any of those who name it writes."""
+def urls_of(prepared: PreparedRun) -> list[Url]:
+    """The URLs of a run, each once; written to if any of its mounts or variables is."""
     found: dict[str, Url] = {}
-    for url in _named(draft):
+    for url in _urls_with_place(prepared):
         before = found.get(url.url)
         if before is None or (url.write and not before.write):
             found[url.url] = url
     return list(found.values())
 
 
-def _named(draft: Draft) -> Iterator[Url]:
-    for group in draft.plan.groups:
+def _urls_with_place(prepared: PreparedRun) -> Iterator[Url]:
+    for group in prepared.plan.groups:
         for mount in group.mounts:
             if mount.kind == "url":
                 yield Url(mount.source, mount.path, write=not mount.read_only)
-    for env in (draft.spec.env, *(group.env for group in draft.spec.node_groups)):
+    for env in (prepared.spec.env, *(group.env for group in prepared.spec.node_groups)):
         text = env.get(_WORK_DIR, "")
         if "://" in text:
             yield Url(text, _WORK_DIR, write=True)
 
 
-class Looks:
-    """They are looked at from the beginning of the context on; `found` waits for the end."""
+class UrlChecks:
+    """Checks URLs in another process within the context; `results` waits for it."""
 
     def __init__(self, urls: list[Url]) -> None:
         self._urls = urls
         self._program: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Looks:
+    def __enter__(self) -> UrlChecks:
         if self._urls:
             self._program = subprocess.Popen(
-                [sys.executable, "-m", "muster.storage.reach"],
+                [sys.executable, "-m", "muster.storage.url_check"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            # what it has to say is short: no pipe is full before somebody reads
+            # its output is short, so that it never blocks on a full pipe
             stdin, self._program.stdin = self._program.stdin, None
             assert stdin is not None
             with contextlib.suppress(BrokenPipeError), stdin:
@@ -80,8 +82,8 @@ class Looks:
             self._program.kill()
             self._program.communicate()
 
-    def found(self) -> list[tuple[bool, str]]:
-        """Of each URL, in order: whether all is well, and a sentence."""
+    def results(self) -> list[tuple[bool, str]]:
+        """For each URL, in order: whether it can be used, and a sentence."""
         if self._program is None:
             return []
         try:
@@ -91,19 +93,19 @@ class Looks:
             out, errors = self._program.communicate()
         answers: dict[int, tuple[bool, str]] = {}
         for line in out.splitlines():
-            with contextlib.suppress(ValueError):  # of a back end that prints, or half a line
+            with contextlib.suppress(ValueError):  # printed by a storage library, or half a line
                 number, ok, text = json.loads(line)
                 answers[number] = bool(ok), str(text)
-        silent = _silence(errors, ended=self._program.returncode >= 0)
+        reason = _no_answer(errors, ended=self._program.returncode >= 0)
         return [
             (ok, f"{text} ({one.where})" if ok else f"{one.where}: {text}")
             for number, one in enumerate(self._urls)
-            for ok, text in [answers.get(number, (False, f"{redacted(one.url)} {silent}"))]
+            for ok, text in [answers.get(number, (False, f"{redacted(one.url)} {reason}"))]
         ]
 
 
-def _silence(errors: str, *, ended: bool) -> str:
-    """Why nothing was heard of one. ended: whether who looks at them did so by itself."""
+def _no_answer(errors: str, *, ended: bool) -> str:
+    """Why there is no result for a URL. ended: whether the process ended by itself."""
     last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
-    text = "could not be looked at" if ended else f"has not answered within {_TIMEOUT:g} s"
+    text = "could not be checked" if ended else f"did not answer within {_TIMEOUT:g} s"
     return f"{text}: {redacted(last)[:300]}" if last else text

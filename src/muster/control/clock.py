@@ -1,6 +1,6 @@
-"""What time it is, for a run: the wall clock's seconds, which never jump.
+"""The clock of a run: epoch seconds that never jump.
 
-Deadlines and waits of a run must not move because somebody sets the machine's clock.
+Deadlines and delays of a run must not move when the clock of the machine is set.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """now: epoch seconds, never less than before."""
+    """A source of epoch seconds that never decrease."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """The current time."""
+        ...
 
 
 class SteadyClock:
-    """The wall clock as it was when this was made, and from there on the time that has passed.
+    """The time of the wall clock when the object was created, plus the time passed since then.
 
-    no_earlier: what a predecessor has seen already (epoch seconds).
+    no_earlier: a lower limit, the last time that a predecessor recorded (epoch seconds).
     """
 
     def __init__(self, no_earlier: float = 0.0) -> None:
-        self._offset = max(time.time(), no_earlier) - _passed()
+        self._offset = max(time.time(), no_earlier) - _seconds_since_boot()
 
     def now(self) -> float:
-        return self._offset + _passed()
+        return self._offset + _seconds_since_boot()
 
 
-def _passed() -> float:
-    """Seconds since the machine was started, those it slept included where the system knows."""
+def _seconds_since_boot() -> float:
+    """Seconds since the machine was booted, including the time it slept where the system knows."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)

@@ -1,4 +1,4 @@
-"""Drives one run: hears events, decides, records, and only then acts."""
+"""Drives one run: collect events, decide, record the step, then carry out its effects."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from muster.lifecycle.effects import (
     StartNodes,
     StopNodes,
 )
-from muster.lifecycle.events import CancelRequested, Event, Request, RunBegan, Tick
+from muster.lifecycle.events import CancelRequested, ControllerStarted, Event, Request, Tick
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 
-#: Seconds after which what could not be recorded is decided and recorded anew.
+#: Seconds until a step that could not be recorded is decided and recorded again.
 _RETRY = 1.0
 
 
 class Controller:
-    """One life of driving one run. Another one may follow it at any point: what it has recorded
-    and not done is done again, what it has done and not recorded is heard of again.
+    """Drives one run until it ends or is suspended.
 
-    attention: a descriptor that is readable when somebody wants something. requests: takes what
-    is wanted, besides what the ledger knows.
+    It may be killed at any point. Its successor repeats effects that were recorded and not carried
+    out; the engine reports again what happened and was not recorded.
+
+    attention: a descriptor that is readable when there are requests. requests: returns requests
+    that are not in the ledger.
     """
 
     def __init__(
@@ -54,53 +56,53 @@ class Controller:
         self._unrecorded: list[Event] = []
 
     def run(self) -> RunStatus:
-        """Drive the run until nothing of it is left and its outcome, or its suspension, is
-        recorded."""
+        """Drive the run until its outcome or suspension is recorded. Returns its last status."""
         for effect in outstanding.effects(self._policy, self._status):
-            self._act(effect)
-        # what happened while nobody drove the run comes before what is overdue since
-        heard = self._session.events(0.0, self._attention)
-        self._take([RunBegan(), *heard, *self._asked()])
+            self._carry_out(effect)
+        # what happened without a controller is applied before deadlines are checked
+        reported = self._session.events(0.0, self._attention)
+        self._step([ControllerStarted(), *reported, *self._pending()])
         while not self._at_rest():
-            events: list[Event] = [*self._session.events(self._patience(), self._attention)]
-            self._take([*events, *self._asked(), Tick()])
+            events: list[Event] = [*self._session.events(self._timeout(), self._attention)]
+            self._step([*events, *self._pending(), Tick()])
         return self._status
 
     def _at_rest(self) -> bool:
         if self._status.state is RunState.SUSPENDED:
-            # whoever wanted it canceled while that was recorded relies on us to hear of it
-            return not any(isinstance(asked, CancelRequested) for asked in self._ledger.requests())
+            # this process applies a cancel that was requested while the suspension was recorded
+            pending = self._ledger.requests()
+            return not any(isinstance(request, CancelRequested) for request in pending)
         return self._status.state.terminal
 
-    def _asked(self) -> list[Request]:
-        # the bell first: what is asked from here on rings it again
+    def _pending(self) -> list[Request]:
+        # drain the wakeup FIFO first: later requests make it readable again
         return [*self._requests(), *self._ledger.requests()]
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         wake = wake_at(self._status)
         wait = None if wake is None else max(0.0, wake - self._clock.now())
         if not self._unrecorded:
             return wait
         return _RETRY if wait is None else min(wait, _RETRY)
 
-    def _take(self, events: Sequence[Event]) -> None:
+    def _step(self, events: Sequence[Event]) -> None:
         now = self._clock.now()
         self._unrecorded += events
         decision = decide(self._policy, self._status, self._unrecorded, now)
         after = decision.status
         if after.state.at_rest:
-            self._session.close()  # "ended" is recorded only when it is so
+            self._session.close()  # the end is recorded after every process has ended
         if decision.entries or after is not self._status:
             try:
                 self._ledger.record(self._status, after, decision.entries, now)
             except StoreBusy:
-                return  # nothing has happened yet: it is decided again, with what comes meanwhile
+                return  # nothing was done yet: the step is decided again, with later events
         self._unrecorded = []
         self._status = after
         for effect in decision.effects:
-            self._act(effect)
+            self._carry_out(effect)
 
-    def _act(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
             case StartNodes(attempt, nodes):
                 self._session.start(attempt, nodes)

@@ -1,6 +1,6 @@
-"""Runs whose time to live after their end is over (JobSet: ttlSecondsAfterFinished).
+"""Delete runs whose time to live after their end is over (JobSet: ttlSecondsAfterFinished).
 
-There is no daemon: the next command that opens the store forgets them.
+Muster has no daemon: the next command that opens the store deletes them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from muster.store.database import Database
 
 
 def expire(db: Database, home: Home) -> None:
-    """Delete what has outlived its time."""
+    """Delete the expired runs."""
     for run_id in runs.expired(db, time.time()):
-        forget(db, home, run_id)
+        delete_run(db, home, run_id)
 
 
-def forget(db: Database, home: Home, run_id: str) -> None:
-    """Delete a run that has ended: the record last, so that nothing is left behind by one who is
-    killed in between."""
+def delete_run(db: Database, home: Home, run_id: str) -> None:
+    """Delete a run that has ended. Its record is deleted last: if the process is killed before
+    that, the run can be deleted again."""
     remove_folder(home, run_id)
     runs.delete(db, run_id)
 
@@ -32,7 +32,8 @@ def remove_folder(home: Home, run_id: str) -> None:
     """Delete a run's files."""
     folder = home.run_dir(run_id).path
     logs = folder / "logs"
-    # `logging.directory` has a folder for each run; a link to any other was made by a program
+    # with `logging.directory`, `logs` links to a folder with the run's id; any other link was made
+    # by a program
     if logs.is_symlink() and (target := Path(os.path.realpath(logs))).name == run_id:
         shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)

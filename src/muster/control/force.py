@@ -1,4 +1,4 @@
-"""Ending a supervisor that does not answer, and every process of its run."""
+"""Kill a supervisor that does not answer, and every process of its run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from muster.errors import EngineError
 from muster.node.processes import children, state_of
 from muster.storage.home import RunDir
 
-_DYING = 10.0  # seconds that the kernel has to end a process
+#: Seconds for the kernel to end all killed processes of a run.
+_KILL_TIMEOUT = 10.0
 
 
 def end_supervisor(folder: RunDir, name: str) -> None:
-    """Kill whoever drives a run, and all that it has started; nothing if nobody drives it. The run
-    is then to be taken up by somebody else. Raises EngineError if that cannot be done."""
-    pid = lease.supervisor(folder.lease)
+    """Kill the supervisor of a run and all its processes; nothing if it has no supervisor. The
+    caller recovers the run. Raises EngineError if the supervisor cannot be killed."""
+    pid = lease.holder_pid(folder.lease)
     if pid is None:
-        if lease.held(folder.lease):
+        if lease.is_held(folder.lease):
             raise EngineError(
                 f"cannot find the process that drives {name}: it may belong to another user, or "
                 f"to another container (`fuser {folder.lease}` names it)"
@@ -35,18 +36,18 @@ def end_supervisor(folder: RunDir, name: str) -> None:
     except ProcessLookupError:
         return
     try:
-        # the number was somebody else's if the process has ended before we had hold of it
-        if lease.supervisor(folder.lease) == pid:
+        # the pid may belong to another process if the supervisor exited before it was opened
+        if lease.holder_pid(folder.lease) == pid:
             _end(pid, process, name)
     finally:
         os.close(process)
 
 
 def _end(pid: int, process: int, name: str) -> None:
-    """Its children first, while it is stopped: it starts no others then, orphans of theirs come to
-    it, and as it does not wait for them their numbers stay their own."""
+    """Kill the children first, while the supervisor is stopped: it starts no others, it inherits
+    their orphans, and their pids are not reused since it does not wait for them."""
     signal.pidfd_send_signal(process, signal.SIGSTOP)
-    deadline = time.monotonic() + _DYING
+    deadline = time.monotonic() + _KILL_TIMEOUT
     try:
         while left := [child for child in children(pid) if state_of(child) not in ("Z", "X", "")]:
             for child in left:
@@ -66,6 +67,6 @@ def _await(process: int, deadline: float, pid: int, name: str) -> None:
     os.close(process)
     if not ended:
         raise EngineError(
-            f"process {pid} of {name} was killed and has not ended: it waits for the kernel, "
-            "for a disk or a server that does not answer, say"
+            f"process {pid} of {name} was killed and has not ended: it is blocked in the kernel, "
+            "by a disk or a server that does not answer, for instance"
         )

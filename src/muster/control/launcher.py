@@ -1,8 +1,8 @@
-"""A small warm process that forks supervisors, so that a run costs no interpreter start.
+"""A small process with all modules loaded that forks supervisors: a run needs no interpreter start.
 
-A fork of a large process is slow (its page tables are copied) and drags its memory along. The
-command line forks this process off first thing, while it is small itself; a program that uses the
-Python API has one started beside it, once.
+Forking a large process is slow, since its page tables are copied, and the child keeps its memory.
+The command line forks the launcher first, while it is small itself; for a program that uses the
+Python API, a launcher is spawned once.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from threading import Lock
 from typing import Any
 
 from muster.control import lease
-from muster.errors import EngineError, SystemLack
+from muster.errors import EngineError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
 
 _HEADER = struct.Struct("=I")
-#: What the supervisor of one node opens, and some more. With fewer it could not even record why it
-#: fails; a run of many nodes needs more, and says so itself.
-_LEAST_OPEN_FILES = 24
+#: Open files that the supervisor of a run with one node needs, and some more. With fewer it could
+#: not record why it fails. The supervisor of a larger run checks its own limit.
+_MIN_OPEN_FILES = 24
 
 
 def check_open_files() -> None:
-    """Raises SystemLack where a supervisor, which inherits our limits, could not work."""
+    """Raises ResourceShortage if the limit of open files is too low; a supervisor inherits it."""
     import resource
 
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= allowed < _LEAST_OPEN_FILES:
-        raise SystemLack(
-            f"Too many open files: a run needs at least {_LEAST_OPEN_FILES}, and this shell allows "
+    if 0 <= allowed < _MIN_OPEN_FILES:
+        raise ResourceShortage(
+            f"Too many open files: a run needs at least {_MIN_OPEN_FILES}, and this shell allows "
             f"{allowed} (allow more: `ulimit -n 1024`)"
         )
 
 
 class Launcher:
-    """The submitter's end."""
+    """The submitter's end of the connection to a launcher."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._turn = Lock()  # one request at a time, whichever thread it is from
+        self._lock = Lock()  # one request at a time, from any thread
 
     @classmethod
     def fork(cls) -> Launcher:
-        """A launcher forked from this process, which should be small and have one thread."""
+        """Fork a launcher from this process, which should be small and have one thread."""
         ours, theirs = socket.socketpair()
-        with Held(signal.SIGINT):  # Ctrl-C is the submitter's affair, from the first moment
+        with Held(signal.SIGINT):  # the launcher ignores Ctrl-C from the start
             pid = os.fork()
             if pid == 0:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,15 +69,17 @@ class Launcher:
 
     @classmethod
     def spawn(cls) -> Launcher:
-        """A launcher in an interpreter of its own, for programs of any size."""
+        """Start a launcher in a new interpreter, for programs of any size."""
         ours, theirs = socket.socketpair()
         theirs.set_inheritable(True)
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            # -S leaves out `site`, which would set the prefix of a virtual environment
+            f"import sys; sys.path[:] = {sys.path!r}; sys.prefix = {sys.prefix!r}; "
+            f"sys.exec_prefix = {sys.exec_prefix!r}; "
             f"from muster.control.launcher import serve_on; serve_on({theirs.fileno()})"
         )
         argv = [sys.executable, "-S", "-c", code]
-        # Ctrl-C is the submitter's affair, also while the interpreter starts
+        # the launcher ignores Ctrl-C also while its interpreter starts
         os.posix_spawn(sys.executable, argv, os.environ, setsigmask=(signal.SIGINT,))
         theirs.close()
         return cls(ours)
@@ -85,10 +87,10 @@ class Launcher:
     def start(
         self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
     ) -> int:
-        """Have a supervisor started for a run; it takes over what is held, the run's lease and
-        its life. Returns its pid.
+        """Start a supervisor for a run. Returns its pid.
 
-        Raises EngineError if it cannot be.
+        held: descriptors of the run's lease and liveness pipe, which the supervisor takes over.
+        Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
@@ -98,7 +100,7 @@ class Launcher:
         }
         data = json.dumps(request).encode()
         try:
-            with self._turn:
+            with self._lock:
                 socket.send_fds(self._sock, [_HEADER.pack(len(data))], held)
                 self._sock.sendall(data)
                 answer = self._sock.recv(4096).decode()
@@ -116,7 +118,7 @@ class Launcher:
 
 
 def serve_on(descriptor: int) -> None:
-    """A spawned launcher's whole life."""
+    """The main function of a spawned launcher."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()
@@ -125,12 +127,12 @@ def serve_on(descriptor: int) -> None:
 
 
 def serve(sock: socket.socket) -> None:
-    """Start a supervisor for each request until the submitter goes away."""
+    """Start a supervisor for each request until the submitter exits."""
     from muster.control.supervisor import warm
 
     warm()
     gc.collect()
-    gc.freeze()  # what is loaded now is never collected, so children share its pages
+    gc.freeze()  # objects loaded so far are never collected, so that children share their pages
     while True:
         data, held, _, _ = socket.recv_fds(sock, _HEADER.size, 2)
         if not data:
@@ -141,8 +143,8 @@ def serve(sock: socket.socket) -> None:
         request = json.loads(_read(sock, length))
         try:
             pid = _start(request, held)
-            # whoever finds the lease held knows by whom
-            lease.note(held[0], pid)
+            # written here, so that processes that find the lease held see the pid
+            lease.record_holder(held[0], pid)
             answer = str(pid)
         except OSError as error:
             answer = error.strerror or repr(error)
@@ -156,29 +158,29 @@ def _read(sock: socket.socket, length: int) -> bytes:
     while len(data) < length:
         part = sock.recv(length - len(data))
         if not part:
-            raise ConnectionResetError(104, "the submitter went away")
+            raise ConnectionResetError(104, "the submitter exited")
         data += part
     return data
 
 
 def _start(request: dict[str, Any], held: Sequence[int]) -> int:
-    """Fork a supervisor by way of a process that opens the run's namespaces for it and ends."""
-    pid = _attempt(request, held, plain=False)
-    # some containers allow namespaces but not a /proc for them, some users none they can map
-    # themselves into: then do without
-    pid = pid or _attempt(request, held, plain=True)
+    """Fork a supervisor through an intermediate process, which creates the run's namespaces."""
+    pid = _try_start(request, held, plain=False)
+    # without namespaces, where a container forbids to mount /proc in them or the user cannot be
+    # mapped into one
+    pid = pid or _try_start(request, held, plain=True)
     if pid == 0:
         log = f"{request['home']}/runs/{request['run_id']}/supervisor.log"
         raise OSError(errno.ECHILD, f"it ended at once (see {log})")
     return pid
 
 
-def _attempt(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
+def _try_start(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> int:
     reading, writing = os.pipe()
     middle = os.fork()
     if middle == 0:
         os.close(reading)
-        _middle(request, held, writing, plain=plain)
+        _intermediate(request, held, writing, plain=plain)
     os.close(writing)
     os.waitpid(middle, 0)
     with os.fdopen(reading, "rb") as file:
@@ -188,12 +190,16 @@ def _attempt(request: dict[str, Any], held: Sequence[int], *, plain: bool) -> in
     return pids[0] if pids and b"ready" in answer else 0
 
 
-def _middle(request: dict[str, Any], held: Sequence[int], writing: int, *, plain: bool) -> None:
-    from muster.engines.local.isolation import Isolation, enclose
+def _intermediate(
+    request: dict[str, Any], held: Sequence[int], writing: int, *, plain: bool
+) -> None:
+    from muster.engines.local.namespaces import Isolation, create_namespaces
 
     try:
         os.setsid()
-        isolation = Isolation("plain", reason="/proc cannot be mounted") if plain else enclose()
+        isolation = (
+            Isolation("plain", reason="/proc cannot be mounted") if plain else create_namespaces()
+        )
         pid = os.fork()
         if pid == 0:
             _supervisor(request, isolation, held, writing)
@@ -204,7 +210,7 @@ def _middle(request: dict[str, Any], held: Sequence[int], writing: int, *, plain
 
 def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], writing: int) -> None:
     from muster.control.supervisor import Assignment, detach, supervise
-    from muster.engines.local.isolation import settle
+    from muster.engines.local.namespaces import set_up_mounts
     from muster.storage.home import Home
 
     code = 70
@@ -212,11 +218,11 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
         home = Home(Path(request["home"]))
         detach(home.run_dir(request["run_id"]).supervisor_log)
         if isolation.namespaces:
-            settle()
+            set_up_mounts()
         os.write(writing, b"ready ")
         os.close(writing)
         _keep_only(held)
-        gc.enable()  # the submitter may have switched it off; we may live for days
+        gc.enable()  # the submitter may have disabled it, and a supervisor may run for days
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         python = request["python"]
         assignment = Assignment(home, request["run_id"], request["environ"], python, held[1])
@@ -229,7 +235,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
 
 
 def _keep_only(held: Sequence[int]) -> None:
-    """Close what came along from the submitter: whoever reads its pipes waits for their end."""
+    """Close descriptors inherited from the submitter: readers of its pipes wait for their end."""
     for descriptor in range(3, max(256, *held)):
         if descriptor not in held:
             with contextlib.suppress(OSError):  # most are not open

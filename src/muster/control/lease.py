@@ -1,7 +1,7 @@
-"""Who drives a run: whoever holds the lock on its lease file.
+"""The lease of a run: a lock on a file, held by the process that drives the run.
 
-The lock belongs to the open file, so it passes from the process that accepts a run to the
-supervisor it forks without ever being free, and the kernel drops it when the holder ends.
+The lock belongs to the open file. It passes from the process that submits the run to the supervisor
+that it forks without being free in between, and the kernel releases it when the holder exits.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import fcntl
 import os
 from pathlib import Path
 
-from muster.control.watch import wait_for_process
+from muster.control.liveness import wait_for_process
 from muster.errors import InvalidInput, Problem
-from muster.node.files import open_own, read_regular
+from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
 
-_LAST_MOMENT = 5.0  # seconds
+#: Seconds for a supervisor that was killed or has closed the liveness pipe to exit. After that, its
+#: pid must belong to another process.
+EXIT_TIMEOUT = 5.0
 
 
 def acquire(path: Path) -> int | None:
-    """A descriptor that holds the lease; None if somebody else does. Raises OSError."""
-    descriptor = open_own(path, os.O_RDWR, 0o600)
+    """A descriptor that holds the lease; None if another process holds it. Raises OSError."""
+    descriptor = open_or_replace(path, os.O_RDWR, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -30,28 +32,28 @@ def acquire(path: Path) -> int | None:
     return descriptor
 
 
-def take(folder: RunDir, name: str) -> int:
-    """The lease of a run that nobody drives. Raises InvalidInput if somebody does."""
+def acquire_or_refuse(folder: RunDir, name: str) -> int:
+    """Acquire the lease of a run without a supervisor. Raises InvalidInput if it is held."""
     folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = acquire(folder.lease)
     if descriptor is None:
-        # a supervisor lets go of the run's life, for which others wait, a moment before its lease
-        wait_for_process(holder(folder.lease) or 0, _LAST_MOMENT)
+        # a supervisor closes the liveness pipe, for which others wait, a moment before its lease
+        wait_for_process(last_holder(folder.lease) or 0, EXIT_TIMEOUT)
         descriptor = acquire(folder.lease)
     if descriptor is None:
-        by = f" (by process {pid})" if (pid := holder(folder.lease)) else ""
+        by = f" (by process {pid})" if (pid := last_holder(folder.lease)) else ""
         raise InvalidInput(Problem("", f"{name} is being resumed or canceled already{by}"))
     return descriptor
 
 
-def held(path: Path) -> bool:
-    """Whether somebody drives the run."""
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lease."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        # shared, so that those who look do not see each other
+        # a shared lock, so that processes that check do not see each other
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -60,26 +62,27 @@ def held(path: Path) -> bool:
     return False
 
 
-def supervisor(path: Path) -> int | None:
-    """The pid, as we see it, of the process that was given the lease and has it; None if there is
-    none, or it cannot be told. Where there is no /proc, whoever was given the lease last."""
-    given = holder(path)
-    if given is None or not held(path):
+def holder_pid(path: Path) -> int | None:
+    """The pid, in this PID namespace, of the supervisor that holds the lease; None if there is none
+    or it cannot be determined. Without /proc, the pid that was recorded last."""
+    recorded = last_holder(path)
+    if recorded is None or not is_held(path):
         return None
     if not os.path.isdir("/proc/self/fd"):
-        return given
-    # what its starter calls it is what we call it, unless one of us is in a container
+        return recorded
+    # the recorded pid is valid here unless the processes are in different PID namespaces
     others = (int(name) for name in os.listdir("/proc") if name.isdigit())
-    return next((pid for pid in (given, *others) if _has(pid, given, path)), None)
+    return next((pid for pid in (recorded, *others) if _has_open(pid, recorded, path)), None)
 
 
-def _has(pid: int, given: int, path: Path) -> bool:
-    """Whether this process has the lease open, and somebody calls it `given`."""
+def _has_open(pid: int, recorded: int, path: Path) -> bool:
+    """Whether a process has the lease file open, and the pid `recorded` in one of its PID
+    namespaces."""
     try:
-        if pid != given and str(given) not in _numbers(pid):
+        if pid != recorded and str(recorded) not in _namespace_pids(pid):
             return False
         lease, links = path.stat(), os.listdir(f"/proc/{pid}/fd")
-    except OSError:  # it has gone, or is somebody else's
+    except OSError:  # it has exited, or belongs to another user
         return False
     for link in links:
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -88,23 +91,23 @@ def _has(pid: int, given: int, path: Path) -> bool:
     return False
 
 
-def _numbers(pid: int) -> list[str]:
-    """What a process is called in each PID namespace that it is in."""
+def _namespace_pids(pid: int) -> list[str]:
+    """The pids of a process in each PID namespace that it is in."""
     with open(f"/proc/{pid}/status") as file:
         lines = [line.split() for line in file]
     return next((words[1:] for words in lines if words and words[0] == "NSpid:"), [])
 
 
-def note(descriptor: int, pid: int) -> None:
-    """Write down who was given the lease. Whoever reads meanwhile finds this pid or the last one:
-    it is written at once, over all that the last one took."""
+def record_holder(descriptor: int, pid: int) -> None:
+    """Record the pid of the process that is given the lease. A concurrent reader finds this pid or
+    the one before: the new pid is written at once over all bytes of the old one."""
     written = b"%-20d\n" % pid
     os.pwrite(descriptor, written, 0)
     os.ftruncate(descriptor, len(written))
 
 
-def holder(path: Path) -> int | None:
-    """The pid that was last given the lease; None if none was yet. It may have ended since."""
+def last_holder(path: Path) -> int | None:
+    """The pid that was recorded last; None if there is none. The process may have exited."""
     try:
         text = read_regular(path, 32).strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a run's status is kept between two steps, and where people's requests are found."""
+"""The ledger of a run: its recorded status and its pending requests."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import CancelRequested, Request, ScaleRequested, SuspendRequested
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
-from muster.node.files import open_own
+from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
 from muster.store import runs
 from muster.store.database import Database
-from muster.store.records import Asked
+from muster.store.records import PendingRequests
 
 
 class Ledger(Protocol):
-    """The one truth about one run."""
+    """The record of one run."""
 
     def load(self) -> RunStatus:
         """The status as it was last recorded."""
@@ -32,19 +32,20 @@ class Ledger(Protocol):
     def record(
         self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
     ) -> None:
-        """Record a step, all of it or nothing. Raises StoreBusy if that cannot be done now."""
+        """Record a step, completely or not at all. Raises StoreBusy if another process is
+        writing."""
         ...
 
     def requests(self) -> list[Request]:
-        """What people want of the run."""
+        """The pending requests."""
         ...
 
 
 class StoreLedger:
-    """See `Ledger`; in the database.
+    """A ledger in the database.
 
-    folder: the run's, where its pulse grows with every step, for those who follow the events, and
-    where its log tells of them.
+    folder: of the run. Each recorded step notifies the followers of the run's events, and is added
+    to the service log there.
     """
 
     def __init__(self, db: Database, plan: RunPlan, folder: RunDir | None = None) -> None:
@@ -64,40 +65,40 @@ class StoreLedger:
     ) -> None:
         """See `Ledger.record`."""
         changes = run_changes(after)
-        if RunState.SUSPENDED in (before.state, after.state):  # the wish is, or was, fulfilled
+        if RunState.SUSPENDED in (before.state, after.state):  # the request is served, or was
             changes |= {"suspend_requested_at": None, "suspend_reason": None}
         if after.state.terminal and self._plan.ttl_after_finished is not None:
             changes["expires_at"] = now + self._plan.ttl_after_finished
-        told = [(entry.kind, entry.data) for entry in entries]
+        logged = [(entry.kind, entry.data) for entry in entries]
         nodes = changed_nodes(self._plan, before, after)
-        runs.save(self._db, self._plan.run_id, changes, nodes, told, now)
+        runs.save(self._db, self._plan.run_id, changes, nodes, logged, now)
         if self._log is not None:
             self._log.catch_up()
         if self._folder is not None:
-            beat(self._folder.pulse)
+            notify_followers(self._folder.event_notification)
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
-        return requested(runs.requests(self._db, self._plan.run_id))
+        return request_events(runs.pending_requests(self._db, self._plan.run_id))
 
 
-def requested(asked: Asked) -> list[Request]:
-    """What is asked, in an order in which all of it has its effect."""
-    wishes: list[Request] = [
+def request_events(pending: PendingRequests) -> list[Request]:
+    """Pending requests as events, in an order in which each takes effect."""
+    events: list[Request] = [
         ScaleRequested(group, scale["replicas"], scale["why"])
-        for group, scale in asked.scale.items()
+        for group, scale in pending.scale.items()
     ]
-    if asked.suspend:
-        wishes.append(SuspendRequested(asked.suspend))
-    if asked.cancel:
-        wishes.append(CancelRequested(asked.cancel))
-    return wishes
+    if pending.suspend:
+        events.append(SuspendRequested(pending.suspend))
+    if pending.cancel:
+        events.append(CancelRequested(pending.cancel))
+    return events
 
 
-def beat(pulse: Path) -> None:
-    """Wake those who follow a run's events."""
-    with contextlib.suppress(OSError):  # a full disk, or a folder that is gone, is no reason to
-        descriptor = open_own(pulse, os.O_WRONLY | os.O_APPEND, 0o600)
+def notify_followers(path: Path) -> None:
+    """Wake the processes that follow a run's events, by appending a byte to a file."""
+    with contextlib.suppress(OSError):  # a full disk or a deleted folder must not end the run
+        descriptor = open_or_replace(path, os.O_WRONLY | os.O_APPEND, 0o600)
         try:
             os.write(descriptor, b".")
         finally:

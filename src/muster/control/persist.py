@@ -1,4 +1,4 @@
-"""A run's status as rows of the store, and back."""
+"""Convert a run's status to rows of the store, and back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,27 @@ if TYPE_CHECKING:
     from muster.lifecycle.policy import Policy
 
 
-class Lifecycle(Struct, frozen=True, omit_defaults=True, rename={"cause": "failure"}):
-    """What has no column of its own of a `RunStatus`: the run's `lifecycle`, as JSON."""
+#: Keys in the stored JSON where they differ from the names of the fields.
+_LIFECYCLE_KEYS = {
+    "last_incarnation": "restarts",
+    "cause": "failure",
+    "attempt_started_at": "attempt_at",
+    "running_since": "going_since",
+    "ran_before": "ran",
+    "groups_started": "begun",
+}
+_INTENT_KEYS = {"next_incarnation": "again", "scaling_down": "parking"}
 
-    restarts: int = 0
+
+class Lifecycle(Struct, frozen=True, omit_defaults=True, rename=_LIFECYCLE_KEYS):
+    """The fields of `RunStatus` without a column, stored as JSON in the run's `lifecycle`."""
+
+    last_incarnation: int = 0
     resumes: int = 0
-    attempt_at: float | None = None
-    going_since: float | None = None
-    ran: float = 0.0
-    begun: Mapping[str, float] = field(default_factory=dict)
+    attempt_started_at: float | None = None
+    running_since: float | None = None
+    ran_before: float = 0.0
+    groups_started: Mapping[str, float] = field(default_factory=dict)
     spent: Spent = Spent()
     streak: int = 0
     restarted_at: float | None = None
@@ -37,17 +49,17 @@ class Lifecycle(Struct, frozen=True, omit_defaults=True, rename={"cause": "failu
     stopping: Stopping | None = None
 
 
-class Intent(Struct, frozen=True, omit_defaults=True):
-    """The same of a `NodeStatus`."""
+class Intent(Struct, frozen=True, omit_defaults=True, rename=_INTENT_KEYS):
+    """The fields of `NodeStatus` without a column, stored as JSON in the node's `intent`."""
 
     since: float | None = None
     term_at: float | None = None
     kill_at: float | None = None
     killed: bool = False
     fault: Reason | None = None
-    again: int | None = None
+    next_incarnation: int | None = None
     not_before: float | None = None
-    parking: bool = False
+    scaling_down: bool = False
 
 
 _INTENT = msgspec.json.Decoder(Intent)
@@ -57,9 +69,9 @@ _intent_fields = attrgetter(*Intent.__struct_fields__)
 
 
 def run_changes(status: RunStatus) -> dict[str, Any]:
-    """Columns of the run."""
+    """The run's columns with this status."""
     kept = Lifecycle(*_lifecycle_fields(status))
-    counted = () if status.census is None else status.census.groups
+    counted = () if status.counts is None else status.counts.groups
     return {
         "state": status.state,
         "details": status.details,
@@ -67,13 +79,13 @@ def run_changes(status: RunStatus) -> dict[str, Any]:
         "started_at": status.started_at,
         "finished_at": status.finished_at,
         "exit_code": status.exit_code,
-        "node_count": len(status.nodes) - sum(group.parked for group in counted),
+        "node_count": len(status.nodes) - sum(group.scaled_down for group in counted),
         "lifecycle": msgspec.to_builtins(kept),
     }
 
 
 def lifecycle_of(run: RunRecord) -> Lifecycle:
-    """What is kept with a run; empty for one that was just accepted. Raises CorruptRecord."""
+    """The `lifecycle` of a run; empty for a run that was just accepted. Raises CorruptRecord."""
     kept: Mapping[str, Any] = run.lifecycle or {}
     try:
         return msgspec.convert({k: v for k, v in kept.items() if v is not None}, Lifecycle)
@@ -82,7 +94,7 @@ def lifecycle_of(run: RunRecord) -> Lifecycle:
 
 
 def plan_of(run: RunRecord) -> RunPlan:
-    """What a run was to do. Raises CorruptRecord."""
+    """The plan of a run. Raises CorruptRecord."""
     try:
         return RunPlan.from_json(run.plan)
     except (msgspec.ValidationError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -91,7 +103,7 @@ def plan_of(run: RunRecord) -> RunPlan:
 
 
 def corrupt(run: RunRecord, why: str) -> CorruptRecord:
-    """A run whose columns can be read and make no sense."""
+    """The error for a run whose columns can be read but are not valid."""
     return CorruptRecord(
         f"the record of run {run.name} (id {run.id}) in the store is corrupt, or of another "
         f"version of Muster: {why}; `muster runs delete {run.id}` removes it"
@@ -120,18 +132,18 @@ def node_record(plan: NodePlan, node: NodeStatus) -> NodeRecord:
 
 
 def changed_nodes(plan: RunPlan, before: RunStatus, after: RunStatus) -> list[NodeRecord]:
-    """Rows that differ."""
+    """Rows of the nodes that have changed."""
     if before.nodes is after.nodes:
         return []
-    # of many thousand nodes few change in a step: finding them is left to C
+    # of thousands of nodes few change in a step; this comparison runs in C
     differ = map(is_not, before.nodes, after.nodes)
     changed = compress(range(len(after.nodes)), differ)
     return [node_record(plan.nodes[rank], after.nodes[rank]) for rank in changed]
 
 
 def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> RunStatus:
-    """The status a run was left in. nodes: in rank order."""
-    from muster.lifecycle import census
+    """The recorded status of a run. nodes: in rank order. Raises CorruptRecord."""
+    from muster.lifecycle.counts import count_nodes
 
     if len(nodes) != policy.size:
         raise corrupt(run, f"it has {len(nodes)} of {policy.size} nodes")
@@ -144,14 +156,14 @@ def status_of(run: RunRecord, nodes: Sequence[NodeRecord], policy: Policy) -> Ru
         exit_code=run.exit_code,
         started_at=run.started_at,
         finished_at=run.finished_at,
-        alarm=0.0,  # whatever is due will be found by looking
-        census=census.take(policy, statuses),
+        alarm=0.0,  # makes the next step check all deadlines
+        counts=count_nodes(policy, statuses),
         **asdict(lifecycle_of(run)),
     )
 
 
 def node_status(node: NodeRecord) -> NodeStatus:
-    """The status of a node as its row tells it."""
+    """The status of a node. Raises CorruptRecord."""
     status = NodeStatus(
         state=NodeState(node.state),
         incarnation=node.incarnation,

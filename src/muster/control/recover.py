@@ -1,4 +1,5 @@
-"""Runs whose supervisor is gone: whoever notices first has them go on, or records their end."""
+"""Recovery of runs whose supervisor was killed: the next command restarts them by their policy, or
+records their end."""
 
 from __future__ import annotations
 
@@ -8,117 +9,113 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from muster.control import lease
-from muster.control.watch import end_of_life, wait_for_process
+from muster.control.liveness import has_supervisor, wait_for_process
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
 from muster.store import events, runs
 from muster.store.database import Database
-from muster.store.records import CorruptRecord, RunRecord, RunSummary
+from muster.store.records import CorruptRecord, RunRecord
 
-_DYING = 5.0  # seconds; by then the number is somebody else's
-#: A run that lost so many supervisors in a row, with nothing of it started, is given up.
-_HOPELESS = 3
+#: A run that loses this many supervisors in a row before any node starts is ended.
+MAX_LOST_SUPERVISORS = 3
 
-NEVER = "the run was accepted, but its supervisor never came up; start it again"
-WHY = "the run's supervisor was killed, and every process of the run with it"
+NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
+SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
-#: Has a supervisor started: run id, (lease, life), the environment its nodes start from.
+#: Starts a supervisor for a run: (run id, descriptors of the lease and the liveness pipe, the
+#: environment that its nodes start from).
 Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
 
 
 def recover(db: Database, home: Home, launch: Launch) -> list[str]:
-    """Take up every run that says it lives but that nobody drives. Returns their ids."""
-    return [run.id for run in runs.live(db) if _take_up_if_lost(db, home, run, launch)]
+    """Recover every run that should have a supervisor and has none. Returns their ids."""
+    # a suspended run is among them if its supervisor was killed before it saw a request to cancel
+    return [run_id for run_id in runs.needing_supervisor(db) if _recover(db, home, run_id, launch)]
 
 
-def _take_up_if_lost(db: Database, home: Home, run: RunSummary, launch: Launch) -> bool:
-    try:
-        # a supervisor may have died when its run was suspended, before it heard of a cancel
-        if run.state == RunState.SUSPENDED and not runs.requests(db, run.id).cancel:
-            return False
-        return _take_up(db, home, run.id, launch)
-    except CorruptRecord:  # of a suspended run: nobody waits for it, and who asks for it is told
-        return False
-
-
-def _take_up(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
+def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
+    """Recover one run. False if it has a supervisor, or another process is recovering it."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
-        record_broken(db, folder, run_id, f"{folder.path} was deleted while the run was going")
+        why = f"{folder.path} was deleted while the run was in progress"
+        record_broken(db, folder, run_id, why)
         return True
-    if (replaced := _replaced(folder)) is not None:
-        if _driven(home, folder, run_id):
+    if (replaced := _find_replaced_file(folder)) is not None:
+        if _has_supervisor(home, folder, run_id):
             return False
-        record_broken(
-            db, folder, run_id, f"{replaced} was replaced by something else during the run"
-        )
+        why = f"{replaced} was replaced by something else during the run"
+        record_broken(db, folder, run_id, why)
         return True
     held = lease.acquire(folder.lease)
     if held is None:
-        return False  # somebody drives it, or takes it up
+        return False
     try:
-        # whoever waits for the run while we hold its lease waits for this to be let go of
-        life = os.open(folder.life, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # its acceptance was cut short
-        life = -1
+        # processes that wait for the run's end wait for this descriptor to be closed
+        liveness = os.open(folder.liveness_pipe, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # the submit was interrupted
+        liveness = -1
     try:
-        pid = lease.holder(folder.lease)
-        if pid is not None:
-            # a dying process lets go of its files a moment before its namespace is emptied
-            wait_for_process(pid, _DYING)
-        why = WHY if pid is not None else NEVER
-        try:
-            if not lose(db, folder, run_id, why):
-                return False
-            state = RunState(runs.get(db, run_id).state)
-            if state.terminal:
-                forget_environ(folder.environ)
-            elif not state.at_rest and life >= 0:
-                launch(run_id, (held, life), _environ(folder.environ))
-        except CorruptRecord as error:  # it must not be in the way of the others, nor of who waits
-            runs.end_corrupt(db, run_id, str(error))
+        _record_and_launch(db, folder, run_id, (held, liveness), launch)
         return True
     finally:
         os.close(held)
-        if life >= 0:
-            os.close(life)
+        if liveness >= 0:
+            os.close(liveness)
 
 
-def _replaced(folder: RunDir) -> Path | None:
-    """Which of those that tell who drives a run a program has replaced by a folder, say."""
+def _record_and_launch(
+    db: Database, folder: RunDir, run_id: str, held: tuple[int, int], launch: Launch
+) -> None:
+    """Record the loss of the supervisor, and start another one if the policy restarts the run.
+    held: descriptors of the lease and the liveness pipe, -1 where there is none."""
+    pid = lease.last_holder(folder.lease)
+    if pid is not None:
+        # a process closes its files a moment before its PID namespace is emptied
+        wait_for_process(pid, lease.EXIT_TIMEOUT)
+    try:
+        why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
+        if not record_lost(db, folder, run_id, why):
+            return
+        state = RunState(runs.get(db, run_id).state)
+        if state.terminal:
+            delete_environ(folder.environ)
+        elif not state.at_rest and held[1] >= 0:
+            launch(run_id, held, _environ(folder.environ))
+    except CorruptRecord as error:  # the other runs still have to be recovered
+        runs.end_corrupt(db, run_id, str(error))
+
+
+def _find_replaced_file(folder: RunDir) -> Path | None:
+    """The lease or liveness pipe, if a program has replaced it, by a folder for instance."""
     if os.path.lexists(folder.lease) and not folder.lease.is_file():
         return folder.lease
-    if os.path.lexists(folder.life) and not folder.life.is_fifo():
-        return folder.life
+    if os.path.lexists(folder.liveness_pipe) and not folder.liveness_pipe.is_fifo():
+        return folder.liveness_pipe
     return None
 
 
-def _driven(home: Home, folder: RunDir, run_id: str) -> bool:
-    """Whether somebody drives a run, by what is left of those that tell."""
-    if folder.lease.is_file() and lease.held(folder.lease):
+def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
+    """Whether a run has a supervisor, when one of lease and liveness pipe was replaced."""
+    if folder.lease.is_file() and lease.is_held(folder.lease):
         return True
-    life = end_of_life(home, run_id)
-    if life is not None:
-        os.close(life)
-    return life is not None
+    return has_supervisor(home, run_id)
 
 
-def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
-    """Record that a run's nodes went with its supervisor, and what follows from that by its
-    policy; False if it has ended already. A cancel that nobody heard is honoured. Raises
-    CorruptRecord."""
-    # imported here: every command looks for such runs, hardly any finds one
-    from muster.engines.local import cgroups
+def record_lost(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
+    """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
+    requests are applied in the same step. False if the run has ended. Raises CorruptRecord."""
+    # imported here: every command looks for such runs, few commands find one
+    from muster.engines.local import limits
 
-    cgroups.sweep(run_id)
+    limits.remove_cgroups(run_id)
     record = runs.get(db, run_id)
     if RunState(record.state).terminal:
         return False
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
-    from muster.control.step import step
-    from muster.engines.local.begun import begun
+    from muster.control.unsupervised_steps import record_step
+    from muster.engines.local.nodes import started_ranks
     from muster.lifecycle.events import Event, RunBroken, SupervisorLost
     from muster.lifecycle.status import NodeRef
 
@@ -126,21 +123,22 @@ def lose(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
     ledger = StoreLedger(db, plan, folder)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
-    told: list[Event] = [*ledger.requests()]
-    had_begun = begun(folder, refs)
-    if not had_begun and events.count(db, run_id, "supervisor_lost") >= _HOPELESS:
-        told.append(RunBroken(why))
+    facts: list[Event] = [*ledger.requests()]
+    started = started_ranks(folder, refs)
+    lost = events.count_since_last_node_entry(db, run_id, "supervisor_lost")
+    if not started and lost >= MAX_LOST_SUPERVISORS:
+        facts.append(RunBroken(why))
     else:
-        told.append(SupervisorLost(why, had_begun))
-    step(db, plan, ledger, before, told)
+        facts.append(SupervisorLost(why, started))
+    record_step(db, plan, ledger, before, facts)
     return True
 
 
 def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:
-    """Record the end of a run that cannot go on, whatever its policy says."""
-    from muster.engines.local import cgroups
+    """End a run that cannot continue under any policy."""
+    from muster.engines.local import limits
 
-    cgroups.sweep(run_id)
+    limits.remove_cgroups(run_id)
     try:
         _record_broken(db, folder, runs.get(db, run_id), why)
     except CorruptRecord as error:
@@ -152,23 +150,23 @@ def _record_broken(db: Database, folder: RunDir, run: RunRecord, why: str) -> No
         return
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
-    from muster.control.step import step
+    from muster.control.unsupervised_steps import record_step
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
     ledger = StoreLedger(db, plan, folder)
-    step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
+    record_step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 
-def keep_environ(path: Path, environ: Mapping[str, str]) -> None:
-    """Keep what the run's nodes start from, for whoever takes the run up. For the owner's eyes
-    only; gone when the run has ended."""
+def store_environ(path: Path, environ: Mapping[str, str]) -> None:
+    """Store the environment that a run's nodes start from, for the process that recovers the run.
+    Only its owner can read the file; it is deleted when the run has ended."""
     pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
     replace_file(path, b"".join(pairs), 0o600)
 
 
-def forget_environ(path: Path) -> None:
-    """The run has ended."""
+def delete_environ(path: Path) -> None:
+    """Delete the stored environment of a run that has ended."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
 
@@ -176,7 +174,7 @@ def forget_environ(path: Path) -> None:
 def _environ(path: Path) -> Mapping[str, str]:
     try:
         pairs = read_regular(path).split(b"\0")
-    except OSError:  # it was cut short, or its programs have done away with it
+    except OSError:  # the submit was interrupted, or a program of the run deleted the file
         return os.environ
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     return {name: value for name, _, value in texts}

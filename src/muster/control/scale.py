@@ -1,11 +1,11 @@
-"""Another number of replicas for a group of a run: checked, then recorded as a wish."""
+"""Scale a group of a run: check the number of replicas, then record the request."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from muster.control import bell
+from muster.control import wakeup
 from muster.control.persist import plan_of
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
@@ -18,17 +18,17 @@ from muster.store.records import RunRecord
 
 
 def replicas(run: RunRecord, plan: RunPlan) -> Mapping[str, int]:
-    """How many replicas each group of a run is to have."""
-    asked = run.scale_requested
+    """The desired number of replicas of each group."""
+    requested = run.scale_requested
     return {
-        group.name: asked[group.name]["replicas"] if group.name in asked else group.initial
+        group.name: requested[group.name]["replicas"] if group.name in requested else group.initial
         for group in plan.policy.groups
     }
 
 
 def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:
-    """Have a group of a run with so many replicas. Nothing if it has, or is to have. Raises
-    InvalidInput if it cannot have so many, or the run is ending."""
+    """Scale a group to `count` replicas. Nothing if that is the desired number already. Raises
+    InvalidInput if the group cannot have that number, or the run is ending."""
     plan = plan_of(run)
     problem = next(_problems(run, plan, group, count), None)
     if problem is not None:
@@ -37,20 +37,20 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     if before == count:
         return
     if count > before:
-        from muster.engines.local.disk import check_added
+        from muster.engines.local.capacity import check_added
 
         if lacking := check_added(plan, home.root, group, count - before):
             raise InvalidInput(*lacking)
     folder = home.run_dir(run.id)
     if runs.request_scale(db, run.id, group, count, why):
-        bell.ring(folder.bell)
-    if run.state == RunState.SUSPENDED:  # nobody is there to hear
-        from muster.control.request import ask_suspended
+        wakeup.notify(folder.wakeup)
+    if run.state == RunState.SUSPENDED:  # it has no supervisor to apply the request
+        from muster.control.unsupervised_steps import apply_to_suspended
         from muster.lifecycle.events import ScaleRequested
 
-        # whoever is about to resume or cancel it hears of what is recorded
+        # a process that is resuming or canceling it reads the recorded request
         with contextlib.suppress(InvalidInput):
-            ask_suspended(db, folder, run.id, run.name, [ScaleRequested(group, count, why)])
+            apply_to_suspended(db, folder, run.id, run.name, [ScaleRequested(group, count, why)])
 
 
 def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[Problem]:
@@ -58,7 +58,8 @@ def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[
     ends = ending.get("outcome", RunState.SUSPENDED) != RunState.SUSPENDED
     terminal = RunState(run.state).terminal
     if terminal or ends:
-        yield Problem("", f"{run.name} is {run.state if terminal else 'ending'}")
+        why = f"has ended: it is {run.state}" if terminal else "is ending"
+        yield Problem("", f"{run.name} {why}, and cannot be scaled")
         return
     names = [group.name for group in plan.policy.groups]
     if name not in names:
@@ -66,24 +67,24 @@ def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[
         return
     index = names.index(name)
     most, nodes = plan.policy.groups[index].replicas, plan.policy.groups[index].nodes
-    least = _least(run, name)
+    least = _min_success(run, name)
     if count > most:
-        text = f"cannot have {count:,} replicas, it has room for {most:,}"
-        hint = "the job says how many, with max_replicas"
+        text = f"cannot have {count:,} replicas, the maximum is {most:,}"
+        hint = "the job sets the maximum: max_replicas"
         if most == 1 and nodes > 1:
             hint += f"; its {nodes} nodes are one replica"
         yield Problem(name, text, hint)
     elif count < 0:
-        yield Problem(name, f"cannot have {count} replicas", "say how many there are to be")
+        yield Problem(name, f"cannot have {count} replicas", "give 0 or more")
     elif count < least:
         text = f"cannot have {count} replicas, of which {least} must succeed"
         yield Problem(name, text, f"at least {least} (min_success)")
-    elif count < plan.policy.fewest(index):
-        hint = f"`muster runs suspend {run.name}` takes all nodes away"
-        yield Problem(name, "cannot be without replicas: the run is there for it to succeed", hint)
+    elif count < plan.policy.min_replicas(index):
+        hint = f"`muster runs suspend {run.name}` stops all nodes"
+        yield Problem(name, "cannot have 0 replicas: the run's success depends on the group", hint)
 
 
-def _least(run: RunRecord, name: str) -> int:
-    """What the owner said must succeed, and not what follows from nothing being said."""
+def _min_success(run: RunRecord, name: str) -> int:
+    """The `min_success` that the spec gives explicitly; 0 if it gives none."""
     groups = run.spec.get("node_groups") or ()
     return next((int(g.get("min_success") or 0) for g in groups if g["name"] == name), 0)

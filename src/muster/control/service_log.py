@@ -1,8 +1,8 @@
-"""The file with what Muster says of a run, beside what its nodes write.
+"""The service log: a file with Muster's messages about a run, next to the output of its nodes.
 
-It repeats entries of the run's event log, which are the truth, for whoever has the files alone.
-Whoever drives the run writes it: at first whole, since a predecessor may have been killed between
-recording an entry and writing it here, and from then on what is new.
+It repeats entries of the run's event log, for readers who have only the files. The supervisor
+writes it: first as a whole, since its predecessor may have been killed between recording an entry
+and writing it here, then new entries only.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import time
 from collections.abc import Sequence
 
+from muster.describe.events import in_log, sentence
 from muster.errors import StoreError
-from muster.lifecycle.sentences import in_log, sentence
-from muster.node.files import open_own, replace_file
+from muster.node.files import open_or_replace, replace_file
 from muster.secrets import hidden
 from muster.storage.home import RunDir
 from muster.store import events
@@ -22,17 +22,17 @@ from muster.store.records import EventRecord
 
 
 class ServiceLog:
-    """One life of writing it."""
+    """Writes the service log of one run."""
 
     def __init__(self, db: Database, run_id: str, folder: RunDir) -> None:
         self._db = db
         self._run_id = run_id
         self._path = folder.service_log
-        self._written = 0  # number of the last entry that was
+        self._written = 0  # number of the last written entry
 
     def catch_up(self) -> None:
-        """Write what was recorded since the last time. What cannot be written now is written
-        another time, in a whole new file: no run fails of it."""
+        """Write entries recorded since the last call. If that fails, the next call writes the whole
+        file again: no run fails because of it."""
         try:
             new = events.since(self._db, self._run_id, self._written)
             if not new:
@@ -41,20 +41,23 @@ class ServiceLog:
             if self._written:
                 _append(self._path, text)
             else:
-                self._path.parent.mkdir(exist_ok=True)  # not the run's folder, if that is gone
+                self._path.parent.mkdir(
+                    exist_ok=True
+                )  # not the run's folder, which may have been deleted
                 replace_file(self._path, text)
             self._written = new[-1].seq
-        except (OSError, ImportError, StoreError):  # with all files open, nothing is imported
+        # at the limit of open files, an import fails
+        except (OSError, ImportError, StoreError):
             self._written = 0
 
 
 def _append(path: os.PathLike[str], text: bytes) -> None:
     if not text:
         return
-    descriptor = open_own(path, os.O_WRONLY | os.O_APPEND)
+    descriptor = open_or_replace(path, os.O_WRONLY | os.O_APPEND)
     try:
         if os.write(descriptor, text) < len(text):
-            raise OSError("no room for all of it")
+            raise OSError("disk full: only a part was written")
     finally:
         os.close(descriptor)
 

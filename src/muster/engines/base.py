@@ -1,8 +1,12 @@
-"""The engine contract: what nodes run on. One folder an engine; `tests/engines` holds the suite
-every engine passes.
+"""The engine contract: how Muster starts nodes on a kind of infrastructure and watches them.
 
-An engine starts, stops and kills nodes, and says what became of them, in the lifecycle's own
-events. It decides nothing.
+An `Engine` checks a plan and opens a `Session` for one run. The session starts, stops and kills
+nodes as the controller asks, and reports what happens to them as lifecycle events. It makes no
+decision: restarts, order and outcomes belong to `lifecycle.decide`. Each engine has a folder in
+this package and passes the contract tests in `tests/engines`.
+
+A node is identified by its rank in the plan. One start of a node's programs is an incarnation;
+incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a pair of both.
 """
 
 from __future__ import annotations
@@ -22,86 +26,139 @@ from muster.storage.home import Home
 
 
 class RunContext(Struct, frozen=True):
-    """One run, as its engine gets it.
-
-    environ: the environment of whoever submitted the run; nodes on this machine start from it.
-    python: the interpreter that runs `python` jobs. keep: nodes may be started again in place:
-    what has ended is kept, without its processes, until it is or the session is closed.
-    resumes: how many of the run's attempts before and with this one began with a resume. started:
-    epoch seconds at which the run first started, however often it has since.
-    """
+    """What an engine needs to know about the run that it opens."""
 
     plan: RunPlan
+    #: Where the run's folder, artifacts and volumes are.
     home: Home
+    #: The submitter's environment. Nodes on this machine inherit it.
     environ: Mapping[str, str]
+    #: The Python interpreter that runs `python` jobs.
     python: str
+    #: Whether nodes may restart in place. If so, a node that has ended is kept without its
+    #: processes until its next incarnation starts, `Session.release` is called, or the session
+    #: closes.
     keep: bool = False
+    #: How many attempts of the run started with a resume, up to and including this one.
     resumes: int = 0
+    #: When the run first started (seconds since the epoch). Restarts do not change it.
     started: float = field(default_factory=time.time)
 
 
 class Session(Protocol):
-    """A run in progress. Every call is made from one thread; none blocks for long.
+    """The connection between a controller and the nodes of one run.
 
-    Nodes are named by rank and incarnation. Of each rank there is one incarnation at a time; what
-    is asked of one that is no more, or not yet, is not done.
+    All calls come from one thread, and none may block on a node, a server or the network: what
+    takes time is done in the background and reported by `events`.
+
+    At most one incarnation of each rank exists at a time. Every call may be repeated: a controller
+    that recovers a run repeats what its predecessor may not have done. References to incarnations
+    that have ended, or that never started here, are ignored.
+
+    Calls about nodes do not raise when a node cannot do what was requested. The session reports the
+    failure as an event of that node. An exception means that the session itself cannot continue:
+    the controller closes it and records that the run is broken.
     """
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
-        """Bring these nodes up, as part of this attempt of the run. One that is up already stays
-        as it is. Where an earlier incarnation was kept in place, only its processes start."""
+        """Start these incarnations as part of an attempt of the run: here or during `events`.
+
+        A rank whose previous node was kept (`RunContext.keep`) reuses it: same address and files,
+        new processes. Otherwise the node is created from scratch. Ignored for an incarnation that
+        is not newer than the newest one started, and while an incarnation of the rank is running.
+
+        A node that cannot start gets a NodeEnded with `Reason.NOT_STARTED` and a message for the
+        user.
+        """
         ...
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
-        """Send a signal to the nodes' programs, and not to what those have started."""
+        """Send a signal to the programs of these nodes, but not to their child processes.
+
+        Ignored for nodes whose programs have not started.
+        """
         ...
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:
-        """Ask the nodes' processes to end (SIGTERM)."""
+        """Ask the processes of these nodes to end (SIGTERM). Does not wait for them.
+
+        Nodes whose programs have not started end at once, as if SIGTERM had ended them.
+        """
         ...
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
-        """End every process of these nodes."""
+        """End all processes of these nodes (SIGKILL), including detached ones."""
         ...
 
     def release(self, nodes: Sequence[NodeRef]) -> None:
-        """Let go of what was kept for these incarnations to begin in place, and have the others
-        know that these nodes are not there. They may be started later all the same."""
+        """Give up nodes that were kept for a restart in place, and remove them from the roster.
+
+        Their ranks may be started again later; that creates new nodes.
+        """
         ...
 
     def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
-        """What happened, waiting up to `timeout` seconds (None = for ever) for something to.
+        """Wait for events and return them, oldest first; each is returned once.
 
-        Returns early, perhaps with nothing, when the descriptor `wake` becomes readable. Every
-        incarnation that was started gets exactly one NodeEnded, when no process of it is left.
+        timeout: seconds to wait for the first event; None waits without limit, 0 only collects.
+        wake: a descriptor; the call returns, possibly with no events, when it is readable, also
+        if nodes remain to be started: the next call starts them.
+
+        For each incarnation that `start` accepted:
+
+        * NodeStarted, at most once: its processes run.
+        * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
+        * DiskExceeded: it uses more disk than its limit; nothing else happens to it.
+        * NodeEnded, exactly once and last: no process of it is left, however it ended.
+
+        When the end of one node causes others to fail, the cause is reported first.
         """
         ...
 
     def close(self) -> None:
-        """End whatever is left of the run and release what it held."""
+        """End all processes of the run, kept nodes included, and free what the session holds.
+
+        Returns when no process is left. May be repeated; after the first time it does nothing. No
+        other call but `finish_logs` may follow.
+        """
         ...
 
-    def seal(self) -> None:
-        """Say to those who follow the logs that nothing follows. Called once the outcome of the
-        run is recorded, so that whoever sees the end finds it."""
+    def finish_logs(self) -> None:
+        """Mark the run's logs as complete, so that readers who follow them stop.
+
+        Called after the run's outcome is recorded: a reader that sees the end of the logs finds
+        the outcome.
+        """
         ...
 
 
 class Engine(Protocol):
-    """What a kind of infrastructure can do."""
+    """A kind of infrastructure that can run nodes."""
 
+    #: The engine's name in the store and in output.
     name: str
-    #: Whether nodes can be kept while their processes start again.
+    #: Whether nodes can be kept while their programs restart.
     in_place: bool
 
     def check(self, plan: RunPlan, root: Path) -> list[Problem]:
-        """What makes this plan impossible here, found before anything starts."""
+        """Everything that makes this plan impossible here; empty if it can run.
+
+        Called before anything is stored or started, and changes nothing. root: MUSTER_HOME.
+        """
         ...
 
     def notes(self, plan: RunPlan) -> list[str]:
-        """What the owner should know of how this engine runs the plan (not errors)."""
+        """Sentences about how this engine runs the plan differently than a user may expect.
+
+        Not errors: the run is started, and the notes are shown with it.
+        """
         ...
 
     def open(self, context: RunContext) -> Session:
-        """Take a run up. Raises EngineError."""
+        """Open the session of a run, to start its nodes or to recover the run.
+
+        Called in the process that drives the run. Processes of an earlier session whose process
+        was killed may still be ending; a new node never runs at the same time as an old one.
+        Raises EngineError if the run cannot get what it needs.
+        """
         ...

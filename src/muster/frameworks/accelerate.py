@@ -1,7 +1,7 @@
-"""Hugging Face Accelerate: PyTorch's environment, and what `accelerate launch` would add to it.
+"""Hugging Face Accelerate: PyTorch's environment and the variables of `accelerate launch`.
 
-`accelerate launch --num_machines 2` itself makes two worlds of one process each where there is no
-GPU, and ends well: so does a program that does not say that it is to use CPUs.
+Without GPUs, `accelerate launch --num_machines 2` makes two worlds of one process each and
+succeeds; so does a program that does not request CPUs. The variables therefore request them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from muster.frameworks.base import Cluster, Setup
 from muster.frameworks.pytorch import PyTorch, PyTorchOptions, prepared
 
-#: Only the node knows: NVIDIA's devices, or AMD's, that the program may see.
+#: Checks on the node for visible devices of NVIDIA or AMD.
 _CPU_WITHOUT_GPU = """\
 gpu=
 for device in /dev/nvidia[0-9]* /dev/kfd; do test -e "$device" && gpu=yes; done
@@ -23,16 +23,14 @@ test -n "$gpu" || export ACCELERATE_USE_CPU="${ACCELERATE_USE_CPU:-true}\""""
 
 
 class AccelerateOptions(PyTorchOptions, frozen=True, kw_only=True):
-    """What Accelerate can be told, besides what PyTorch can.
-
-    mixed_precision: fp16, bf16 or fp8. Default: what the program says.
-    gradient_accumulation_steps: Steps whose gradients are added up. Default: what the program says.
-    cpu: Whether to use CPUs only. Default: where the node has no GPU of NVIDIA's or AMD's.
-    """
+    """Options of Accelerate, in addition to PyTorch's."""
 
     mixed_precision: Literal["fp16", "bf16", "fp8"] | None = None
+    """fp16, bf16 or fp8. Default: the program's choice."""
     gradient_accumulation_steps: Annotated[int, Meta(ge=1)] | None = None
+    """Steps whose gradients are accumulated. Default: the program's choice."""
     cpu: bool | None = None
+    """Use only CPUs. Default: if the node has no GPU of NVIDIA or AMD."""
 
 
 class Accelerate(PyTorch):
@@ -41,14 +39,14 @@ class Accelerate(PyTorch):
     Options = AccelerateOptions
 
     def setup(self, cluster: Cluster) -> Setup:
-        """PyTorch's, and Accelerate's own variables. Raises InvalidInput as PyTorch does."""
+        """PyTorch's setup and Accelerate's variables. Raises InvalidInput as PyTorch does."""
         setup = super().setup(cluster)
         options: AccelerateOptions = cluster.options
-        said = {
+        values = {
             "ACCELERATE_MIXED_PRECISION": options.mixed_precision,
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": options.gradient_accumulation_steps,
             "ACCELERATE_USE_CPU": None if options.cpu is None else str(options.cpu).lower(),
         }
-        env = {name: str(value) for name, value in said.items() if value is not None}
+        env = {name: str(value) for name, value in values.items() if value is not None}
         setup = replace(setup, env={**setup.env, **env})
         return setup if options.cpu is not None else prepared(cluster, setup, _CPU_WITHOUT_GPU)

@@ -1,7 +1,7 @@
-"""Dask: a scheduler and a worker on the main node, a worker on every other; the owner's program
-runs on the main node and finds the scheduler in `DASK_SCHEDULER_ADDRESS`.
+"""Dask: a scheduler and a worker on the main node, a worker on every other node.
 
-`distributed.Client()` connects there by itself. Dask's workers come and go while the others live.
+The user's program runs on the main node; `distributed.Client()` finds the scheduler in
+`DASK_SCHEDULER_ADDRESS`. Workers may leave and join while the others keep running.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from muster.frameworks.base import (
     Setup,
 )
 from muster.frameworks.ports import PortNumber, PortRange, port_of, port_option
+from muster.frameworks.program_options import Adopted, Dropped, Program, Refused, adopt_arguments
 from muster.frameworks.program_source import calls, imports
-from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
 from muster.spec.values import Words
 from muster.spec.wording import Refused as WrongValue
 
@@ -38,29 +38,27 @@ _LEVEL = "DASK_LOGGING__DISTRIBUTED"
 
 
 class DaskOptions(Struct, frozen=True, kw_only=True):
-    """What Dask can be told.
-
-    scheduler_args: More words for `dask scheduler`.
-    worker_args: More words for `dask worker`.
-    threads: Of each worker process. Default: the node's CPUs (where nodes share a machine, their
-        share of its), or one where several workers share a node.
-    worker_ports: Where workers listen, such as 8700-8800. Default: any free ports.
-    nanny_ports: Where their nannies listen, such as 3000-3100. Default: any free ports.
-    worker_on_main: Whether the main node works, too.
-    tls: Whether all connections are encrypted, with certificates of the run's own.
-    port: Where the scheduler listens. Default: 8786, or a free one where nodes share a network.
-    dashboard_port: Where its dashboard is. Default: 8787, or a free one.
-    """
+    """Options of Dask."""
 
     scheduler_args: Words = ()
+    """Further arguments of `dask scheduler`."""
     worker_args: Words = ()
+    """Further arguments of `dask worker`."""
     threads: Annotated[int, Meta(ge=1)] | None = None
+    """Threads of each worker process. Default: the node's CPUs (or its share, if nodes share a
+    machine); 1 if several workers share a node."""
     worker_ports: PortRange | None = None
+    """Ports of workers, such as 8700-8800. Default: any free ports."""
     nanny_ports: PortRange | None = None
+    """Ports of nannies, such as 3000-3100. Default: any free ports."""
     worker_on_main: bool = True
+    """Run a worker on the main node, too."""
     tls: bool = False
+    """Encrypt all connections, with certificates made for the run."""
     port: PortNumber | None = None
+    """Port of the scheduler. Default: 8786, or a free one if nodes share a network."""
     dashboard_port: PortNumber | None = None
+    """Port of the dashboard. Default: 8787, or a free one."""
 
 
 def _port_in(text: str) -> str:
@@ -76,16 +74,16 @@ def _range(text: str) -> str:
 
 
 _ADDRESS = "each node listens at its own address"
-_OWN_ADDRESS = "leave it out; `network: cluster` gives each node an interface of its own"
+_OWN_ADDRESS = "leave it out; `network: cluster` gives each node its own interface"
 _ENCRYPTION = (
     Refused(
         ("--tls-ca-file", "--tls-cert", "--tls-key"),
-        "certificates are the run's",
+        "Muster makes the certificates",
         "write tls: true",
     ),
     Refused(
         ("--protocol",),
-        "nodes speak tcp, or tls if encrypted",
+        "nodes use tcp, or tls if encrypted",
         "write tls: true",
         allowed=("tcp", "tcp://"),
     ),
@@ -96,10 +94,8 @@ _SCHEDULER = Program(
         Adopted(("--port",), "port"),
         Adopted(("--dashboard-address",), "dashboard_port", _port_in),
         Dropped(("--dashboard",)),
-        Refused(
-            ("--no-dashboard",), "it is where Muster sees which workers have joined", switch=True
-        ),
-        Refused(("--dashboard-prefix",), "Muster asks the dashboard which workers have joined"),
+        Refused(("--no-dashboard",), "Muster reads there which workers have joined", switch=True),
+        Refused(("--dashboard-prefix",), "Muster reads at the dashboard which workers have joined"),
         Refused(("--host", "--interface"), _ADDRESS, _OWN_ADDRESS),
         *_ENCRYPTION,
     ),
@@ -107,17 +103,17 @@ _SCHEDULER = Program(
 _WORKER = Program(
     "worker_args",
     (
-        Refused(("--port",), "it is the scheduler's; a worker's own is --worker-port"),
+        Refused(("--port",), "this is the scheduler's port; a worker's is --worker-port"),
         Adopted(("--nthreads",), "threads"),
         Adopted(("--worker-port",), "worker_ports", _range),
         Adopted(("--nanny-port",), "nanny_ports", _range),
         Refused(
             ("--nworkers", "--nprocs"),
-            "each node has as many as the job says",
-            "write processes_per_node, which is the job's",
+            "the job sets the number",
+            "write processes_per_node in the job",
         ),
-        Refused(("--name",), "workers are known by their nodes' names"),
-        Refused(("--scheduler-file",), "workers are given the scheduler's address"),
+        Refused(("--name",), "workers have their nodes' names"),
+        Refused(("--scheduler-file",), "Muster gives workers the scheduler's address"),
         Refused(
             ("--host", "--interface", "--listen-address", "--contact-address"),
             _ADDRESS,
@@ -132,7 +128,7 @@ class Dask(Framework):
     name = "dask"
     summary = "a Dask cluster; the program is its client, on the main node"
     Options = DaskOptions
-    # who asks for so many workers has so many
+    # so that the number of workers is the one requested
     staying: ClassVar[Mapping[str, Any]] = {"worker_on_main": False}
     needs = (
         Need("8786", "main", "the scheduler; workers and clients connect to it"),
@@ -145,42 +141,34 @@ class Dask(Framework):
         return True
 
     def advice(self, source: str, network: Network, env: Collection[str]) -> tuple[str, ...]:
-        """Of clusters of the program's own, and of what needs interfaces."""
+        """About clusters that the program starts itself, and libraries that need an interface."""
         del env
         return tuple(_advice(source, network))
 
     def setup(self, cluster: Cluster) -> Setup:
-        """The scheduler beside the program, a worker everywhere.
+        """The scheduler and the program on the main node, workers on all nodes.
 
-        Raises InvalidInput if a port is none, or a program's words contradict what Muster tells it.
+        Raises InvalidInput for invalid ports and for arguments that contradict Muster's.
         """
-        options = _adopted(cluster)
+        options = _adopt_options(cluster)
         protocol = "tls" if options.tls else "tcp"
         address = f"{protocol}://{_MAIN}:${{port.scheduler}}"
-        scheduler = Service(
-            name="scheduler",
-            command=(
-                *("${python}", "-m", "muster.node.needs", "dask", "dask", "scheduler"),
-                *("--host", _MAIN, "--port", "${port.scheduler}", "--protocol", protocol),
-                *("--dashboard-address", f"{_MAIN}:${{port.dashboard}}"),
-                *options.scheduler_args,
-            ),
-            defaults={_LEVEL: "info"},
-        )
         worker = _worker(cluster, options, address)
         working = cluster.roles if options.worker_on_main else cluster.roles[1:]
         on_main = (worker,) if options.worker_on_main else ()
         main = RoleSetup(
-            services=(scheduler, *on_main), gather=_joined(cluster, working), processes=1
+            services=(_scheduler(options, protocol), *on_main),
+            gather=_joined_check(cluster, working),
+            processes=1,
         )
         serving = RoleSetup(services=(worker,), program=False, decides=False, replaceable=True)
         return Setup(
             env={"DASK_SCHEDULER_ADDRESS": address, **(_tls() if options.tls else {})},
             defaults={
-                # where programs for ADS look
+                # read by programs for ADS
                 "SCHEDULER_IP": f"tls://{_MAIN}" if options.tls else _MAIN,
                 "SCHEDULER_PORT": "${port.scheduler}",
-                # a worker is one of many: its libraries' own threads would be too many
+                # many workers share a node; libraries should not start further threads
                 "OMP_NUM_THREADS": "1",
             },
             ports=(
@@ -193,17 +181,34 @@ class Dask(Framework):
                 "address": address,
                 "dashboard": f"http://{_MAIN}:${{port.dashboard}}/status",
             },
-            quiet=Quiet(
-                _MAIN,
-                "${port.dashboard}",
-                "/json/counts.json",
-                zero=("clients", "processing"),
-                own={"clients": 1},  # the scheduler counts one that is called fire-and-forget
-            ),
+            quiet=_QUIET,
         )
 
 
-#: What a Client starts a cluster of its own for.
+#: The cluster is idle without clients and tasks.
+_QUIET = Quiet(
+    _MAIN,
+    "${port.dashboard}",
+    "/json/counts.json",
+    zero=("clients", "processing"),
+    own={"clients": 1},  # the scheduler counts its own client, fire-and-forget
+)
+
+
+def _scheduler(options: DaskOptions, protocol: str) -> Service:
+    return Service(
+        name="scheduler",
+        command=(
+            *("${python}", "-m", "muster.node.requirements", "dask", "dask", "scheduler"),
+            *("--host", _MAIN, "--port", "${port.scheduler}", "--protocol", protocol),
+            *("--dashboard-address", f"{_MAIN}:${{port.dashboard}}"),
+            *options.scheduler_args,
+        ),
+        defaults={_LEVEL: "info"},
+    )
+
+
+#: Arguments for which a Client starts a separate cluster.
 _OWN_CLUSTER = frozenset({"n_workers", "threads_per_worker", "processes", "memory_limit"})
 
 
@@ -211,49 +216,49 @@ def _advice(source: str, network: Network) -> Iterator[str]:
     for name, line, given in calls(source):
         if name == "LocalCluster":
             yield (
-                f"line {line}: a LocalCluster works on the main node alone; `Client()` without it "
-                "finds the run's cluster"
+                f"line {line}: a LocalCluster uses the main node alone; `Client()` without it "
+                "connects to the run's cluster"
             )
         elif name == "Client" and (own := sorted(_OWN_CLUSTER & given)):
             yield (
-                f"line {line}: Dask refuses Client({own[0]}=...) where there is a cluster; "
-                "write `Client()`, and say it as nodes, processes_per_node or threads"
+                f"line {line}: Dask refuses Client({own[0]}=...) if there is a cluster; write "
+                "`Client()`, and set nodes, processes_per_node or threads instead"
             )
     if network == "shared" and imports(source, "lightgbm"):
         yield (
-            "LightGBM on Dask looks for its node's address on a network interface of the node's: "
-            "say `network: cluster` or `isolated`"
+            "LightGBM on Dask needs a network interface with the node's address: "
+            "use `network: cluster` or `isolated`"
         )
 
 
-#: The variables that say the same as two of the options.
+#: Variables that set the same as these options.
 _VARIABLES = {"port": "DASK_SCHEDULER_PORT", "dashboard_port": "DASK_DASHBOARD_PORT"}
 
 
-def _adopted(cluster: Cluster) -> DaskOptions:
+def _adopt_options(cluster: Cluster) -> DaskOptions:
     options: DaskOptions = cluster.options
     problems: list[Problem] = []
     fixed = {}
     for name, variable in _VARIABLES.items():
-        # the first role counts that has it, as for `port_of`
+        # the first role with the port, as in `port_of`
         texts = [role.env[variable] for role in cluster.roles if variable in role.env]
         if not texts:
             continue
         fixed[name] = (f"env.{variable}", texts[0])
-        asked = getattr(options, name)
-        if asked is not None and str(asked) != texts[0]:
-            text = f"is {asked}, but env.{variable} is {texts[0]}"
-            hint = "leave out one of them, or say the same"
+        given = getattr(options, name)
+        if given is not None and str(given) != texts[0]:
+            text = f"is {given}, but env.{variable} is {texts[0]}"
+            hint = "leave out one of them, or set both to the same"
             problems.append(Problem(f"framework_options.{name}", text, hint))
-    made: DaskOptions = adopted(options, (_SCHEDULER, _WORKER), problems, fixed)
+    made: DaskOptions = adopt_arguments(options, (_SCHEDULER, _WORKER), problems, fixed)
     if problems:
         raise InvalidInput(*problems)
     return made
 
 
-def _port(cluster: Cluster, name: str, usual: int, option: str, asked: int | None) -> Port:
-    if asked is not None:
-        return port_option(name, usual, asked, option)
+def _port(cluster: Cluster, name: str, usual: int, option: str, given: int | None) -> Port:
+    if given is not None:
+        return port_option(name, usual, given, option)
     return port_of(cluster, name, usual, _VARIABLES[option])
 
 
@@ -272,22 +277,22 @@ def _worker(cluster: Cluster, options: DaskOptions, address: str) -> Service:
     return Service(
         name="worker",
         command=(
-            # which waits for the scheduler, and imports meanwhile
-            *("${python}", "-m", "muster.node.needs", "dask", "muster.node.dask"),
+            # waits for the scheduler, and imports Dask meanwhile
+            *("${python}", "-m", "muster.node.requirements", "dask", "muster.node.dask"),
             *("worker", address),
             *("--host", "${node.address}", "--name", "node-${node.rank}"),
             *("--death-timeout", "60"),
             *words,
             *options.worker_args,
         ),
-        defaults={_LEVEL: "warning"},  # all else it tells would drown what its tasks print
+        defaults={_LEVEL: "warning"},  # its other messages would bury the output of tasks
         output="node",
-        # scheduler and workers that are told to end at once may wait for each other
+        # scheduler and workers that are stopped at once may wait for each other
         grace=3.0,
     )
 
 
-def _joined(cluster: Cluster, working: tuple[Role, ...]) -> Joined:
+def _joined_check(cluster: Cluster, working: tuple[Role, ...]) -> Joined:
     each = cluster.processes_per_node
     numbers = [""] if each == 1 else [f"-{worker}" for worker in range(each)]
     ranks = [rank for role in working for rank in role.ranks]

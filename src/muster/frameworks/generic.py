@@ -1,5 +1,5 @@
-"""No framework: processes find each other through their ranks, the main node's address and a port
-there, the host file and the cluster file."""
+"""No framework: processes find each other through ranks, the main node's address and port, the
+host file and the cluster file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Generic(Framework):
     needs = (Need("29400", "main", "$MUSTER_MAIN_PORT, if the program listens there"),)
 
     def setup(self, cluster: Cluster) -> Setup:
-        """Raises InvalidInput if MUSTER_MAIN_PORT is set to something that is no port."""
+        """Raises InvalidInput if MUSTER_MAIN_PORT is not a port."""
         return Setup(
             env={
                 "RANK": "${process.rank}",

@@ -1,8 +1,7 @@
 """Horovod with its gloo controller, without horovodrun, ssh and MPI.
 
-Ranks are the nodes' own programs, which know who they are; on the main node there is the store at
-which they meet. Elastic, Horovod's driver runs on the main node and starts ranks, through each
-node's relay, on the nodes that are there.
+The nodes' programs are the ranks and rendezvous at a store on the main node. With `elastic`,
+Horovod's driver runs on the main node and starts ranks on all nodes through their relays.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from muster.frameworks.base import (
     Setup,
 )
 from muster.frameworks.ports import port_of
-from muster.frameworks.relays import NEED, relay_places, relay_port, relay_service
+from muster.frameworks.relay import NEED, relay_places, relay_port, relay_service
 
 DEFAULT_PORT = 7071
 _MAIN = "${roster.0.address}"
 _PORT = "${port.rendezvous}"
-_HELPER = ("${python}", "-m", "muster.node.needs", "horovod", "muster.node.horovod")
+_HELPER = ("${python}", "-m", "muster.node.requirements", "horovod", "muster.node.horovod")
 
-#: Only the node knows which interface is its own.
+#: The name of the node's interface is known only on the node.
 _ON_INTERFACE = (
     "/bin/sh",
     "-c",
@@ -40,32 +39,30 @@ _ON_INTERFACE = (
 
 
 class HorovodOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Horovod can be told.
-
-    elastic: Whether training goes on with those that live when ranks are lost, and with those that
-        come back. The program has to be written for it (hvd.elastic.run).
-    min_nodes: Elastic: fewer, and it waits for more. Default: 1.
-    max_nodes: Elastic: so many take part at most. Default: all there are.
-    timeout: Elastic: seconds it waits for min_nodes. Default: 600.
-    cooldown: Elastic: seconds until a node on which a rank has failed is used again, twice as many
-        after each further failure. Default: 10.
-    """
+    """Options of Horovod."""
 
     elastic: bool = False
+    """Continue training with the remaining ranks when some are lost, and with ranks that return.
+    The program must support it (hvd.elastic.run)."""
     min_nodes: Annotated[int, Meta(ge=1)] = 1
+    """Elastic: wait while there are fewer nodes. Default: 1."""
     max_nodes: Annotated[int, Meta(ge=1)] | None = None
+    """Elastic: maximum number of nodes in use. Default: all."""
     timeout: Annotated[int, Meta(ge=1)] = 600
+    """Elastic: seconds to wait for min_nodes. Default: 600."""
     cooldown: Annotated[int, Meta(ge=1)] = 10
+    """Elastic: seconds until a node with a failed rank is used again; doubled after each further
+    failure. Default: 10."""
 
 
 class Horovod(Framework):
     name = "horovod"
-    summary = "Horovod over gloo, without ssh; elastic if asked to be"
+    summary = "Horovod over gloo, without ssh; elastic as an option"
     Options = HorovodOptions
     needs = (
-        Need(str(DEFAULT_PORT), "main", "the store at which ranks meet"),
+        Need(str(DEFAULT_PORT), "main", "the store of the ranks' rendezvous"),
         Need("any", "every", "gloo, between every two ranks"),
-        Need("any", "every", "elastic: each rank hears there that nodes have come or gone"),
+        Need("any", "every", "elastic: notifications of ranks about nodes that join or leave"),
         NEED,
     )
 
@@ -73,10 +70,9 @@ class Horovod(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """Who each rank is, and where it finds the others.
+        """The ranks' environment and the store, or Horovod's elastic driver.
 
-        Raises InvalidInput if there are fewer nodes than `min_nodes`, or more are wanted at least
-        than at most.
+        Raises InvalidInput if `min_nodes` exceeds the number of nodes or `max_nodes`.
         """
         options: HorovodOptions = cluster.options
         port = port_of(cluster, "rendezvous", DEFAULT_PORT, "HOROVOD_GLOO_RENDEZVOUS_PORT")
@@ -118,8 +114,8 @@ def _static(cluster: Cluster, port: Port) -> Setup:
 def _elastic(cluster: Cluster, options: HorovodOptions, port: Port) -> Setup:
     most = options.max_nodes or cluster.size
     if not options.min_nodes <= min(most, cluster.size):
-        text = f"at least {options.min_nodes} nodes, of {cluster.size}, at most {most}"
-        hint = "min_nodes is the smallest of the three"
+        text = f"{options.min_nodes}, but there are {cluster.size} nodes, and max_nodes is {most}"
+        hint = "min_nodes must not exceed either"
         raise InvalidInput(Problem("framework_options.min_nodes", text, hint))
     each = cluster.processes_per_node
     numbers = {

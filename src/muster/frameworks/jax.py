@@ -1,8 +1,8 @@
-"""JAX: one computation over all processes; process 0 holds the coordinator they meet at.
+"""JAX: one computation over all processes, with a coordinator in process 0.
 
-Of itself `jax.distributed.initialize()` reads where that is, but neither how many processes there
-are nor which one it is in: it asks whatever launcher it finds (jax._src.clusters, as of 0.10). It
-finds Open MPI here, and no side of that but the variables below is ever used.
+`jax.distributed.initialize()` reads the coordinator's address from a variable, but the number of
+processes and its own number only from a launcher it detects (jax._src.clusters, as of 0.10). The
+variables below make it detect Open MPI; nothing else of Open MPI is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
 from muster.frameworks.ports import port_of
 
-DEFAULT_PORT = 1234  # that of JAX's own guide
+DEFAULT_PORT = 1234  # as in JAX's guide
 
 
 class Jax(Framework):
@@ -22,18 +22,18 @@ class Jax(Framework):
     )
 
     def setup(self, cluster: Cluster) -> Setup:
-        """Who is who, in JAX's own words where it has any.
+        """The coordinator's address and the processes' numbers.
 
-        Raises InvalidInput if JAX_COORDINATOR_PORT is set to something that is no port.
+        Raises InvalidInput if JAX_COORDINATOR_PORT is not a port.
         """
         coordinator = "${roster.0.address}:${port.coordinator}"
-        # JAX gives a process that Open MPI started one GPU: here it has its share of the node's
+        # JAX gives a process of Open MPI one GPU; muster.node.jax gives it its share of the node's
         role = RoleSetup(launcher=("${python}", "-m", "muster.node.jax"))
         return Setup(
             env={
                 "JAX_COORDINATOR_ADDRESS": coordinator,
                 "JAX_COORDINATOR_PORT": "${port.coordinator}",
-                # JAX does not read these two; they are for scripts that pass them on
+                # not read by JAX, but by scripts that pass them to it
                 "JAX_NUM_PROCESSES": str(cluster.world_size),
                 "JAX_PROCESS_ID": "${process.rank}",
                 "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{coordinator}",
@@ -43,9 +43,9 @@ class Jax(Framework):
                 "OMPI_COMM_WORLD_LOCAL_RANK": "${process.local_rank}",
             },
             defaults={
-                # it would listen on every address of the machine
+                # the default is every address of the machine
                 "JAX_COORDINATOR_BIND_ADDRESS": coordinator,
-                # JAX's own by now; older versions have none, and no collectives on CPUs
+                # JAX's default now; older versions have no collectives on CPUs without it
                 "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
             },
             ports=(port_of(cluster, "coordinator", DEFAULT_PORT, "JAX_COORDINATOR_PORT"),),

@@ -1,13 +1,13 @@
-"""Lightning: PyTorch's environment, and how many nodes and devices there are for a Trainer or
-Fabric that does not say."""
+"""Lightning: PyTorch's environment, and default numbers of nodes and devices for Trainer and
+Fabric."""
 
 from __future__ import annotations
 
 from muster.frameworks.base import Cluster, Setup
 from muster.frameworks.pytorch import PyTorch, prepared
 
-#: From what torchrun tells each rank: with elastic training it is not known before. The Trainer
-#: takes these for what was left out; Fabric, for what was said, too.
+#: Derived from torchrun's variables, since elastic training sets them only in each rank. They are
+#: defaults for Trainer; Fabric prefers them to its arguments.
 _SIZES = """\
 export PL_TRAINER_NUM_NODES="${PL_TRAINER_NUM_NODES:-$GROUP_WORLD_SIZE}"
 export PL_TRAINER_DEVICES="${PL_TRAINER_DEVICES:-$LOCAL_WORLD_SIZE}"
@@ -20,5 +20,5 @@ class Lightning(PyTorch):
     summary = "PyTorch Lightning or Fabric over all nodes"
 
     def setup(self, cluster: Cluster) -> Setup:
-        """PyTorch's, and Lightning's own variables. Raises InvalidInput as PyTorch does."""
+        """PyTorch's setup and Lightning's variables. Raises InvalidInput as PyTorch does."""
         return prepared(cluster, super().setup(cluster), _SIZES)

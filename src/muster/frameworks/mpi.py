@@ -1,6 +1,7 @@
-"""MPI: the program runs as ranks on all nodes, started by MPICH's or Open MPI's own launcher on the
-main node. There is no ssh: what a launcher wants to have run on another node, that node's relay
-runs (`muster.node.relay`)."""
+"""MPI: MPICH's or Open MPI's launcher on the main node starts the program as ranks on all nodes.
+
+ssh is not used: the launcher's commands for other nodes go to their relays (`muster.node.relay`).
+"""
 
 from __future__ import annotations
 
@@ -10,19 +11,17 @@ from msgspec import Meta, Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
-from muster.frameworks.relays import NEED, relay_places, relay_port, relay_service
+from muster.frameworks.relay import NEED, relay_places, relay_port, relay_service
 
 
 class MpiOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What MPI can be told.
-
-    flavour: Whose launcher starts the ranks. Default: what `mpiexec` on the main node is.
-    slots: Open MPI: ranks that a node may have at once, those that the program spawns
-        (MPI_Comm_spawn) included. MPICH has no limit. Default: processes_per_node.
-    """
+    """Options of MPI."""
 
     flavour: Literal["auto", "mpich", "openmpi"] = "auto"
+    """The launcher's implementation. Default: that of `mpiexec` on the main node."""
     slots: Annotated[int, Meta(ge=1)] | None = None
+    """Open MPI: maximum ranks on a node at a time, including those that the program spawns
+    (MPI_Comm_spawn). MPICH has no limit. Default: processes_per_node."""
 
 
 class Mpi(Framework):
@@ -39,7 +38,7 @@ class Mpi(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """A relay on every node; the launcher in front of the program on the main node.
+        """A relay on every node; the launcher and the program on the main node.
 
         Raises InvalidInput if there are fewer slots than ranks on a node.
         """
@@ -49,12 +48,12 @@ class Mpi(Framework):
         if options.slots is not None:
             if options.slots < cluster.processes_per_node:
                 text = f"{options.slots} for {each} processes per node"
-                hint = "there have to be as many, and one more for each rank that is spawned there"
+                hint = "give at least as many, and one for each rank that the program spawns there"
                 raise InvalidInput(Problem("framework_options.slots", text, hint))
             launcher += ["--slots", str(options.slots)]
         main = RoleSetup(
             services=(relay_service(),),
-            launcher=(*launcher, "--per-node", each, "--patience", "${group.ready_timeout}", "--"),
+            launcher=(*launcher, "--per-node", each, "--timeout", "${group.ready_timeout}", "--"),
             processes=1,
             env={"MUSTER_RELAYS": relay_places(cluster)},
         )

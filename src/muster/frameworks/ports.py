@@ -1,4 +1,4 @@
-"""Ports as owners write them: a number in a variable, a range in an option."""
+"""Ports set by users: a number in a variable, a range in an option."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Port
 from muster.spec.wording import Refused, short
 
-#: Set in every cluster that is described in ADS's words.
+#: Set in every cluster from an ADS file.
 _ADS = "OCI__CLUSTER_TYPE"
 
 
 def port_of(cluster: Cluster, name: str, number: int, *variables: str, each: bool = False) -> Port:
-    """The port called `name`: the one that the job's `env` sets in one of `variables`, the first
-    of them that is set, or the usual number. Programs for ADS may count on that, so a cluster of
-    theirs has it wherever it is free.
+    """The port `name`: the number in the first of `variables` that the job's `env` sets, or the
+    usual number. Programs for ADS may rely on the usual number, so clusters from ADS files get it
+    if it is free.
 
-    Raises InvalidInput if what is set there is no port.
+    Raises InvalidInput if the variable's value is not a port.
     """
     for variable, role in product(variables, cluster.roles):
         text = role.env.get(variable)
@@ -32,7 +32,7 @@ def port_of(cluster: Cluster, name: str, number: int, *variables: str, each: boo
                 Problem(
                     f"node_groups[{role.name}].env.{variable}",
                     f"{text!r} is not a port",
-                    "give a number from 1 to 65535, or leave it out and a free one is found",
+                    "give a number from 1 to 65535, or leave it out to use a free port",
                 )
             )
         return Port(name, int(text), fixed=True, each=each, variable=f"env.{variable}")
@@ -40,21 +40,21 @@ def port_of(cluster: Cluster, name: str, number: int, *variables: str, each: boo
     return Port(name, number, each=each, preferred=ads)
 
 
-def port_option(name: str, usual: int, asked: int | None, option: str) -> Port:
-    """The port called `name`: the one that stands in that option, or the usual number."""
+def port_option(name: str, usual: int, given: int | None, option: str) -> Port:
+    """The port `name`: the number given in the option, or the usual number."""
     variable = f"framework_options.{option}"
-    return Port(name, asked or usual, fixed=asked is not None, variable=variable)
+    return Port(name, given or usual, fixed=given is not None, variable=variable)
 
 
 def _range(value: Any) -> Any:
     match = re.fullmatch(r"(\d+)\s*[-:]\s*(\d+)", str(value).strip())
     if match is None or not 0 < int(match[1]) <= int(match[2]) < 65536:
-        raise Refused(f"{short(value)} is no range of ports", "write 8700-8800")
+        raise Refused(f"{short(value)} is not a range of ports", "write 8700-8800")
     return f"{int(match[1])}:{int(match[2])}"
 
 
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
-#: 8700-8800 or 8700:8800; becomes the latter.
+#: 8700-8800 or 8700:8800; normalized to the latter.
 PortRange = Annotated[
     str, Meta(extra={"parse": _range}, extra_json_schema={"type": ["string", "integer"]})
 ]

@@ -1,4 +1,4 @@
-"""What the source of a program says it will do, as far as one can see. Nothing is run."""
+"""Calls and imports in the source of a Python program, without running it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def calls(source: str) -> list[tuple[str, int, frozenset[str]]]:
-    """What is called: its last name, the line, and the names of its arguments. Nothing of what is
-    not Python."""
+    """Calls in the source: last name of the function, line, names of keyword arguments. Empty if
+    the source is not Python."""
     import ast
 
     return [
@@ -21,7 +21,7 @@ def calls(source: str) -> list[tuple[str, int, frozenset[str]]]:
 
 
 def imports(source: str, module: str) -> bool:
-    """Whether it imports that module, or something of it, anywhere."""
+    """Whether the source imports the module or something from it."""
     import ast
 
     for node in ast.walk(_tree(source)):
@@ -42,7 +42,7 @@ def _tree(source: str) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])  # whoever runs it will say so
+        return ast.Module([], [])  # reported when the program runs
 
 
 def _name(function: ast.expr) -> str:

@@ -1,9 +1,9 @@
-"""PyTorch: what torchrun gives its workers, without torchrun (two seconds faster to start); or,
-elastic, torchrun itself on every node.
+"""PyTorch: torchrun's environment without torchrun, which starts two seconds faster; with
+`elastic`, torchrun itself on every node.
 
 `torch.distributed.init_process_group()` needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE;
-LOCAL_RANK and its companions are torchrun's contract with training scripts. Gloo binds to what
-the host name resolves to: on a Muster node that is the node's own address.
+LOCAL_RANK and the others are torchrun's contract with training scripts. Gloo binds to the address
+of the host name, which is the node's own address.
 """
 
 from __future__ import annotations
@@ -18,52 +18,48 @@ from muster.frameworks.base import Cluster, Framework, Need, RoleSetup, Setup
 from muster.frameworks.ports import port_of
 
 DEFAULT_PORT = 29400  # torchrun's for elastic training, and ADS's for all
-# torchrun sets one thread a process where the owner says nothing: more processes than cores
-# otherwise each start a thread pool of their own
+# as torchrun does: several processes on a node should not start a thread per core each
 _DEFAULTS = {"OMP_NUM_THREADS": "1"}
-#: Seconds between two signs of life of a torchrun.
-_SIGN_OF_LIFE = 2
-#: Seconds that nodes wait for the main node's torchrun to answer.
-_PATIENCE = 600
+#: Seconds between two heartbeats of a torchrun.
+_HEARTBEAT = 2
+#: Timeout in seconds for the main node's torchrun to answer.
+_TIMEOUT = 600
 
 
 class PyTorchOptions(Struct, frozen=True, kw_only=True):
-    """What PyTorch can be told.
-
-    elastic: Whether torchrun runs on every node and starts the ranks, so that those that live
-        begin again by themselves when a rank or node is lost, and others may join.
-    min_nodes: Elastic: with fewer, training waits for more. Default: all there are at first.
-    max_restarts: Elastic: so often a torchrun starts its ranks again because some have failed.
-        Default: 3.
-    last_call_timeout: Elastic: seconds that min_nodes wait for further ones. Default: 5.
-    keep_alive_timeout: Elastic: seconds after the last sign of life of a node until the others do
-        without it. Default: 10.
-    """
+    """Options of PyTorch."""
 
     elastic: bool = False
+    """Run torchrun on every node: the remaining ranks restart by themselves when a rank or node is
+    lost, and further nodes may join."""
     min_nodes: Annotated[int, Meta(ge=1)] | None = None
+    """Elastic: wait while there are fewer nodes. Default: the initial number of nodes."""
     max_restarts: Annotated[int, Meta(ge=0)] | None = None
+    """Elastic: times that torchrun restarts its ranks after failures. Default: 3."""
     last_call_timeout: Annotated[int, Meta(ge=1)] | None = None
-    keep_alive_timeout: Annotated[int, Meta(ge=_SIGN_OF_LIFE)] | None = None
+    """Elastic: seconds to wait for further nodes once there are min_nodes. Default: 5."""
+    keep_alive_timeout: Annotated[int, Meta(ge=_HEARTBEAT)] | None = None
+    """Elastic: seconds without a heartbeat after which a node is dropped. Default: 10."""
 
 
 class PyTorch(Framework):
     name = "pytorch"
-    summary = "torch.distributed over all nodes, as under torchrun; elastic if asked to be"
+    summary = "torch.distributed over all nodes, as under torchrun; elastic as an option"
     Options = PyTorchOptions
     needs = (
-        Need(str(DEFAULT_PORT), "main", "where the ranks meet; elastic: the nodes' torchruns"),
-        Need("any", "every", "gloo or NCCL, between every two ranks; elastic: where ranks meet"),
+        Need(str(DEFAULT_PORT), "main", "the ranks' rendezvous; elastic: that of the torchruns"),
+        Need(
+            "any", "every", "gloo or NCCL, between every two ranks; elastic: the ranks' rendezvous"
+        ),
     )
 
     def has_main(self, options: PyTorchOptions) -> bool:
-        return options.elastic  # it hosts what the others meet at
+        return options.elastic  # it hosts the rendezvous
 
     def setup(self, cluster: Cluster) -> Setup:
         """torchrun's environment for every process, or torchrun.
 
-        Raises InvalidInput if MASTER_PORT is set to something that is no port, and on options that
-        contradict each other.
+        Raises InvalidInput for an invalid MASTER_PORT and for options that contradict each other.
         """
         options: PyTorchOptions = cluster.options
         if options.elastic:
@@ -92,7 +88,7 @@ class PyTorch(Framework):
 
 
 def prepared(cluster: Cluster, setup: Setup, script: str) -> Setup:
-    """The same, where a shell does something in each rank's place before it becomes the program."""
+    """The setup with a shell script that runs in each rank before the program."""
     words = ("/bin/sh", "-c", f'{script}\nexec "$@"', "muster")
     roles = {role.name: setup.roles.get(role.name, RoleSetup()) for role in cluster.roles}
     return replace(
@@ -102,10 +98,10 @@ def prepared(cluster: Cluster, setup: Setup, script: str) -> Setup:
 
 
 def _check_static(options: PyTorchOptions) -> None:
-    """Raises InvalidInput if something is said that only means something when elastic."""
+    """Raises InvalidInput for options of elastic training."""
     hint = "add elastic: true, or leave it out"
     problems = [
-        Problem(f"framework_options.{name}", "means something to elastic training only", hint)
+        Problem(f"framework_options.{name}", "applies to elastic training only", hint)
         for name in PyTorchOptions.__struct_fields__
         if name != "elastic" and getattr(options, name) is not None
     ]
@@ -116,7 +112,7 @@ def _check_static(options: PyTorchOptions) -> None:
 def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
     least = options.min_nodes or cluster.size
     if least > cluster.size:
-        text = f"{least} nodes are wanted at least, and there are {cluster.size}"
+        text = f"min_nodes is {least}, but there are {cluster.size} nodes"
         raise InvalidInput(
             Problem("framework_options.min_nodes", text, "give fewer, or more nodes")
         )
@@ -132,16 +128,15 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
     )
     return Setup(
         env={
-            # PyTorch 2.13: torchruns keep the first round's store, in which a later round finds
-            # the addresses of ranks that are gone, and a node that comes later finds none
+            # PyTorch 2.13 reuses the first round's store, which has addresses of ranks that have
+            # ended, and which nodes that join later do not have
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         },
         defaults={
             **_DEFAULTS,
-            # Muster says when the time is over; 30 s might not do for a checkpoint
+            # Muster limits the time; 30 s may be too short for a checkpoint
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "86400",
-            # --signals-to-handle, which older torchruns do not know: a checkpoint's signal goes on
-            # to the ranks
+            # pass a checkpoint's signal to the ranks; older torchruns lack --signals-to-handle
             "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
         },
         ports=(port_of(cluster, "rendezvous", DEFAULT_PORT, "MASTER_PORT"),),
@@ -152,16 +147,16 @@ def _elastic(cluster: Cluster, options: PyTorchOptions) -> Setup:
 def _torchrun(
     cluster: Cluster, options: PyTorchOptions, least: int, *, hosts: bool
 ) -> tuple[str, ...]:
-    """torchrun, up to the program. hosts: whether this node hosts what all meet at."""
+    """torchrun's command up to the program. hosts: whether this node hosts the rendezvous."""
     restarts = 3 if options.max_restarts is None else options.max_restarts
-    meeting = {
-        # left to itself, it looks whether the endpoint's host is its own: 127.x always is
+    rendezvous = {
+        # torchrun would guess from the endpoint's address, and takes 127.x for its own
         "is_host": str(hosts).lower(),
-        "read_timeout": _PATIENCE,
-        "join_timeout": _PATIENCE,
+        "read_timeout": _TIMEOUT,
+        "join_timeout": _TIMEOUT,
         "last_call_timeout": options.last_call_timeout or 5,
-        "keep_alive_interval": _SIGN_OF_LIFE,
-        "keep_alive_max_attempt": (options.keep_alive_timeout or 10) // _SIGN_OF_LIFE,
+        "keep_alive_interval": _HEARTBEAT,
+        "keep_alive_max_attempt": (options.keep_alive_timeout or 10) // _HEARTBEAT,
     }
     return (
         *("${python}", "-m", "muster.node.torchrun"),
@@ -170,7 +165,7 @@ def _torchrun(
         *("--max-restarts", str(restarts)),
         *("--rdzv-backend", "c10d", "--rdzv-id", "${run.id}-${run.attempt}"),
         *("--rdzv-endpoint", "${roster.0.address}:${port.rendezvous}"),
-        *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in meeting.items())),
+        *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in rendezvous.items())),
         *("--local-addr", "${node.address}"),
         "--no-python",
     )

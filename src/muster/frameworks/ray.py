@@ -1,8 +1,7 @@
-"""Ray: a head beside the owner's program on the main node, a worker on every other; the program
-finds the cluster in `RAY_ADDRESS`.
+"""Ray: a head and the user's program on the main node, a worker on every other node.
 
-`ray.init()` connects there by itself. Ray's workers come and go while the others live; of the head
-there is one.
+`ray.init()` finds the cluster in `RAY_ADDRESS`. Workers may leave and join while the others keep
+running; there is one head.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from muster.frameworks.base import (
     Succeeds,
 )
 from muster.frameworks.ports import PortNumber, PortRange, port_option
-from muster.frameworks.program_words import Adopted, Dropped, Program, Refused, adopted
+from muster.frameworks.program_options import Adopted, Dropped, Program, Refused, adopt_arguments
 from muster.spec.values import Size, Words
 
 HEAD, DASHBOARD, CLIENTS, SERVE = 6379, 8265, 10001, 8000
-#: Those of each node's agents: `ray start --NAME-port`. Ray itself takes any but for the first.
+#: Ports of each node's agents: `ray start --NAME-port`. Only the first has a default in Ray.
 _AGENTS = {
     "dashboard-agent-listen": 52365,
     "dashboard-agent-grpc": 6380,
@@ -41,45 +40,42 @@ _MAIN = "${roster.0.address}"
 _ADDRESS = f"{_MAIN}:${{port.head}}"
 _DASHBOARD = f"http://{_MAIN}:${{port.dashboard}}"
 _TOKEN = "${run.token}"
-#: Seconds that a node's Ray looks for the head's: longer than anybody waits for either.
-_PATIENCE = 3600
+#: Seconds for which a node looks for the head: longer than any timeout of the job.
+_TIMEOUT = 3600
 
 
 class RayOptions(Struct, frozen=True, kw_only=True):
-    """What Ray can be told.
-
-    head_args: More words for `ray start` on the main node.
-    worker_args: More words for `ray start` on the others.
-    num_cpus: Of each node, as Ray counts them. Default: the node's CPUs, or its share where nodes
-        share a machine.
-    object_store_memory: Of each node, such as 2GiB. Default: 30% of the node's memory, or of its
-        share where nodes share a machine.
-    dashboard: Whether there is one. It needs ray[default], and seconds to start.
-    clients: Whether drivers from outside can connect (ray://), as to a cluster that stays.
-    serve: Whether Ray Serve runs, so that what the program deploys is an end point of the run. It
-        needs ray[serve].
-    submit: Whether the program is a job of Ray's, as with `ray job submit`.
-    port: Where the head listens. Default: 6379, or a free one where nodes share a network.
-    dashboard_port: Default: 8265, or a free one.
-    client_port: Where clients connect to. Default: 10001, or a free one.
-    serve_port: Where Ray Serve takes requests (HTTP). Default: 8000, or a free one.
-    worker_ports: Where a node's workers listen, such as 10002-10201; as many free ones for each
-        node where they share a network. Default: any free ports.
-    """
+    """Options of Ray."""
 
     head_args: Words = ()
+    """Further arguments of `ray start` on the main node."""
     worker_args: Words = ()
+    """Further arguments of `ray start` on the other nodes."""
     num_cpus: Annotated[int, Meta(ge=0)] | None = None
+    """CPUs of each node in Ray. Default: the node's CPUs, or its share if nodes share a machine."""
     object_store_memory: Size | None = None
+    """Object store of each node, such as 2GiB. Default: 30% of the node's memory, or of its share
+    if nodes share a machine."""
     dashboard: bool = True
+    """Start the dashboard. It needs ray[default] and takes seconds to start."""
     clients: bool = False
+    """Let drivers outside the run connect (ray://), as in a persistent cluster."""
     serve: bool = False
+    """Start Ray Serve, so that the program's deployments are an endpoint of the run. Needs
+    ray[serve]."""
     submit: bool = False
+    """Submit the program as a Ray job, as with `ray job submit`."""
     port: PortNumber | None = None
+    """Port of the head. Default: 6379, or a free one if nodes share a network."""
     dashboard_port: PortNumber | None = None
+    """Port of the dashboard. Default: 8265, or a free one."""
     client_port: PortNumber | None = None
+    """Port for clients. Default: 10001, or a free one."""
     serve_port: PortNumber | None = None
+    """Port of Ray Serve (HTTP). Default: 8000, or a free one."""
     worker_ports: PortRange | None = None
+    """Ports of a node's workers, such as 10002-10201; if nodes share a network, as many free ports
+    for each node. Default: any free ports."""
 
 
 _AGENT_PORTS = tuple(f"--{name}-port" for name in _AGENTS)
@@ -88,14 +84,14 @@ _EVERYWHERE = (
     Refused(
         ("--node-ip-address",),
         "each node listens at its own address",
-        "leave it out; `network: cluster` gives each node an interface of its own",
+        "leave it out; `network: cluster` gives each node its own interface",
     ),
-    Refused(("--node-name",), "Muster knows Ray's nodes by their names"),
-    Refused(("--temp-dir",), "paths of Ray's sockets have to be short, and apart from other runs'"),
-    Refused(_AGENT_PORTS, "nodes that share a network need one each, which Muster finds"),
+    Refused(("--node-name",), "Muster identifies Ray's nodes by their names"),
+    Refused(("--temp-dir",), "paths of Ray's sockets must be short and separate from other runs'"),
+    Refused(_AGENT_PORTS, "nodes that share a network need one each, and Muster finds free ones"),
     Refused(
         ("--min-worker-port", "--max-worker-port"),
-        "nodes that share a network need ports of their own",
+        "nodes that share a network need different ports",
         "write worker_ports: 10002-10201",
     ),
 )
@@ -113,19 +109,19 @@ _HEAD = Program(
         ),
         Refused(
             ("--ray-client-server-port",),
-            "Muster starts the server of clients, once the head is up",
+            "Muster starts the client server when the head is ready",
             "write clients: true and client_port",
         ),
-        Refused(("--address",), "it is the head that others connect to"),
+        Refused(("--address",), "this node is the head"),
         *_EVERYWHERE,
     ),
 )
 _WORKERS = Program(
     "worker_args",
     (
-        Refused(("--address",), "workers are given the head's address"),
-        Refused(("--head",), "the main node is the head, and the only one", switch=True),
-        Refused(("--port",), "it is the head's", "write port"),
+        Refused(("--address",), "Muster gives workers the head's address"),
+        Refused(("--head",), "the main node is the only head", switch=True),
+        Refused(("--port",), "this is the head's port", "write port"),
         *_EVERYWHERE,
     ),
 )
@@ -151,24 +147,22 @@ class Ray(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """The head beside the program, a worker on each other node.
+        """The head and the program on the main node, a worker on each other node.
 
-        Raises InvalidInput if the program is to be a job and there is no dashboard to take it, or
-        if words for `ray start` contradict what Muster tells it.
+        Raises InvalidInput for `submit` without a dashboard, and for arguments of `ray start` that
+        contradict Muster's.
         """
-        options = _adopted(cluster.options)
+        options = _adopt_options(cluster.options)
         if options.submit and not options.dashboard:
-            text = "jobs of Ray's go through its dashboard, and there is to be none"
-            raise InvalidInput(
-                Problem("framework_options.submit", text, "leave out dashboard: false, or this")
-            )
+            text = "Ray jobs need the dashboard, but dashboard is false"
+            raise InvalidInput(Problem("framework_options.submit", text, "remove one of the two"))
         main = RoleSetup(
             services=(
                 _head(options),
                 *((_clients(),) if options.clients else ()),
                 *((_serve(),) if options.serve else ()),
             ),
-            gather=_joined(cluster, options, cluster.main.env.get("RAY_AUTH_TOKEN", _TOKEN)),
+            gather=_joined_check(cluster, options, cluster.main.env.get("RAY_AUTH_TOKEN", _TOKEN)),
             launcher=_submitting() if options.submit else (),
             processes=1,
         )
@@ -180,35 +174,45 @@ class Ray(Framework):
                 "RAY_ADDRESS": _ADDRESS,
                 **({"RAY_API_SERVER_ADDRESS": _DASHBOARD} if options.dashboard else {}),
             },
-            defaults={
-                "HEAD_IP": _MAIN,  # where programs for ADS look
-                "RAY_USAGE_STATS_ENABLED": "0",
-                # whoever reaches a cluster without can run programs
-                "RAY_AUTH_MODE": "token",
-                "RAY_AUTH_TOKEN": _TOKEN,
-                # requests come in at the main node, and would all be answered there
-                **({"RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0"} if options.serve else {}),
-            },
+            defaults=_defaults(options),
             ports=_ports(options),
             roles=cluster.shared_out(main, serving),
-            endpoints={
-                # where Ray's sockets and shared memory are, only the run's own processes see
-                "address": f"ray://{_MAIN}:${{port.clients}}" if options.clients else _ADDRESS,
-                **({"dashboard": _DASHBOARD} if options.dashboard else {}),
-                **({"serve": f"http://{_MAIN}:${{port.serve}}"} if options.serve else {}),
-                **({"token": "${run.token_file}"} if _asks_for_ours(cluster.main.env) else {}),
-            },
+            endpoints=_endpoints(options, cluster.main.env),
         )
 
 
-def _asks_for_ours(env: Mapping[str, str]) -> bool:
-    """Whether clients have to show the run's own token."""
+def _defaults(options: RayOptions) -> dict[str, str]:
+    """Variables that the job may override."""
+    return {
+        "HEAD_IP": _MAIN,  # read by programs for ADS
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # without a token, anyone who reaches the cluster can run programs
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": _TOKEN,
+        # else the main node, which gets all requests, would also process them all
+        **({"RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0"} if options.serve else {}),
+    }
+
+
+def _endpoints(options: RayOptions, env: Mapping[str, str]) -> dict[str, str]:
+    """The addresses of the cluster by name. env: of the main node."""
+    return {
+        # only the run's processes see Ray's sockets and shared memory
+        "address": f"ray://{_MAIN}:${{port.clients}}" if options.clients else _ADDRESS,
+        **({"dashboard": _DASHBOARD} if options.dashboard else {}),
+        **({"serve": f"http://{_MAIN}:${{port.serve}}"} if options.serve else {}),
+        **({"token": "${run.token_file}"} if _requires_run_token(env) else {}),
+    }
+
+
+def _requires_run_token(env: Mapping[str, str]) -> bool:
+    """Whether clients need the run's token."""
     return env.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN" not in env
 
 
-def _adopted(options: RayOptions) -> RayOptions:
+def _adopt_options(options: RayOptions) -> RayOptions:
     problems: list[Problem] = []
-    made: RayOptions = adopted(options, (_HEAD, _WORKERS), problems, {})
+    made: RayOptions = adopt_arguments(options, (_HEAD, _WORKERS), problems, {})
     if problems:
         raise InvalidInput(*problems)
     return made
@@ -228,7 +232,7 @@ def _head(options: RayOptions) -> Service:
         ),
         defaults={
             **_DEFAULTS,
-            # a node that is gone is noticed in 5 s instead of 20, one that hangs in 20 and not 65
+            # detect a lost node in 5 s instead of 20, and a hanging one in 20 s instead of 65
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
             "RAY_health_check_failure_threshold": "5",
@@ -243,7 +247,7 @@ def _clients() -> Service:
     return Service(
         name="clients",
         command=("${python}", "-m", "muster.node.ray", "clients", *where, "--node", "node-0"),
-        # it forks a server for each client, which gRPC's own provisions for that may not survive
+        # it forks a server for each client, which gRPC's fork support may crash
         defaults={"GRPC_ENABLE_FORK_SUPPORT": "0"},
         ready=Answers(_MAIN, "${port.clients}"),
         grace=1.0,
@@ -271,20 +275,20 @@ def _worker(options: RayOptions) -> Service:
 
 _DEFAULTS = {
     "RAY_START_HOOK": "muster.node.ray.adjust",
-    # each try takes a second or two; how long a cluster may take is the job's ready_timeout
-    "RAY_NUM_REDIS_GET_RETRIES": str(_PATIENCE),
-    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(_PATIENCE),
-    "RAY_agent_register_timeout_ms": str(_PATIENCE * 1000),
-    # who is told to end is not needed any more, or would be killed before these 30 s are over
+    # a try takes one or two seconds; the job's ready_timeout limits them all
+    "RAY_NUM_REDIS_GET_RETRIES": str(_TIMEOUT),
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(_TIMEOUT),
+    "RAY_agent_register_timeout_ms": str(_TIMEOUT * 1000),
+    # a node that is stopped need not drain, and is killed before the default of 30 s
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # half a gigabyte by default, five times, of each of many files, in memory
+    # the default is five times 512 MB for each of many files, in memory
     "RAY_ROTATION_MAX_BYTES": str(32 << 20),
     "RAY_ROTATION_BACKUP_COUNT": "1",
 }
 
 
 def _ray_start(options: RayOptions, *words: str) -> tuple[str, ...]:
-    """The command. Threads are Ray's to count: each worker gets as many as its task has CPUs."""
+    """The command. Ray itself limits the threads of a worker to the CPUs of its task."""
     cpus = "${cpus}" if options.num_cpus is None else str(options.num_cpus)
     more = [word for name in _AGENTS for word in (f"--{name}-port", f"${{port.{name}}}")]
     store = options.object_store_memory
@@ -294,10 +298,10 @@ def _ray_start(options: RayOptions, *words: str) -> tuple[str, ...]:
         more += ["--min-worker-port", "${port.workers}"]
         more += ["--max-worker-port", "${port.workers.last}"]
     return (
-        *("${python}", "-m", "muster.node.needs", "ray", "ray.scripts.scripts"),
+        *("${python}", "-m", "muster.node.requirements", "ray", "ray.scripts.scripts"),
         *("start", "--block"),
         *("--node-ip-address", "${node.address}", "--node-name", "node-${node.rank}"),
-        # paths of sockets have 107 bytes; what is spilled would fill the memory there
+        # socket paths are limited to 107 bytes; spilled objects would fill the memory there
         *("--temp-dir", "${folder}", "--object-spilling-directory", "${tmp}"),
         *("--num-cpus", cpus, "--disable-usage-stats", "--log-color", "false"),
         *more,
@@ -309,14 +313,14 @@ def _submitting() -> tuple[str, ...]:
     return ("${python}", "-m", "muster.node.ray", "submit", "--dashboard", _DASHBOARD, "--")
 
 
-def _joined(cluster: Cluster, options: RayOptions, token: str) -> Joined | Succeeds:
+def _joined_check(cluster: Cluster, options: RayOptions, token: str) -> Joined | Succeeds:
     expected = tuple((rank, f"node-{rank}") for role in cluster.roles for rank in role.ranks)
     if not options.dashboard:
         return Succeeds(
             ("${python}", "-m", "muster.node.ray", "joined", "--address", _ADDRESS),
             expected=expected,
             what=f"{len(expected)} Ray nodes",
-            patience=60.0,
+            timeout=60.0,
         )
     return Joined(
         address=_MAIN,

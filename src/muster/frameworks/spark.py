@@ -1,13 +1,13 @@
-"""Spark, standalone: a master and a worker on the main node, a worker on every other; the owner's
-program runs on the main node and finds the master in `MASTER`.
+"""Spark, standalone: a master and a worker on the main node, a worker on every other node.
 
-`SparkSession.builder.getOrCreate()` connects there by itself. Spark's workers come and go while the
-others live.
+The user's program runs on the main node; `SparkSession.builder.getOrCreate()` finds the master in
+`MASTER`. Workers may leave and join while the others keep running.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -20,51 +20,50 @@ from muster.frameworks.base import (
     Joined,
     Need,
     Port,
+    Role,
     RoleSetup,
     Service,
     Setup,
 )
 from muster.frameworks.ports import PortNumber, port_option
-from muster.frameworks.program_words import Adopted, Program, Refused, adopted
+from muster.frameworks.program_options import Adopted, Program, Refused, adopt_arguments
 from muster.spec.values import Size, Tags, Words
 
 MASTER, MASTER_UI, WORKER_UI = 7077, 8080, 8081
 _MAIN = "${roster.0.address}"
-#: A worker's memory; besides, there are Python's processes, and on the main node the driver.
+#: A worker's share of memory. The rest is for Python and, on the main node, the driver.
 _SHARE = "${memory.60}"
 _ADDRESS = f"spark://{_MAIN}:${{port.master}}"
 
 
 class SparkOptions(Struct, frozen=True, kw_only=True):
-    """What Spark can be told.
-
-    cores: Of each worker. Default: the node's CPUs, or its share where nodes share a machine.
-    memory: Of each worker, for all its executors. Default: 60% of the node's memory, or of its
-        share where nodes share a machine; the rest is for Python, and Spark itself.
-    executor_memory: Of each executor. Default: all that its worker has.
-    driver_memory: Of the program's JVM. Default: Spark's own, 1 GiB.
-    conf: Spark's properties for the program, such as `spark.sql.shuffle.partitions: 8`.
-    master_args: More words for the master.
-    worker_args: More words for each worker.
-    worker_on_main: Whether the main node works, too.
-    port: Where the master listens. Default: 7077, or a free one where nodes share a network.
-    dashboard_port: Where its page is. Default: 8080, or a free one.
-    """
+    """Options of Spark."""
 
     cores: Annotated[int, Meta(ge=1)] | None = None
+    """Cores of each worker. Default: the node's CPUs, or its share if nodes share a machine."""
     memory: Size | None = None
+    """Memory of each worker, for all its executors. Default: 60% of the node's memory, or of its
+    share if nodes share a machine; the rest is for Python and Spark itself."""
     executor_memory: Size | None = None
+    """Memory of each executor. Default: the worker's memory."""
     driver_memory: Size | None = None
+    """Memory of the program's JVM. Default: Spark's, 1 GiB."""
     conf: Tags = {}
+    """Spark's properties for the program, such as `spark.sql.shuffle.partitions: 8`."""
     master_args: Words = ()
+    """Further arguments of the master."""
     worker_args: Words = ()
+    """Further arguments of each worker."""
     worker_on_main: bool = True
+    """Run a worker on the main node, too."""
     port: PortNumber | None = None
+    """Port of the master. Default: 7077, or a free one if nodes share a network."""
     dashboard_port: PortNumber | None = None
+    """Port of the dashboard. Default: 8080, or a free one."""
 
 
 def _amount(text: str) -> str:
-    """A size as Spark has it, in our words: 512m, 2g; MiB without a unit."""
+    """A size of Spark (512m, 2g; MiB without a unit) in Muster's notation."""
     number, unit = text.rstrip("bB"), "MiB"
     if number[-1:].lower() in ("k", "m", "g", "t"):
         number, unit = number[:-1], f"{number[-1].upper()}iB"
@@ -76,7 +75,7 @@ def _amount(text: str) -> str:
 _ADDRESSES = Refused(
     ("--host", "--ip", "-h", "-i"),
     "each node listens at its own address",
-    "leave it out; `network: cluster` gives each node an interface of its own",
+    "leave it out; `network: cluster` gives each node its own interface",
 )
 _MASTER = Program(
     "master_args",
@@ -91,13 +90,16 @@ _WORKER = Program(
     (
         Adopted(("--cores", "-c"), "cores"),
         Adopted(("--memory", "-m"), "memory", _amount),
-        Refused(("--webui-port",), "nodes that share a network need one each, which Muster finds"),
+        Refused(
+            ("--webui-port",),
+            "nodes that share a network need one each, and Muster finds free ones",
+        ),
         _ADDRESSES,
     ),
 )
-#: Properties that Muster says itself -> where to say them instead.
+#: Properties that Muster sets -> what to do instead.
 _PROPERTIES = {
-    "spark.master": "leave it out: programs find the run's own master",
+    "spark.master": "leave it out: programs find the run's master",
     "spark.executor.memory": "write executor_memory",
     "spark.driver.memory": "write driver_memory",
     "spark.driver.host": "leave it out: it is the main node's own address",
@@ -122,29 +124,18 @@ class Spark(Framework):
         return True
 
     def setup(self, cluster: Cluster) -> Setup:
-        """The master beside the program, a worker everywhere.
+        """The master and the program on the main node, workers on all nodes.
 
-        Raises InvalidInput if no executor would fit on a worker, nobody would work, or words for
-        a program contradict what Muster tells it.
+        Raises InvalidInput if no executor fits on a worker, if the cluster has no workers, or if
+        arguments contradict Muster's.
         """
-        options = _adopted(cluster.options)
+        options = _adopt_options(cluster.options)
         working = cluster.roles if options.worker_on_main else cluster.roles[1:]
         _check(options, working=bool(working))
         worker = _worker(options)
         main = RoleSetup(
             services=(_master(options), *((worker,) if options.worker_on_main else ())),
-            gather=Joined(
-                address=_MAIN,
-                port="${port.dashboard}",
-                path="/json/",
-                members=("workers", "*"),
-                name=("host",),
-                where={"state": "ALIVE"},
-                expected=tuple(
-                    (rank, f"${{roster.{rank}.address}}") for role in working for rank in role.ranks
-                ),
-                what="Spark worker",
-            ),
+            gather=_joined_check(working),
             processes=1,
         )
         serving = RoleSetup(services=(worker,), program=False, decides=False, replaceable=True)
@@ -157,7 +148,7 @@ class Spark(Framework):
             defaults={
                 "PYSPARK_SUBMIT_ARGS": _submit_args(options),
                 "PYSPARK_PYTHON": "${python}",
-                "OMP_NUM_THREADS": "1",  # a task is one of many
+                "OMP_NUM_THREADS": "1",  # many tasks share a node
             },
             ports=(
                 port_option("master", MASTER, options.port, "port"),
@@ -169,13 +160,29 @@ class Spark(Framework):
         )
 
 
-def _adopted(options: SparkOptions) -> SparkOptions:
+def _joined_check(working: Sequence[Role]) -> Joined:
+    """The check that the workers of these roles have registered with the master."""
+    return Joined(
+        address=_MAIN,
+        port="${port.dashboard}",
+        path="/json/",
+        members=("workers", "*"),
+        name=("host",),
+        where={"state": "ALIVE"},
+        expected=tuple(
+            (rank, f"${{roster.{rank}.address}}") for role in working for rank in role.ranks
+        ),
+        what="Spark worker",
+    )
+
+
+def _adopt_options(options: SparkOptions) -> SparkOptions:
     problems = [
         Problem(f"framework_options.conf.{name}", "is set by Muster", _PROPERTIES[name])
         for name in options.conf
         if name in _PROPERTIES
     ]
-    made: SparkOptions = adopted(options, (_MASTER, _WORKER), problems, {})
+    made: SparkOptions = adopt_arguments(options, (_MASTER, _WORKER), problems, {})
     if problems:
         raise InvalidInput(*problems)
     return made
@@ -184,12 +191,12 @@ def _adopted(options: SparkOptions) -> SparkOptions:
 def _check(options: SparkOptions, *, working: bool) -> None:
     problems = []
     if options.memory is not None and (options.executor_memory or 0) > options.memory:
-        text = "an executor would not fit on a worker, and the program would wait for ever"
-        hint = "give at most what framework_options.memory says"
+        text = "executors would not fit on a worker, and the program would wait forever"
+        hint = "give at most framework_options.memory"
         problems.append(Problem("framework_options.executor_memory", text, hint))
     if not working:
-        text = "the main node is all there is, and it is not to work"
-        hint = "leave it out, or have more nodes"
+        text = "there would be no workers: the main node is the only node"
+        hint = "leave it out, or add nodes"
         problems.append(Problem("framework_options.worker_on_main", text, hint))
     if problems:
         raise InvalidInput(*problems)
@@ -220,14 +227,14 @@ def _worker(options: SparkOptions) -> Service:
             *("--work-dir", "${tmp}/spark", "--memory", memory, *options.worker_args, _ADDRESS),
         ),
         defaults=_DEFAULTS,
-        # one that does not find the master at once looks again after 5 to 15 s
+        # a worker retries only after 5 to 15 s
         after=Answers(_MAIN, "${port.master}"),
         grace=3.0,
     )
 
 
 _DEFAULTS = {
-    # a worker that hangs, or is cut off, is noticed in 30 s instead of 60
+    # detect a hanging or disconnected worker in 30 s instead of 60
     "SPARK_DAEMON_JAVA_OPTS": "-Dspark.worker.timeout=30",
 }
 
@@ -237,9 +244,9 @@ def _spark_class(name: str) -> tuple[str, ...]:
 
 
 def _submit_args(options: SparkOptions) -> str:
-    """What pyspark gives spark-submit, which starts the program's JVM."""
+    """Arguments of spark-submit, by which pyspark starts the program's JVM."""
     properties = {
-        # the first tasks wait, 30 s at most, until every node can have some of them
+        # the first tasks wait up to 30 s until all nodes have joined
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         **options.conf,
     }
@@ -253,5 +260,5 @@ def _submit_args(options: SparkOptions) -> str:
 
 
 def _size(count: int) -> str:
-    """As Java has it: whole mebibytes."""
+    """A size in Java's notation: whole mebibytes."""
     return f"{max(count >> 20, 1)}m"

@@ -1,9 +1,9 @@
-"""TensorFlow: `TF_CONFIG`, by which tf.distribute's multi-worker strategies find each other.
+"""TensorFlow: `TF_CONFIG`, from which tf.distribute's multi-worker strategies know the cluster.
 
-Every node runs the owner's program, which is told its part by the name of its node group. Groups
-without parameter servers are those of MultiWorkerMirroredStrategy: they work in step, all or none.
-With parameter servers, the chief's program drives those of the others, which serve it and never
-return (tf.distribute.Server.join).
+Every node runs the user's program; the name of its node group sets its task. Without parameter
+servers, the groups are for MultiWorkerMirroredStrategy, whose workers proceed in step. With
+parameter servers, the chief's program drives the others, which serve it and never return
+(tf.distribute.Server.join).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from muster.frameworks.base import Cluster, Framework, Need, Network, Role, Role
 from muster.frameworks.ports import port_of
 from muster.frameworks.program_source import calls
 
-DEFAULT_PORT = 12345  # ADS's; TensorFlow itself has none
+DEFAULT_PORT = 12345  # ADS's; TensorFlow has no default
 
-#: With it, tf.keras is Keras 2 (TensorFlow 2.16 and newer).
+#: Makes tf.keras Keras 2 (TensorFlow 2.16 and newer).
 _LEGACY = "TF_USE_LEGACY_KERAS"
-#: What TF_CONFIG calls a task -> what a group of such nodes may be called.
+#: Task in TF_CONFIG -> names of node groups with this task.
 _NAMES = {
     "chief": ("chief", "main"),
     "worker": ("worker", "workers"),
@@ -41,11 +41,11 @@ class TensorFlow(Framework):
     )
 
     def advice(self, source: str, network: Network, env: Collection[str]) -> tuple[str, ...]:
-        """Of Keras 3, whose fit does not know this strategy."""
+        """About Keras 3, whose fit does not support MultiWorkerMirroredStrategy."""
         del network
         names = {name for name, _, _ in calls(source)}
-        told = _LEGACY in env or _LEGACY in source
-        if told or not {"MultiWorkerMirroredStrategy", "fit"} <= names:
+        legacy = _LEGACY in env or _LEGACY in source
+        if legacy or not {"MultiWorkerMirroredStrategy", "fit"} <= names:
             return ()
         return (
             "Keras 3 cannot fit a model under MultiWorkerMirroredStrategy; Keras 2 can: "
@@ -55,8 +55,8 @@ class TensorFlow(Framework):
     def setup(self, cluster: Cluster) -> Setup:
         """TF_CONFIG for every node.
 
-        Raises InvalidInput if a group has a name that stands for no task, if the tasks make no
-        cluster, or if TF_PORT or WORKER_PORT is set to something that is no port.
+        Raises InvalidInput if a group's name is not that of a task, if the tasks do not form a
+        cluster, or if TF_PORT or WORKER_PORT is not a port.
         """
         problems = list(_problems(cluster))
         try:
@@ -69,21 +69,21 @@ class TensorFlow(Framework):
         served = "ps" in tasks
         defaults = {
             "TF_NUM_INTRAOP_THREADS": "${cpus}",
-            "TF_CPP_MIN_LOG_LEVEL": "2",  # errors; of the rest it has much, on every start
+            "TF_CPP_MIN_LOG_LEVEL": "2",  # only errors; it logs much else at each start
         }
         if served:
-            # the chief hears of a lost worker instead of waiting for it (TensorFlow's guide to
+            # report a lost worker to the chief instead of waiting for it (TensorFlow's guide to
             # ParameterServerStrategy)
             defaults["GRPC_FAIL_FAST"] = "use_caller"
         return Setup(
             defaults=defaults,
-            # its server listens on every address, whichever it is given
+            # its server listens on every address
             ports=(replace(port, wildcard=True),),
             roles={
                 role.name: RoleSetup(
                     decides=not served or task in ("chief", "evaluator"),
-                    # nobody is in step with an evaluator; and where the workers serve, they and
-                    # the chief find each other again. What a parameter server held is lost
+                    # evaluators are independent; workers that serve reconnect to the chief; the
+                    # state of a parameter server would be lost
                     replaceable=task == "evaluator" or (served and task != "ps"),
                     env={"TF_CONFIG": _tf_config(tasks, task)},
                 )
@@ -93,7 +93,7 @@ class TensorFlow(Framework):
 
 
 def _tf_config(tasks: Mapping[str, Role], task: str) -> str:
-    """An evaluator knows the cluster and is not of it."""
+    """Evaluators know the cluster but are not members of it."""
     members = {
         name: [f"${{roster.{rank}.address}}:${{port.server.{rank}}}" for rank in role.ranks]
         for name, role in tasks.items()
@@ -106,18 +106,20 @@ def _tf_config(tasks: Mapping[str, Role], task: str) -> str:
 def _problems(cluster: Cluster) -> Iterator[Problem]:
     if cluster.processes_per_node > 1:
         text = f"TensorFlow runs one process on a node, not {cluster.processes_per_node}"
-        yield Problem("processes_per_node", text, "leave it out: one uses all CPUs and GPUs")
+        yield Problem(
+            "processes_per_node", text, "leave it out; one process uses all CPUs and GPUs"
+        )
     tasks: dict[str, Role] = {}
     for role in cluster.roles:
         path = f"node_groups[{role.name}]"
         task = _TASKS.get(role.name)
         if task is None:
-            text = f"TensorFlow knows no task for a group called {role.name!r}"
+            text = f"{role.name!r} is not the name of a task of TensorFlow"
             names = ", ".join(" or ".join(names) for names in _NAMES.values())
-            yield Problem(f"{path}.name", text, f"call it by what it does: {names}")
+            yield Problem(f"{path}.name", text, f"use one of the tasks: {names}")
         elif task in tasks:
-            text = f"the nodes of {tasks[task].name} have the task {task} already"
-            yield Problem(f"{path}.name", text, "make one group of the two")
+            text = f"group {tasks[task].name} already has the task {task}"
+            yield Problem(f"{path}.name", text, "merge the two groups")
         else:
             tasks[task] = role
     if len(tasks) == len(cluster.roles):
@@ -125,19 +127,19 @@ def _problems(cluster: Cluster) -> Iterator[Problem]:
 
 
 def _missing(tasks: Mapping[str, Role]) -> Iterator[Problem]:
-    """What keeps the tasks from being a cluster."""
+    """Reasons why the tasks do not form a cluster."""
     chief, ps = tasks.get("chief"), tasks.get("ps")
     if chief is not None and chief.size > 1:
         text = f"a cluster has one chief, not {chief.size}"
-        hint = "give it one node, and the others to a group called workers"
+        hint = "give it one node, and put the others into a group named workers"
         yield Problem(f"node_groups[{chief.name}].nodes", text, hint)
     if ps is not None:
         if chief is None:
-            hint = "add a group called chief, with one node"
-            yield Problem("node_groups", "parameter servers need a chief that drives them", hint)
+            hint = "add a group named chief, with one node"
+            yield Problem("node_groups", "parameter servers need a chief", hint)
         if "worker" not in tasks:
-            text = "parameter servers need workers that train"
-            yield Problem("node_groups", text, "add a group called workers")
+            text = "parameter servers need workers"
+            yield Problem("node_groups", text, "add a group named workers")
     elif chief is None and "worker" not in tasks:
-        text = "an evaluator needs somebody who trains"
-        yield Problem("node_groups", text, "add a group called workers")
+        text = "an evaluator needs workers"
+        yield Problem("node_groups", text, "add a group named workers")

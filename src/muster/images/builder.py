@@ -1,4 +1,4 @@
-"""Building and pushing with podman, buildah or docker: whichever is there. No shell in between."""
+"""Build and push images with podman, buildah or docker. Runs them without a shell."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.errors import EngineError, InvalidInput, Problem
+from muster.images.builder_errors import LINES_SEARCHED, failure
 from muster.images.recipe import RECIPE_FILE
 from muster.images.reference import Reference
-from muster.images.trouble import LOOKED_AT, failure
 
-#: In this order: those without a daemon first.
+#: In order of preference: those without a daemon first.
 BUILDERS = ("podman", "buildah", "docker")
-Tell = Callable[[str], object]
+#: Called with each line of the builder's output.
+PrintLine = Callable[[str], object]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -29,19 +30,19 @@ class Builder(Struct, frozen=True):
     path: str
 
 
-def find_builder(wanted: str | None) -> Builder:
-    """The builder that is insisted on, or the first there is.
+def find_builder(requested: str | None) -> Builder:
+    """Find the requested builder, or the first one on PATH.
 
-    Raises InvalidInput if that one is not there, EngineError if none is.
+    Raises InvalidInput if the requested one is missing, EngineError if there is none at all.
     """
-    for name in (wanted,) if wanted else BUILDERS:
+    for name in (requested,) if requested else BUILDERS:
         path = shutil.which(name)
         if path is not None:
             return Builder(name, path)
-    if wanted:
-        there = [name for name in BUILDERS if shutil.which(name)]
-        hint = f"there is {', '.join(there)}" if there else "nor any other builder"
-        raise InvalidInput(Problem("--builder", f"{wanted} is not on PATH", hint))
+    if requested:
+        found = [name for name in BUILDERS if shutil.which(name)]
+        hint = f"found {', '.join(found)}" if found else "no other builder is either"
+        raise InvalidInput(Problem("--builder", f"{requested} is not on PATH", hint))
     raise EngineError(
         f"none of {', '.join(BUILDERS)} is on PATH; install one, "
         "or write the recipe with --output and build it elsewhere"
@@ -51,10 +52,10 @@ def find_builder(wanted: str | None) -> Builder:
 def build_command(
     builder: Builder, folder: Path, name: Reference, secrets: Mapping[str, Path], id_file: Path
 ) -> list[str]:
-    """Up to where the owner's own options go; the folder comes after those."""
+    """The command line, without the user's options and the folder, which come after it."""
     command = [builder.path, "build", "--tag", str(name), "--iidfile", str(id_file)]
     if builder.name == "buildah":
-        command.append("--layers")  # the others keep layers for the next time anyway
+        command.append("--layers")  # the others cache layers by default
     for secret, path in secrets.items():
         command += ["--secret", f"id={secret},src={path}"]
     return [*command, "--file", str(folder / RECIPE_FILE)]
@@ -67,47 +68,47 @@ def build(
     base: Reference,
     secrets: Mapping[str, Path],
     options: Sequence[str],
-    tell: Tell,
+    print_line: PrintLine,
 ) -> str:
     """Build the folder's recipe; returns the image's id (`sha256:...`).
 
-    base: what it is made from, for messages. options: the owner's own, for the builder. tell:
-    called with each line of the builder's output. Raises EngineError when it fails.
+    base: the base image, for messages. options: the user's own options for the builder.
+    Raises EngineError if the build fails.
     """
     with tempfile.TemporaryDirectory(prefix="muster-image-") as scratch:
         id_file = Path(scratch) / "id"
         command = build_command(builder, folder, name, secrets, id_file)
-        # docker's older way of building knows no secrets, but needs no plugin
+        # docker's classic builder needs no plugin but does not support secrets
         env = {"DOCKER_BUILDKIT": "1"} if builder.name == "docker" and secrets else {}
-        code, last = _run([*command, *options, str(folder)], env, tell)
+        code, last = _run([*command, *options, str(folder)], env, print_line)
         if code != 0:
             action = f"cannot build {name}"
             raise EngineError(failure(action, builder.name, base.registry, code, last))
         return id_file.read_text().strip()
 
 
-def push(builder: Builder, name: Reference, options: Sequence[str], tell: Tell) -> str:
-    """Push the image; returns the digest it has there, "" where the builder does not say it.
+def push(builder: Builder, name: Reference, options: Sequence[str], print_line: PrintLine) -> str:
+    """Push the image; returns its digest in the registry, "" if the builder does not print it.
 
-    Raises EngineError when it fails, with what can be done about it.
+    Raises EngineError if the push fails.
     """
     with tempfile.TemporaryDirectory(prefix="muster-image-") as scratch:
         digest_file = Path(scratch) / "digest"
-        told = builder.name != "docker"
-        digests = ["--digestfile", str(digest_file)] if told else []
-        code, last = _run([builder.path, "push", *digests, *options, str(name)], {}, tell)
+        writes_digest = builder.name != "docker"
+        digests = ["--digestfile", str(digest_file)] if writes_digest else []
+        code, last = _run([builder.path, "push", *digests, *options, str(name)], {}, print_line)
         if code != 0:
             action = f"cannot push {name}"
             raise EngineError(failure(action, builder.name, name.registry, code, last))
-        if told:
+        if writes_digest:
             return digest_file.read_text().strip()
     found = [digest for line in last for digest in _DIGEST.findall(line)]
     return found[-1] if found else ""
 
 
-def _run(command: list[str], env: dict[str, str], tell: Tell) -> tuple[int, list[str]]:
-    """Exit code and last lines. The builder never outlives us: it is ended when we are."""
-    last: deque[str] = deque(maxlen=4 * LOOKED_AT)
+def _run(command: list[str], env: dict[str, str], print_line: PrintLine) -> tuple[int, list[str]]:
+    """Exit code and last lines. Terminates the builder if this process is interrupted."""
+    last: deque[str] = deque(maxlen=4 * LINES_SEARCHED)
     try:
         with subprocess.Popen(
             command,
@@ -122,8 +123,8 @@ def _run(command: list[str], env: dict[str, str], tell: Tell) -> tuple[int, list
             try:
                 for line in process.stdout:
                     last.append(line.rstrip())
-                    tell(line.rstrip())
-            except BaseException:  # Ctrl-C, or nobody reads what is told
+                    print_line(line.rstrip())
+            except BaseException:  # Ctrl-C, or stdout was closed
                 process.terminate()
                 raise
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The folder an image is built from: the recipe, and all it copies."""
+"""Write the folder that an image is built from: the recipe and the files that it copies."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ import stat
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
-from muster.images.draft import Draft
+from muster.images.prepare import BuildContext
 from muster.images.recipe import HEAD, RECIPE_FILE, recipe_text
 
-#: Of files that are written here: builders that look at times find their layers again.
-_THEN = 315532800
+#: Modification time of generated files (1980), so that builders that compare times reuse layers.
+_EPOCH = 315532800
 
 
-def write_context(folder: Path, draft: Draft) -> Path:
-    """Write all of it into `folder`, which is made; returns the recipe's path.
+def write_context(folder: Path, context: BuildContext) -> Path:
+    """Write the context into `folder`, creating it; returns the recipe's path.
 
-    What an earlier call wrote there goes; anything else is never touched. Raises InvalidInput.
+    Replaces what an earlier call wrote, and never touches anything else. Raises InvalidInput.
     """
     recipe = folder / RECIPE_FILE
     try:
-        _check_place(folder, recipe, draft.source)
+        _check_place(folder, recipe, context.source)
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("code", *{path.partition("/")[0] for path in draft.files}):
+        for name in ("code", *{path.partition("/")[0] for path in context.files}):
             _remove(folder / name)
         for path, content in {
-            **draft.files,
-            RECIPE_FILE: recipe_text(draft.recipe).encode(),
+            **context.files,
+            RECIPE_FILE: recipe_text(context.recipe).encode(),
         }.items():
             _write(folder / path, content)
-        if draft.source is not None:
-            source = draft.source
-            _copy(source.parent if source.is_file() else source, draft.code, folder / "code")
+        if context.source is not None:
+            source = context.source
+            _copy(source.parent if source.is_file() else source, context.code, folder / "code")
     except OSError as error:
         text = f"cannot write {error.filename or folder}: {error.strerror}"
-        hint = "what images are built from is put into TMPDIR, or where --output says"
+        hint = "build contexts are written to TMPDIR, or to --output"
         raise InvalidInput(Problem("", text, hint)) from None
     return recipe
 
 
 def _check_place(folder: Path, recipe: Path, source: Path | None) -> None:
     if folder.exists() and any(folder.iterdir()) and not _is_ours(recipe):
-        text = f"{folder} holds something else"
-        raise InvalidInput(Problem("--output", text, "name a new folder, or an empty one"))
+        text = f"{folder} is not empty and was not written by an earlier build"
+        raise InvalidInput(Problem("--output", text, "use a new or empty folder"))
     if source is None:
         return
     here, code = folder.resolve(), source.resolve()
-    # of one file, what else is in its folder is not code: it may well be there
+    # a single file may share its folder with the context: only that file is code
     if here.is_relative_to(code) or code.is_relative_to(here):
-        text = f"{folder} and the code in {source} lie in one another"
-        raise InvalidInput(Problem("--output", text, "name a folder beside it"))
+        text = f"{folder} and the code in {source} contain one another"
+        raise InvalidInput(Problem("--output", text, "use a folder next to the code"))
 
 
 def _is_ours(recipe: Path) -> bool:
@@ -72,11 +72,11 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     path.chmod(0o644)
-    os.utime(path, (_THEN, _THEN))
+    os.utime(path, (_EPOCH, _EPOCH))
 
 
 def _copy(source: Path, files: tuple[str, ...], folder: Path) -> None:
-    """As they are, but readable: who runs the image need not be who built it."""
+    """Copy the files and make them readable: containers may run as another user."""
     for name in files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""What each framework needs inside an image: packages, and the ports it listens on.
+"""What each framework needs inside an image: packages and ports.
 
-The versions are the ones the frameworks are tested with. What the image's owner asks for in a
-requirements file goes before them (see `requirements.settle`).
+The versions are those that the frameworks are tested with. Versions in the user's requirements
+file take precedence (see `requirements.merge_requirements`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from muster.frameworks.registry import get_framework
 
 
 class Packages(Struct, frozen=True, kw_only=True):
-    """What is installed for a framework.
-
-    pip: requirements. debian: packages of the system, installed first. steps: shell commands
-    after pip, each a layer. same: other names that one of the requirements goes by, for those who
-    ask for it by that name; conda's among them.
-    """
+    """What is installed for a framework."""
 
     pip: tuple[str, ...] = ()
+    """Requirements."""
     debian: tuple[str, ...] = ()
+    """Debian packages, installed first."""
     steps: tuple[str, ...] = ()
+    """Shell commands after pip; each is a layer."""
     same: tuple[tuple[str, str], ...] = ()
+    """(other name, our name) of packages that the user may list under another name, such as
+    conda's."""
 
 
 _TORCH = "torch==2.13.0"
 _TORCH_NAMES = (("pytorch", "torch"), ("pytorch-cpu", "torch"), ("pytorch-gpu", "torch"))
-# 0.28.1 asks for C++14 in its own CMake files, torch's headers want 17: a compiler that knows
+# horovod 0.28.1 sets C++14 in its CMake files, but torch's headers need C++17: a wrapper of the
+# compiler raises the standard
 _CXX = "/usr/local/bin/c++-17"
 _WRAPPER = (
     "#!/bin/sh",
@@ -53,7 +54,7 @@ _PACKAGES = {
     "accelerate": Packages(pip=(_TORCH, "numpy", "accelerate==1.15.0"), same=_TORCH_NAMES),
     "lightning": Packages(pip=(_TORCH, "numpy", "lightning==2.6.6"), same=_TORCH_NAMES),
     "deepspeed": Packages(
-        # it compiles some of itself where it runs
+        # compiles its extensions at run time
         pip=(_TORCH, "numpy", "ninja", "deepspeed==0.19.8"),
         debian=("g++",),
         same=_TORCH_NAMES,
@@ -77,12 +78,12 @@ _PACKAGES = {
 
 
 def packages_of(framework: str) -> Packages | None:
-    """None for a framework of somebody else: its packages are the owner's to name."""
+    """None for a framework from another distribution: the user lists its packages."""
     return _PACKAGES.get(framework)
 
 
 def ports_of(framework: str) -> tuple[str, ...]:
-    """The ports, and ranges of them (`8700-8800`), that its nodes listen on by custom; sorted."""
+    """The ports and port ranges (`8700-8800`) that its nodes listen on by default; sorted."""
     numbers = {
         (int(low), int(high or low))
         for need in get_framework(framework).needs
@@ -92,7 +93,7 @@ def ports_of(framework: str) -> tuple[str, ...]:
 
 
 def check_framework(framework: str) -> None:
-    """Raises InvalidInput when there is none of that name."""
+    """Raise InvalidInput if no framework has this name."""
     try:
         get_framework(framework)
     except InvalidInput as error:

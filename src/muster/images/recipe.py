@@ -1,7 +1,7 @@
-"""The recipe of an image, as text: the same data gives the same text, to the byte.
+"""The text of an image's recipe: equal data gives equal bytes.
 
-What changes seldom comes first, so that a change of code rebuilds its own layer and no other.
-Nothing secret stands in it: what pip needs to log in is mounted while it runs, and in no layer.
+Steps that rarely change come first, so that a change of the code only rebuilds the last layer.
+The text has no secrets: pip's credentials are mounted while it runs and are not in any layer.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-#: Where things are in the image.
+# Paths in the image.
 CODE = "/code"
 KEPT = "/opt/muster"
 CONDA = "/opt/env"
-#: Names in the context, the folder that the recipe is built from.
+# Names in the build context.
 RECIPE_FILE = "Containerfile"
-#: How a recipe of ours begins.
+#: First words of every recipe; an earlier one is recognised by them.
 HEAD = "# A node of a "
 REQUIREMENTS = "requirements"
 ENVIRONMENT = "environment.yaml"
-#: What pip reads and nobody else may: name of the secret, where it is mounted, pip's variable.
+#: Build secrets for pip: name -> (path where it is mounted, pip's variable).
 SECRETS = {
     "pip-config": ("/run/secrets/pip.conf", "PIP_CONFIG_FILE"),
     "ca-bundle": ("/run/secrets/ca.pem", "PIP_CERT"),
@@ -31,32 +31,37 @@ _PIP = "python3 -m pip install"
 
 
 class Conda(Struct, frozen=True):
-    """An environment that only conda can make. image: where micromamba is copied from."""
+    """An environment that needs conda."""
 
     image: str
+    """Image that micromamba is copied from."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """All that is in the text.
-
-    wheel: the file with Muster. debian, packages, steps: what the framework, and the owner,
-    asked for. requirements: the owner's file, as a path in the context. secrets: names in SECRETS.
-    entrypoint: the program, below `code`. comments: what a reader should know, a line each.
-    """
+    """Everything that determines the text."""
 
     framework: str
     base: str
+    """Base image."""
     wheel: str
+    """File name of Muster's wheel."""
     debian: tuple[str, ...] = ()
     conda: Conda | None = None
     packages: tuple[str, ...] = ()
+    """The framework's packages, for pip."""
     steps: tuple[str, ...] = ()
+    """Shell commands after pip; `{pip}` stands for `pip install`."""
     requirements: str | None = None
+    """The user's requirements file, as a path in the context."""
     code: bool = False
+    """Whether the context has code."""
     entrypoint: str | None = None
+    """The program, as a path below the code."""
     ports: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
+    """Names in SECRETS."""
     comments: tuple[str, ...] = ()
+    """Lines for the reader of the recipe."""
 
 
 def recipe_text(recipe: Recipe) -> str:
@@ -79,7 +84,7 @@ def _parts(recipe: Recipe) -> Iterator[list[str]]:
     yield _framework(recipe)
     yield _requirements(recipe)
     yield [
-        "# Muster itself: the program of a node",
+        "# Muster, the program that nodes run",
         f"COPY {recipe.wheel} {KEPT}/",
         _run(recipe, f"{_PIP} {KEPT}/{recipe.wheel}"),
     ]
@@ -91,7 +96,7 @@ def _debian(names: tuple[str, ...]) -> list[str]:
     if not names:
         return []
     return [
-        "# packages of the system (Debian, Ubuntu)",
+        "# system packages (Debian, Ubuntu)",
         "RUN apt-get update \\",
         f" && apt-get install --yes --no-install-recommends {shlex.join(names)} \\",
         " && rm -rf /var/lib/apt/lists/*",
@@ -103,7 +108,7 @@ def _conda(recipe: Recipe) -> list[str]:
         return []
     create = f"micromamba create --yes --prefix {CONDA} --file {KEPT}/{ENVIRONMENT}"
     return [
-        "# the environment; from here on python3 is its own",
+        "# the conda environment; python3 is its Python from here on",
         f"COPY --from={recipe.conda.image} /bin/micromamba /usr/local/bin/micromamba",
         f"COPY {ENVIRONMENT} {KEPT}/",
         "ENV MAMBA_ROOT_PREFIX=/opt/conda",
@@ -133,7 +138,7 @@ def _requirements(recipe: Recipe) -> list[str]:
 
 
 def _code(recipe: Recipe) -> list[str]:
-    lines = ["# the code, last: a change of it changes nothing above", f"WORKDIR {CODE}"]
+    lines = ["# the code comes last, so that changing it rebuilds nothing else", f"WORKDIR {CODE}"]
     return [*lines, f"COPY code/ {CODE}/"] if recipe.code else lines[1:]
 
 
@@ -143,8 +148,8 @@ def _start(recipe: Recipe) -> list[str]:
         env["ENTRY_POINT"] = f"{CODE}/{recipe.entrypoint}"
     return [
         *([f"EXPOSE {' '.join(recipe.ports)}"] if recipe.ports else []),
-        f"ENV {' '.join(f'{name}={_quoted(value)}' for name, value in env.items())}",
-        "# started without a command, it joins its cluster in WORK_DIR; a command goes before that",
+        f"ENV {' '.join(f'{name}={_quote(value)}' for name, value in env.items())}",
+        "# without a command the container joins its cluster in WORK_DIR",
         "ENTRYPOINT []",
         f"CMD {json.dumps(['muster', 'node'])}",
     ]
@@ -159,8 +164,8 @@ def _run(recipe: Recipe, command: str) -> str:
     return "RUN " + " \\\n    ".join([*mounts, " ".join([*export, command])])
 
 
-def _quoted(value: str) -> str:
-    """As a recipe's ENV takes it: nothing in it is replaced."""
+def _quote(value: str) -> str:
+    """Quote a value for ENV, so that nothing in it is substituted."""
     if all(char.isalnum() or char in "/._-" for char in value):
         return value
     escaped = "".join(f"\\{char}" if char in '\\"$' else char for char in value)

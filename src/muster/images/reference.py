@@ -1,4 +1,4 @@
-"""What an image may be called: `registry.example.com:5000/team/trainer:1.4`.
+"""Names of images: `registry.example.com:5000/team/trainer:1.4`.
 
 Source of the grammar: the reference grammar of the container registries (OCI distribution
 specification, "Pulling manifests"; the registry part as docker and podman read it).
@@ -21,15 +21,15 @@ _HOST = re.compile(
 _PART = re.compile(r"[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"[a-z0-9]+:[0-9a-fA-F]{32,}")
-#: USER:PASSWORD@, and not NAME:TAG@sha256:...
+#: USER:PASSWORD@, but not NAME:TAG@sha256:...
 _PASSWORD = re.compile(r"([a-z]+://)?[^/@:]*:[^/@]*@(?![a-z0-9]+:[0-9a-fA-F]{8,}$)")
-#: Of registry and repository together; what registries themselves allow.
-_LONGEST = 255
+#: Characters of registry and repository together that registries allow.
+_MAX_LENGTH = 255
 _FORM = "REGISTRY/NAME:TAG, as in registry.example.com/team/trainer:1.4"
 
 
 class Reference(Struct, frozen=True):
-    """An image's name in its parts. registry: "" where none was given; so digest."""
+    """The parts of an image's name. A missing registry, tag or digest is ""."""
 
     registry: str
     repository: str
@@ -43,30 +43,30 @@ class Reference(Struct, frozen=True):
 
 
 def read_tag(text: str, path: str = "--tag") -> Reference:
-    """A name that an image may be given; without a tag it is `latest`.
+    """Read the name for a new image. The default tag is `latest`.
 
-    Raises InvalidInput with everything wrong with it, and what was probably meant.
+    Raises InvalidInput with all problems and a suggestion.
     """
-    reference = _read(text, path, _meant(text))
+    reference = _read(text, path, _suggest(text))
     if reference.digest:
         hint = f"write {text.partition('@')[0]}"
-        problem = f"{text!r} has a digest, which follows from what is built and cannot be chosen"
+        problem = f"{text!r} has a digest, which is computed from the image and cannot be chosen"
         raise InvalidInput(Problem(path, problem, hint))
     return replace(reference, tag=reference.tag or "latest")
 
 
 def read_base(text: str, path: str = "--base") -> Reference:
-    """A name of an image that is there, by tag, digest or both. Raises InvalidInput."""
+    """Read the name of an existing image, by tag, digest or both. Raises InvalidInput."""
     return _read(text, path, "")
 
 
-def _read(text: str, path: str, meant: str) -> Reference:
+def _read(text: str, path: str, suggestion: str) -> Reference:
     if _PASSWORD.match(text):
         hint = "log in with the builder instead: podman login REGISTRY"
-        raise InvalidInput(Problem(path, "the image's name has a password in it", hint))
+        raise InvalidInput(Problem(path, "the image's name contains a password", hint))
     problems = _problems(text)
     if problems:
-        hint = f"did you mean {meant}?" if meant else f"write {_FORM}"
+        hint = f"did you mean {suggestion}?" if suggestion else f"write {_FORM}"
         raise InvalidInput(
             *(Problem(path, f"{short(text)} {problem}", hint) for problem in problems)
         )
@@ -82,7 +82,7 @@ def _split(text: str) -> Reference:
 
 
 def _is_registry(first: str) -> bool:
-    """docker's rule: else it is a folder of the default registry."""
+    """docker's rule: otherwise it is part of the repository in the default registry."""
     return "." in first or ":" in first or first == "localhost" or first != first.lower()
 
 
@@ -90,13 +90,13 @@ def _problems(text: str) -> list[str]:
     if not text:
         return ["is empty"]
     if re.search(r"\s", text):
-        return ["has a space in it"]
+        return ["contains a space"]
     if "://" in text:
-        return ["begins like a web address"]
+        return ["starts like a URL"]
     reference = _split(text)
     found = []
     if reference.registry and not _HOST.fullmatch(reference.registry):
-        found.append(f"names no registry: {reference.registry!r} is no host, or HOST:PORT")
+        found.append(f"has the registry {reference.registry!r}, which is not HOST or HOST:PORT")
     found += _repository_problems(reference.repository)
     if _has_colon(text, reference) and not _TAG.fullmatch(reference.tag):
         found.append(_tag_problem(reference.tag))
@@ -113,16 +113,16 @@ def _has_colon(text: str, reference: Reference) -> bool:
 def _repository_problems(repository: str) -> list[str]:
     if not repository:
         return ["has no name, only a registry"]
-    if len(repository) > _LONGEST:
-        return [f"is longer than {_LONGEST} characters"]
+    if len(repository) > _MAX_LENGTH:
+        return [f"is longer than {_MAX_LENGTH} characters"]
     if repository != repository.lower():
-        return ["has capitals in its name; only the tag may have them"]
+        return ["has upper-case letters in its name; only the tag may have them"]
     if "//" in repository or repository.startswith("/") or repository.endswith("/"):
-        return ["has a / too many"]
+        return ["has an extra /"]
     for part in repository.split("/"):
         if not _PART.fullmatch(part):
-            allowed = "a-z and 0-9, with single . or _ or any number of - between them"
-            return [f"has {part!r} in its name; there may be {allowed}"]
+            allowed = "a-z and 0-9, separated by a single . or _ or any number of -"
+            return [f"has {part!r} in its name; allowed are {allowed}"]
     return []
 
 
@@ -136,12 +136,12 @@ def _tag_problem(tag: str) -> str:
     wrong = sorted(set(re.sub(r"[A-Za-z0-9_.-]", "", tag)))
     if wrong:
         letters = " ".join(wrong)
-        return f"has {letters} in its tag; there may be letters, digits and _ . -"
-    return f"has a tag that begins with {tag[0]}"
+        return f"has {letters} in its tag; allowed are letters, digits and _ . -"
+    return f"has a tag that starts with {tag[0]}"
 
 
-def _meant(text: str) -> str:
-    """A name close to this one that can be used, "" if there is none."""
+def _suggest(text: str) -> str:
+    """A valid name close to this one, "" if there is none."""
     near = re.sub(r"^[a-z]+://", "", text.strip()).partition("@")[0].strip("/")
     near = re.sub(r"[\s+]+", "-", near).removesuffix(":")
     parts = _split(near)

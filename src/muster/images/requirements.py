@@ -1,93 +1,88 @@
-"""A user's requirements file: what it names, what of it cannot work inside an image, and how it
-meets what the framework needs.
+"""A user's requirements files: what they list, what cannot work inside an image, and how they are
+combined with the framework's packages.
 
-Source of the format: pip's user guide, "Requirements File Format", and PEP 508 for the names.
+Source of the format: pip's user guide, "Requirements File Format". Requirements themselves
+(PEP 508) are parsed by `packaging`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from muster.errors import InvalidInput, Problem
 from muster.images.packages import Packages
 from muster.secrets import has_secret
-from muster.spec.source_paths import absolute_line
+from muster.spec.paths import absolute_line
 
-_NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(\[[^\]]*\])?\s*(.*)")
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S.*)|-[rc](\S+)")
-#: pip fills these in when it installs: no secret stands there.
+#: `${NAME}` in an address: pip fills it in when it installs, so no secret is written there.
 _VARIABLES = re.compile(r"((?::?\$\{\w+\})++)(@)?")
 _COMMENT = re.compile(r"(?:^|\s)#")
-#: anaconda.org's way of putting a token into an address
+#: How anaconda.org puts a token into an address.
 _TOKEN = re.compile(r"/t/[^/\s$]{8,}/")
-_ANYWHERE = Path("/anywhere")
-_ADDRESS = re.compile(r"(?:git|hg|svn|bzr)\+|https?://")
-
-
-class Requirement(Struct, frozen=True):
-    """One line. version: what is asked of it (`>=2,<3`), or ` @ ADDRESS`; "" for any."""
-
-    name: str
-    extras: str
-    version: str
-    marker: str = ""
+#: Options of a single requirement, which pip accepts after it: `--hash=...`.
+_OPTIONS = re.compile(r"\s--\S.*$")
+_ANY_FOLDER = Path("/anywhere")
 
 
 class Line(Struct, frozen=True):
-    """A line that says something, and where it stands."""
+    """A logical line of a requirements file."""
 
     number: int
+    """Line number where it starts, from 1; 0 if it is not from a file."""
     text: str
 
 
+class Requirements(Struct, frozen=True):
+    """A requirements file with the files that it includes."""
+
+    texts: dict[str, str]
+    """Contents by path, relative to the folder of the first file."""
+    packages: tuple[Requirement, ...]
+
+
 def lines_of(text: str) -> Iterator[Line]:
-    """Without comments and what continues on the next line put together."""
-    start, whole = 0, ""
+    """Logical lines: comments removed, lines that end in a backslash joined."""
+    start, joined = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start or number
         comment = _COMMENT.search(line)
-        whole += line if comment is None else line[: comment.start()].rstrip()
-        if whole.endswith("\\"):
-            whole = whole[:-1]
+        joined += line if comment is None else line[: comment.start()].rstrip()
+        if joined.endswith("\\"):
+            joined = joined[:-1]
             continue
-        if whole.strip():
-            yield Line(start, whole.strip())
-        start, whole = 0, ""
-    if whole.strip():
-        yield Line(start, whole.strip())
+        if joined.strip():
+            yield Line(start, joined.strip())
+        start, joined = 0, ""
+    if joined.strip():
+        yield Line(start, joined.strip())
 
 
 def read_requirement(text: str) -> Requirement | None:
-    """None for options (`--index-url`) and for addresses without a name."""
-    if text.startswith("-") or _ADDRESS.match(text):
+    """None for options (`--index-url`), paths, and addresses without a name."""
+    try:
+        return Requirement(_OPTIONS.sub("", text))
+    except InvalidRequirement:
         return None
-    match = _NAME.match(text)
-    if match is None:
-        return None
-    version, _, marker = re.sub(r"\s--\S.*$", "", match[3]).partition(";")
-    return Requirement(normal(match[1]), match[2] or "", version.strip(), marker.strip())
-
-
-def normal(name: str) -> str:
-    """PEP 503: how names are compared."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
-    """What would end up in the image and must not, or could not be found there."""
+    """Refuse passwords, which would end up in the image, and local paths, which would not."""
     problems = []
     for line in lines:
         where = f"{source}:{line.number}" if line.number else source
-        if _TOKEN.search(line.text) or any(map(has_secret, _addresses(_written(line.text)))):
+        if _TOKEN.search(line.text) or any(map(has_secret, _addresses(line.text))):
             text = "has a password in an address, which everyone who has the image could read"
-            hint = "move it into a pip configuration and give that with --pip-config"
+            hint = "move it into a pip configuration and pass that with --pip-config"
             problems.append(Problem("", text, hint, where))
         elif _is_local(line.text):
-            text = f"{line.text!r} is a place on this machine, which the image does not have"
+            text = f"{line.text!r} is a path on this machine, which the image does not have"
             hint = "publish it as a package, or put the code into --source"
             problems.append(Problem("", text, hint, where))
     return problems
@@ -95,9 +90,9 @@ def check_lines(lines: Iterable[Line], source: str) -> list[Problem]:
 
 def _is_local(text: str) -> bool:
     if _INCLUDE.fullmatch(text):
-        return False  # those files come along
-    # what a spec would make absolute is a path: -e mine, wheels/mine-1.0-py3-none-any.whl
-    if absolute_line(text, _ANYWHERE) != text:
+        return False  # included files are copied into the image as well
+    # lines that a spec would make absolute are paths: -e mine, wheels/mine-1.0-py3-none-any.whl
+    if absolute_line(text, _ANY_FOLDER) != text:
         return True
     text = re.sub(r"^(-e|--editable)[\s=]+", "", text)
     if re.match(r"(-f|--find-links)(\s+|=)(?!\w+://)", text) or "file://" in text:
@@ -105,17 +100,17 @@ def _is_local(text: str) -> bool:
     return text.startswith("/")
 
 
-def read_requirements(path: Path) -> tuple[dict[str, str], list[Requirement]]:
-    """The file and those it includes, by the path each has beside the first; and what they name.
+def read_requirements(path: Path) -> Requirements:
+    """Read the file and those it includes.
 
     Raises InvalidInput with everything that cannot work in an image.
     """
     texts: dict[str, str] = {}
     found: list[Requirement] = []
     problems: list[Problem] = []
-    todo = [path.name]
-    while todo:
-        name = todo.pop()
+    pending = [path.name]
+    while pending:
+        name = pending.pop()
         if name in texts:
             continue
         try:
@@ -134,49 +129,52 @@ def read_requirements(path: Path) -> tuple[dict[str, str], list[Requirement]]:
                 continue
             other = str(PurePosixPath(name).parent / (include[1] or include[2]).strip())
             if other.startswith("/") or ".." in PurePosixPath(other).parts:
-                text = f"{line.text!r} leads out of the folder of {path}"
+                text = f"{line.text!r} is outside the folder of {path}"
                 hint = "put both files into one folder"
                 problems.append(Problem("", text, hint, f"{shown}:{line.number}"))
             else:
-                todo.append(other)
+                pending.append(other)
     if problems:
         raise InvalidInput(*problems)
-    return texts, found
+    return Requirements(texts, tuple(found))
 
 
 def _unreadable(path: Path, name: str, error: OSError | UnicodeDecodeError) -> Problem:
-    why = (error.strerror or str(error)) if isinstance(error, OSError) else "is no UTF-8 text"
-    included = "" if name == path.name else f" (which {path} includes)"
+    why = (error.strerror or str(error)) if isinstance(error, OSError) else "is not UTF-8 text"
+    included = "" if name == path.name else f" (included by {path})"
     return Problem("--requirements", f"{path.parent / name}{included}: {why}")
 
 
-def settle(packages: Packages, theirs: Iterable[Requirement]) -> tuple[str, ...]:
-    """The framework's requirements, where the owner's own word on a package goes before ours.
+def merge_requirements(
+    packages: Packages, user: Iterable[Requirement], installed: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The framework's requirements with the user's versions in place of ours.
 
-    Installed before the owner's file, so a version the owner asks for has to stand here already:
-    `dask==2026.1.0` there makes ours `dask[distributed]==2026.1.0`. A package that comes from an
-    address, or under another name, is the owner's alone.
+    They are installed before the user's file, so a version that the user pins has to be used here
+    already: the user's `dask==2026.1.0` turns our `dask[distributed]` into
+    `dask[distributed]==2026.1.0`. Packages that the user installs from an address or under another
+    name are left out. installed: names of packages that conda installs, also left out.
     """
-    same = dict(packages.same)
-    asked = {item.name: item for item in theirs if not item.marker}
-    meant = {same[name] for name in asked if name in same}
-    settled = []
+    pinned = {canonicalize_name(item.name): item for item in user if item.marker is None}
+    aliases = dict(packages.same)
+    by_conda = set(map(canonicalize_name, installed))
+    replaced = {aliases[name] for name in {*pinned, *by_conda} if name in aliases}
+    merged = []
     for text in packages.pip:
-        ours = read_requirement(text)
-        assert ours is not None, "the table holds requirements only"
-        own = asked.get(ours.name)
-        if own is None and ours.name not in meant:
-            settled.append(text)
-        elif own is not None and not own.version.startswith("@"):
-            version = own.version or ours.version
-            settled.append(f"{ours.name}{ours.extras}{version}")
-    return tuple(settled)
+        ours = Requirement(text)
+        name = canonicalize_name(ours.name)
+        if name in by_conda:
+            continue
+        own = pinned.get(name)
+        if own is None and name not in replaced:
+            merged.append(text)
+        elif own is not None and own.url is None:
+            extras = f"[{','.join(sorted(ours.extras))}]" if ours.extras else ""
+            merged.append(f"{ours.name}{extras}{own.specifier or ours.specifier}")
+    return tuple(merged)
 
 
 def _addresses(text: str) -> list[str]:
+    """URLs in a line, without the users and passwords that pip fills in."""
+    text = _VARIABLES.sub(lambda match: "" if match[2] else match[0], text)
     return [word for word in text.split() if "://" in word]
-
-
-def _written(text: str) -> str:
-    """Without the users and passwords that pip fills in."""
-    return _VARIABLES.sub(lambda match: "" if match[2] else match[0], text)

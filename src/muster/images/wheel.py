@@ -1,8 +1,8 @@
-"""Muster as it runs here, as a wheel: what goes into an image.
+"""Build a wheel of the running Muster, for images.
 
-Made from the installed package itself and not from an index or a source folder, so it is the same
-for a release and for an editable installation, needs no network, and the image has the very code
-that wrote its recipe. Equal code gives equal bytes, so builders find their layer again.
+It is built from the installed package instead of an index or a source folder: this works alike for
+releases and editable installations, needs no network, and the image has exactly the code that
+wrote its recipe. Equal code gives equal bytes, so builders reuse the layer.
 
 Source of the format: PyPA, "Binary distribution format".
 """
@@ -22,8 +22,8 @@ from muster.errors import EngineError
 
 DISTRIBUTION = "muster-jobs"
 _TAGS = "Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-#: The first moment a zip file can name.
-_THEN = (1980, 1, 1, 0, 0, 0)
+#: The earliest time that a zip file can store.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Wheel(Struct, frozen=True):
@@ -31,13 +31,13 @@ class Wheel(Struct, frozen=True):
     content: bytes
 
 
-def wheel_of_this() -> Wheel:
-    """The running Muster. Raises EngineError where it is not installed, only on PYTHONPATH."""
+def build_wheel() -> Wheel:
+    """The wheel. Raises EngineError if Muster is not installed but only on PYTHONPATH."""
     try:
         installed = distribution(DISTRIBUTION)
     except PackageNotFoundError:
-        text = "this Muster is not installed, so nothing says what it needs"
-        raise EngineError(f"{text}; pip install it, as an editable one if you like") from None
+        text = "Muster is not installed, so its dependencies are unknown"
+        raise EngineError(f"{text}; pip install it (editable works too)") from None
     root = Path(__file__).parents[1]
     files = {
         f"muster/{path.relative_to(root).as_posix()}": path.read_bytes()
@@ -46,10 +46,10 @@ def wheel_of_this() -> Wheel:
     }
     name = f"muster_jobs-{installed.version}"
     files[f"{name}.data/scripts/muster"] = files["muster/bin/muster"]
-    return _packed(name, files, installed)
+    return _pack(name, files, installed)
 
 
-def _packed(name: str, files: dict[str, bytes], installed: Distribution) -> Wheel:
+def _pack(name: str, files: dict[str, bytes], installed: Distribution) -> Wheel:
     info = f"{name}.dist-info"
     files[f"{info}/METADATA"] = (installed.read_text("METADATA") or "").encode()
     files[f"{info}/WHEEL"] = _TAGS.encode()
@@ -58,8 +58,8 @@ def _packed(name: str, files: dict[str, bytes], installed: Distribution) -> Whee
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in files.items():
-            entry = zipfile.ZipInfo(path, _THEN)
-            # installers leave a script as executable as it is here
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            # installers keep the executable bit of scripts
             entry.external_attr = (0o100755 if "/scripts/" in path else 0o100644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, data)

@@ -1,7 +1,7 @@
-"""Budgets: how many restarts a run, a group and a rule may have, and what a replica may retry.
+"""Budgets: restarts allowed for a run, a group and a rule, and retries allowed for a replica.
 
-JobSet: maxRestarts = N allows N restarts, of whatever scope; those that a rule does not count are
-free. A budget of a group or a rule comes on top and never allows more.
+JobSet: maxRestarts = N allows N restarts of any scope, except those that a rule does not count. A
+budget of a group or a rule is an additional limit.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from muster.lifecycle.policy import GroupPolicy, Rule
 from muster.lifecycle.status import Failure
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def exhausted(turn: Turn, rule: Rule, failure: Failure) -> str:
-    """Which budget has nothing left for another restart, in words; "" if all have."""
-    spent, policy = turn.run.spent, turn.policy
+def exhausted(transition: Transition, rule: Rule, failure: Failure) -> str:
+    """A sentence about the budget that is used up; "" if all budgets allow the restart."""
+    spent, policy = transition.run.spent, transition.policy
     group = policy.group_of(failure.rank)
     if rule.counted and spent.run >= policy.max_restarts:
         return _none_left(policy.max_restarts, "failure.max_restarts")
@@ -38,41 +38,42 @@ def _none_left(budget: int, where: str) -> str:
     return f"all {budget} restarts are used up ({where})"
 
 
-def spend(turn: Turn, rule: Rule, failure: Failure) -> None:
-    """Count a restart by a rule."""
-    spent = turn.run.spent
+def spend(transition: Transition, rule: Rule, failure: Failure) -> None:
+    """Count a restart by a rule towards the budgets."""
+    spent = transition.run.spent
     if rule.name:
-        spent = replace(spent, rules=_plus(spent.rules, rule.name))
+        spent = replace(spent, rules=_increment(spent.rules, rule.name))
     if rule.counted:
-        spent = replace(spent, run=spent.run + 1, groups=_plus(spent.groups, failure.group))
-    turn.update(spent=spent)
+        spent = replace(spent, run=spent.run + 1, groups=_increment(spent.groups, failure.group))
+    transition.update(spent=spent)
 
 
-def retry(turn: Turn, failure: Failure) -> str:
-    """Take one of the retries the failed node's replica has; in words, "" if it has none left.
+def retry(transition: Transition, failure: Failure) -> str:
+    """Use one retry of the failed node's replica. Returns its number as a phrase; "" if no
+    retry is left.
 
     Kubernetes: backoffLimit.
     """
-    group = turn.policy.group_of(failure.rank)
+    group = transition.policy.group_of(failure.rank)
     key = _key(group, group.replica_of(failure.rank))
-    used = turn.run.spent.retries.get(key, 0)
+    used = transition.run.spent.retries.get(key, 0)
     if used >= group.retries:
         return ""
-    spent = turn.run.spent
-    turn.update(spent=replace(spent, retries=_plus(spent.retries, key)))
+    spent = transition.run.spent
+    transition.update(spent=replace(spent, retries=_increment(spent.retries, key)))
     return f"retry {used + 1} of {group.retries}"
 
 
-def renew_retries(turn: Turn, ranks: range) -> None:
-    """Replicas that start again as a whole have all their retries again."""
-    spent = turn.run.spent
-    kept = {key: used for key, used in spent.retries.items() if not _within(turn, key, ranks)}
-    turn.update(spent=replace(spent, retries=kept))
+def renew_retries(transition: Transition, ranks: range) -> None:
+    """Reset the retries of replicas that are restarted as a whole."""
+    spent = transition.run.spent
+    kept = {key: used for key, used in spent.retries.items() if not _within(transition, key, ranks)}
+    transition.update(spent=replace(spent, retries=kept))
 
 
-def _within(turn: Turn, key: str, ranks: range) -> bool:
+def _within(transition: Transition, key: str, ranks: range) -> bool:
     name, _, replica = key.rpartition("/")
-    group = next(group for group in turn.policy.groups if group.name == name)
+    group = next(group for group in transition.policy.groups if group.name == name)
     return group.replica_ranks(int(replica))[0] in ranks
 
 
@@ -80,5 +81,5 @@ def _key(group: GroupPolicy, replica: int) -> str:
     return f"{group.name}/{replica}"
 
 
-def _plus(counts: Mapping[str, int], name: str) -> dict[str, int]:
+def _increment(counts: Mapping[str, int], name: str) -> dict[str, int]:
     return {**counts, name: counts.get(name, 0) + 1}

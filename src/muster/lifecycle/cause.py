@@ -1,7 +1,7 @@
-"""Which of several failures came first, and which are its consequences.
+"""Find the first cause among several failures, and tell it from its consequences.
 
-When one node of a gang fails, the others see their connections break and fail a moment later; the
-order in which we hear of it is not always the order in which it happened.
+When one node of a run fails, the connections of the others break and they fail a moment later. The
+order in which failures are reported is not always the order in which they happened.
 """
 
 from __future__ import annotations
@@ -11,45 +11,51 @@ from collections.abc import Sequence
 
 from muster.lifecycle.status import Failure, Reason
 
-#: Reasons that no peer can bring about.
-_OWN = (Reason.OUT_OF_MEMORY, Reason.NODE_LOST, Reason.NOT_STARTED, Reason.OUTPUT_LOST)
+#: Reasons that the failure of another node does not lead to.
+_NEVER_CONSEQUENCES = (
+    Reason.OUT_OF_MEMORY,
+    Reason.NODE_LOST,
+    Reason.NOT_STARTED,
+    Reason.OUTPUT_LOST,
+)
 
 
 def first(failures: Sequence[Failure]) -> Failure:
-    """The one that most likely caused the others.
+    """The failure that most likely caused the others.
 
-    A program that noted when it saw its error (torchelastic error files) is believed; then comes
-    who does not merely complain of a broken connection; then who was told of first.
+    Failures that look like consequences come last; the others are ordered by the time at which
+    their program raised the error (torchelastic error files), or at which they were reported.
     """
     if len(failures) == 1:
-        return failures[0]  # nothing to compare: a restart need not wait for its message to be read
+        return failures[0]  # searching its message would delay the restart
     return min(failures, key=order)
 
 
 def consequences(failures: Sequence[Failure], cause: Failure | None) -> tuple[Failure, ...]:
-    """All but the cause."""
+    """All failures except the cause."""
     return tuple(failure for failure in failures if failure != cause)
 
 
 def order(failure: Failure) -> tuple[bool, float]:
-    """Sorts the cause before its consequences."""
-    return echo(failure), failure.at if failure.raised_at is None else failure.raised_at
+    """Sort key that puts the cause before its consequences."""
+    return is_consequence(failure), failure.at if failure.raised_at is None else failure.raised_at
 
 
-def echo(failure: Failure) -> bool:
-    """Whether it looks like the consequence of another node's failure."""
-    if failure.reason in _OWN:
+def is_consequence(failure: Failure) -> bool:
+    """Whether a failure looks like the consequence of another node's failure."""
+    if failure.reason in _NEVER_CONSEQUENCES:
         return False
     ended_by = failure.signal if failure.reason is Reason.EXIT else 0
-    if ended_by in (signal.SIGPIPE, signal.SIGTERM) and not raised(failure.message):
+    if ended_by in (signal.SIGPIPE, signal.SIGTERM) and not has_traceback(failure.message):
         return True
     if failure.reason in (Reason.HANG, Reason.STARTUP_TIMEOUT):
-        return True  # who waits for a peer that has gone looks just like this
-    from muster.node.failure_text import is_echo  # most runs never need it
+        return True  # a node that waits for a failed peer looks the same
+    from muster.node.failure_text import looks_like_consequence  # few runs need it
 
-    return is_echo(failure.message)
+    return looks_like_consequence(failure.message)
 
 
-def raised(message: str) -> bool:
-    """Whether its program ended of an exception."""
+def has_traceback(message: str) -> bool:
+    """Whether a failure's message has a Python traceback."""
+    # as node.failure_text.TRACEBACK, whose import would delay a restart
     return "Traceback (most recent call last)" in message

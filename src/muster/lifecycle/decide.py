@@ -1,8 +1,8 @@
-"""The heart: `decide(policy, status, events, now)` is a pure function.
+"""The core of the lifecycle: `decide(policy, status, events, now)`, a pure function.
 
-Events are facts and only ever change what is known; the rules then look at the whole status and
-say what follows. Each rule lives in a file of its own and is written so that applying it again
-changes nothing: that is what lets a controller die anywhere and another repeat it.
+Events are facts: applying them only updates the status. The rules, one per module, then look at the
+whole status and decide what follows. Every rule is idempotent: a controller may be killed at any
+point, and its successor repeats the step.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from muster.lifecycle import (
-    deadline,
+    deadlines,
     failure,
     observe,
     requests,
-    startup,
+    start_order,
     stopping,
     success,
 )
@@ -24,34 +24,37 @@ from muster.lifecycle.effects import Effect, Entry
 from muster.lifecycle.events import Event
 from muster.lifecycle.policy import Policy
 from muster.lifecycle.status import RunStatus
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
 class Decision(Struct, frozen=True):
-    """status: what the run is now. entries: lines of its event log, to be recorded with it.
-    effects: what to do once both are recorded."""
+    """The result of one evaluation of `decide`."""
 
     status: RunStatus
+    """The new status."""
     effects: tuple[Effect, ...] = ()
+    """Carried out once status and entries are recorded."""
     entries: tuple[Entry, ...] = ()
+    """Entries for the event log, recorded together with the status."""
 
 
 def decide(policy: Policy, status: RunStatus, events: Sequence[Event], now: float) -> Decision:
-    """What the run's status becomes after `events` at `now` (epoch seconds), and what to do.
+    """The status of a run after `events` at `now` (epoch seconds), and the effects that follow.
 
-    A terminal status absorbs every event. Failure comes before success: a replica that failed in
-    the same moment in which the run would have succeeded counts (JobSet: pass, steps 7 and 8).
+    A terminal status does not change. Failure is decided before success: the failure of a replica
+    counts if it is reported in the step in which the run would succeed (JobSet: pass, steps 7 and
+    8).
     """
     if status.state.terminal:
         return Decision(status)
-    turn = Turn(policy, status, now)
-    observe.apply(turn, events)
-    requests.apply(turn, events)
-    for rule in (failure, success, deadline, startup, stopping):
-        rule.apply(turn)
-    return Decision(*turn.finish())
+    transition = Transition(policy, status, now)
+    observe.apply(transition, events)
+    requests.apply(transition, events)
+    for rule in (failure, success, deadlines, start_order, stopping):
+        rule.apply(transition)
+    return Decision(*transition.finish())
 
 
 def wake_at(status: RunStatus) -> float | None:
-    """When the status must be looked at again although nothing happens; None = never."""
+    """When `decide` has to be called again even if nothing happens; None = never."""
     return None if status.state.terminal else status.alarm

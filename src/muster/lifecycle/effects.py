@@ -1,5 +1,6 @@
-"""What the heart wants done. Each may be carried out twice with the effect of once: it names the
-incarnations it means, and does nothing to any other."""
+"""Actions that `decide` requests from the controller.
+
+Each effect is idempotent: it names the incarnations it applies to and leaves all others alone."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from muster.lifecycle.status import NodeRef
 
 
 class StartNodes(Struct, frozen=True):
-    """Bring these incarnations up, for this attempt of the run. Where the engine has kept a node
-    in place, only its processes start."""
+    """Start these incarnations for this attempt of the run. On a node that the engine has kept in
+    place, only the processes are started."""
 
     attempt: int
     nodes: tuple[NodeRef, ...]
@@ -27,27 +28,27 @@ class SignalNodes(Struct, frozen=True):
 
 
 class StopNodes(Struct, frozen=True):
-    """Ask these nodes to end (SIGTERM)."""
+    """Send SIGTERM to these nodes."""
 
     nodes: tuple[NodeRef, ...]
 
 
 class KillNodes(Struct, frozen=True):
-    """End these nodes now, every process of them (SIGKILL)."""
+    """Send SIGKILL to every process of these nodes."""
 
     nodes: tuple[NodeRef, ...]
 
 
 class ReleaseNodes(Struct, frozen=True):
-    """These nodes are not part of the run for now: let go of what was kept for these incarnations
-    to begin with, and of their place in the roster; nobody waits for them."""
+    """Release what the engine keeps for these nodes, which were removed by scaling, and take them
+    off the roster."""
 
     nodes: tuple[NodeRef, ...]
 
 
 class Entry(Struct, frozen=True):
-    """A line of the run's event log: what changed, and why. Recorded with the status it tells of,
-    before anything else is carried out."""
+    """An entry of the run's event log: what changed, and why. It is recorded with the new status,
+    before any effect is carried out."""
 
     kind: str
     data: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What can happen to a run: reported by the engine, asked by a person, or told by the clock."""
+"""Input of `decide`: reports from the engine, requests from users, and the passing of time."""
 
 from __future__ import annotations
 
@@ -7,89 +7,90 @@ from msgspec import Struct
 from muster.lifecycle.status import Reason
 
 
-class RunBegan(Struct, frozen=True):
-    """A controller took the run up: it was accepted or resumed, or its last one is gone."""
+class ControllerStarted(Struct, frozen=True):
+    """A controller started to drive the run: after a submit, a resume, or a recovery."""
 
 
 class NodeStarted(Struct, frozen=True):
-    """The node's processes run."""
+    """The node's processes have started."""
 
     rank: int
     incarnation: int = 0
 
 
 class NodeReady(Struct, frozen=True):
-    """The node's startup probe succeeded (at once where it has none)."""
+    """The node's startup probe succeeded. A node without a probe is ready when it has started."""
 
     rank: int
     incarnation: int = 0
 
 
 class NodeEnded(Struct, frozen=True):
-    """No process of the node is left. exit_code 0..255, None when there was none to see.
-
-    raised_at: when its program saw the error, if it left a note of that (epoch seconds).
-    """
+    """No process of the node is left."""
 
     rank: int
     exit_code: int | None
+    """0..255; None if it is unknown."""
     signal: int = 0
     reason: Reason = Reason.EXIT
     message: str = ""
     incarnation: int = 0
     raised_at: float | None = None
+    """When the program raised the error (epoch seconds), if it left a note."""
 
 
 class DiskExceeded(Struct, frozen=True):
-    """The node's files take more disk than it asked for. It stands in the event log, and nothing
-    else follows. used: what was counted, it may be more; used, allowed: in bytes."""
+    """The node's files take more disk space than its `resources.disk`. The event is only logged."""
 
     rank: int
     used: int
+    """Bytes counted so far; the files may take more."""
     allowed: int
+    """Bytes."""
     incarnation: int = 0
 
 
 class CancelRequested(Struct, frozen=True):
-    """Somebody wants the run to end. why: a sentence for `details`."""
+    """A request to cancel the run."""
 
     why: str
+    """A sentence for `details`."""
 
 
 class SuspendRequested(Struct, frozen=True):
-    """Somebody wants the run to pause. why: a sentence for `details`."""
+    """A request to suspend the run."""
 
     why: str
+    """A sentence for `details`."""
 
 
 class ResumeRequested(Struct, frozen=True):
-    """Somebody wants a suspended run to go on. why: a sentence for the event log."""
+    """A request to resume a suspended run."""
 
     why: str
+    """A sentence for the event log."""
 
 
 class ScaleRequested(Struct, frozen=True):
-    """Somebody wants a group to have so many replicas. It is a wish that lasts: told again, it
-    changes nothing. why: a phrase for the event log."""
+    """A request to scale a group. Repeating the request changes nothing."""
 
     group: str
     replicas: int
     why: str
+    """A phrase for the event log."""
 
 
 class SupervisorLost(Struct, frozen=True):
-    """The process that drove the run is gone, and with it every node that had begun.
-
-    begun: ranks whose program may have run; None = every node that was handed to the engine.
-    """
+    """The run's supervisor was killed, and every started node with it."""
 
     why: str
-    begun: frozenset[int] | None = None
+    started: frozenset[int] | None = None
+    """Ranks whose program may have run; None = every node that was handed to the engine."""
 
 
 class RunBroken(Struct, frozen=True):
-    """The run cannot go on, whatever its policy says: a defect of ours, a folder that is gone.
-    Nothing of it is left running."""
+    """The run cannot continue under any policy: after an internal error, for instance, or
+    when its folder was deleted. No process of the run is left."""
 
     why: str
 
@@ -100,4 +101,4 @@ class Tick(Struct, frozen=True):
 
 NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
-Event = RunBegan | NodeEvent | Request | SupervisorLost | RunBroken | Tick
+Event = ControllerStarted | NodeEvent | Request | SupervisorLost | RunBroken | Tick

@@ -1,9 +1,9 @@
-"""Failure: which rule decides, and what follows.
+"""Failure: select the rule that handles a failure, and carry out its action.
 
-JobSet: failurePolicy. Rules are looked at in order; within a rule the earliest failure counts, so
-the order of rules beats the order of failures. Where none fits, a failure that its group can do
-without (OCI: minimumSuccessReplicas) ends its replica alone; any other starts the run again while
-the budget lasts.
+JobSet: failurePolicy. Rules are tried in order, each on all failures from the earliest on; the
+order of rules therefore takes precedence over the order of failures. If no rule matches, a failure
+that the group tolerates (OCI: minimumSuccessReplicas) ends only its replica; any other failure
+restarts the run while the budget lasts.
 """
 
 from __future__ import annotations
@@ -11,46 +11,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from muster.lifecycle import budget, cause, census, restart, stopping, success
-from muster.lifecycle.describe import describe
+from muster.lifecycle import budget, cause, counts, restart, stopping, success
+from muster.lifecycle.failure_details import describe
 from muster.lifecycle.policy import Action, Policy, Rule
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import Failure, Reason
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 from muster.spec import patterns
 from muster.spec.placeholders import fill
 
 
-def apply(turn: Turn) -> None:
-    """Do something about every failure that nothing was done about yet."""
-    turn.fresh.sort(key=cause.order)
-    texts = Texts(turn.policy)
-    # of a run that was asked to end in this very step, every node is ending as it should
-    while turn.fresh and not turn.stopping:
-        if turn.policy.success.wait and success.reached(turn):
-            # the run has what it was for, so nothing starts again because of what comes after
-            _tolerate(turn, turn.fresh[0])
+def apply(transition: Transition) -> None:
+    """Retry, restart or end the nodes of the new failures, by the first matching rule."""
+    transition.new_failures.sort(key=cause.order)
+    texts = Texts(transition.policy)
+    # once the run is ending, no failure is handled
+    while transition.new_failures and not transition.stopping:
+        if transition.policy.success.wait and success.reached(transition):
+            # the run has succeeded already: later failures restart nothing
+            _tolerate(transition, transition.new_failures[0])
             continue
-        rule, failure = choose(turn.policy, turn.fresh, texts)
+        rule, failure = choose(transition.policy, transition.new_failures, texts)
         if rule is not None and rule.before_retries:
-            _follow(turn, rule, failure)
-        elif retry := _retry(turn, failure):
-            restart.begin(turn, Action.RESTART_NODE, failure, retry)
-            _handled(turn)
+            _carry_out(transition, rule, failure)
+        elif retry := _retry(transition, failure):
+            restart.begin(transition, Action.RESTART_NODE, failure, retry)
+            _drop_restarted(transition)
         elif rule is not None:
-            _follow(turn, rule, failure)
-        elif _tolerable(turn, failure):
-            _tolerate(turn, failure)
-        elif turn.policy.max_restarts:
-            _follow(turn, Rule("", turn.policy.action), failure)
+            _carry_out(transition, rule, failure)
+        elif _is_tolerable(transition, failure):
+            _tolerate(transition, failure)
+        elif transition.policy.max_restarts:
+            _carry_out(transition, Rule("", transition.policy.action), failure)
         else:
-            _give_up(turn, failure)
-    turn.fresh.clear()
+            _give_up(transition, failure)
+    transition.new_failures.clear()
 
 
 class Texts:
-    """The texts of failures, for the rules of one step. Each rule looks at each text once, and at
-    no more of them than a supervisor has time for: those of the first causes."""
+    """Searches the texts of failures for the regular expressions of rules, within one step.
+
+    Each rule searches each text once, up to a limit of characters, so that thousands of failures do
+    not block the supervisor; the first causes come first.
+    """
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy
@@ -58,31 +61,31 @@ class Texts:
         self._left: dict[int, int] = {}  # characters, by rule
 
     def find(self, rule: Rule, failure: Failure) -> bool:
-        """Whether one of the rule's regular expressions is found in the failure's text."""
+        """Whether one of the rule's regular expressions matches in the failure's text."""
         key = id(rule), failure.rank, failure.incarnation
         if key not in self._found:
             self._found[key] = self._search(rule, failure)
         return self._found[key]
 
     def _search(self, rule: Rule, failure: Failure) -> bool:
-        left = self._left.get(id(rule), self._allowance)
+        left = self._left.get(id(rule), self._max_characters)
         if left <= 0:
             return False
         text = _text(rule, failure, self._policy)
         self._left[id(rule)] = left - len(text)
-        return patterns.found(rule.messages, text)
+        return patterns.any_matches(rule.messages, text)
 
     @cached_property
-    def _allowance(self) -> int:
+    def _max_characters(self) -> int:
         rules = () if self._policy is None else self._policy.rules
-        return patterns.allowance(message for rule in rules for message in rule.messages)
+        return patterns.max_text_length(message for rule in rules for message in rule.messages)
 
 
 def choose(
     policy: Policy, failures: Sequence[Failure], texts: Texts | None = None
 ) -> tuple[Rule | None, Failure]:
-    """The rule that decides, None if none fits, and the failure it decides on. Those that come
-    before retries come before the others.
+    """The rule that handles the failures, or None, and the failure that it matches. Rules with
+    `before_retries` are tried first.
 
     failures: the cause first. texts: of the same step.
     """
@@ -95,8 +98,7 @@ def choose(
 
 
 def fits(rule: Rule, failure: Failure, texts: Texts | None = None) -> bool:
-    """Whether everything the rule says is true of the failure. texts: of the run's policy, for
-    rules with a `text`."""
+    """Whether a failure meets all conditions of a rule. texts: needed for rules with a `text`."""
     return (
         (not rule.groups or failure.group in rule.groups)
         and (not rule.exit_codes or failure.exit_code in rule.exit_codes)
@@ -107,7 +109,7 @@ def fits(rule: Rule, failure: Failure, texts: Texts | None = None) -> bool:
 
 
 def _text(rule: Rule, failure: Failure, policy: Policy | None) -> str:
-    """What the rule's regular expressions look at."""
+    """The text that the rule's regular expressions search."""
     if rule.text is None or policy is None:
         return describe(failure)
     group = policy.group_of(failure.rank)
@@ -122,61 +124,64 @@ def _text(rule: Rule, failure: Failure, policy: Policy | None) -> str:
     return fill(rule.text, lambda name: facts.get(name, ""))
 
 
-def _follow(turn: Turn, rule: Rule, failure: Failure) -> None:
-    """Do what a rule says, as far as the budgets go."""
+def _carry_out(transition: Transition, rule: Rule, failure: Failure) -> None:
+    """Carry out the action of a rule if the budgets allow it."""
     if rule.action is Action.FAIL:
-        _give_up(turn, failure, f"rule {rule.name}")
+        _give_up(transition, failure, f"rule {rule.name}")
         return
-    empty = budget.exhausted(turn, rule, failure)
+    empty = budget.exhausted(transition, rule, failure)
     if empty:
-        _give_up(turn, failure, empty)
+        _give_up(transition, failure, empty)
         return
-    budget.spend(turn, rule, failure)
-    # the wider of both: actions are listed from the widest on
-    action = min(rule.action, _least(turn, failure), key=list(Action).index)
-    restart.begin(turn, action, failure, f"rule {rule.name}" if rule.name else "")
-    _handled(turn)
+    budget.spend(transition, rule, failure)
+    # the action with the wider scope: `Action` lists the widest scope first
+    action = min(rule.action, _narrowest_restart(transition, failure), key=list(Action).index)
+    restart.begin(transition, action, failure, f"rule {rule.name}" if rule.name else "")
+    _drop_restarted(transition)
 
 
-def _retry(turn: Turn, failure: Failure) -> str:
-    if _least(turn, failure) is not Action.RESTART_NODE:
+def _retry(transition: Transition, failure: Failure) -> str:
+    if _narrowest_restart(transition, failure) is not Action.RESTART_NODE:
         return ""
-    return budget.retry(turn, failure)
+    return budget.retry(transition, failure)
 
 
-def _least(turn: Turn, failure: Failure) -> Action:
-    """What has to start again at least: what was too slow as a whole has failed as a whole."""
+def _narrowest_restart(transition: Transition, failure: Failure) -> Action:
+    """The narrowest allowed restart: a replica or attempt that missed its deadline is restarted as
+    a whole."""
     if failure.reason is not Reason.DEADLINE:
         return Action.RESTART_NODE
-    return Action.RESTART_RUN if turn.over else Action.RESTART_REPLICA
+    return Action.RESTART_RUN if transition.attempt_expired else Action.RESTART_REPLICA
 
 
-def _tolerable(turn: Turn, failure: Failure) -> bool:
-    index = turn.policy.group_index(failure.rank)
-    dispensable = census.wanted(turn.policy, turn.census, index)
-    dispensable -= census.least(turn.policy, turn.census, index)
-    return turn.census.groups[index].failed <= dispensable
+def _is_tolerable(transition: Transition, failure: Failure) -> bool:
+    index = transition.policy.group_index(failure.rank)
+    dispensable = counts.desired_replicas(transition.policy, transition.counts, index)
+    dispensable -= counts.required_successes(transition.policy, transition.counts, index)
+    return transition.counts.groups[index].failed <= dispensable
 
 
-def _tolerate(turn: Turn, failure: Failure) -> None:
-    """End what is left of the replica; the others go on."""
-    ranks = restart.scope(turn, Action.RESTART_REPLICA, failure)
-    stopping.stop_nodes(turn, ranks, "its replica has failed")
-    turn.fresh = [other for other in turn.fresh if other.rank not in ranks]
-    if not turn.fresh:
-        turn.update(cause=cause.first(turn.run.failures), failures=())
+def _tolerate(transition: Transition, failure: Failure) -> None:
+    """Stop the rest of the replica; the other replicas continue."""
+    ranks = restart.scope(transition, Action.RESTART_REPLICA, failure)
+    stopping.stop_nodes(transition, ranks, "its replica has failed")
+    transition.new_failures = [
+        other for other in transition.new_failures if other.rank not in ranks
+    ]
+    if not transition.new_failures:
+        transition.update(cause=cause.first(transition.run.failures), failures=())
 
 
-def _give_up(turn: Turn, failure: Failure, note: str = "") -> None:
-    """The run fails; what it failed of is the first cause, whichever failure the rule saw."""
-    stopping.begin(turn, RunState.FAILED, describe(failure), note=note)
+def _give_up(transition: Transition, failure: Failure, note: str = "") -> None:
+    """Fail the run. Its details name the first cause, whichever failure the rule matched."""
+    stopping.begin(transition, RunState.FAILED, describe(failure), note=note)
 
 
-def _handled(turn: Turn) -> None:
-    """Forget those that the restart has dealt with: their nodes are to start again."""
-    turn.fresh = [
+def _drop_restarted(transition: Transition) -> None:
+    """Drop the failures of nodes that are being restarted."""
+    transition.new_failures = [
         other
-        for other in turn.fresh
-        if turn.nodes[other.rank].incarnation == other.incarnation
-        and turn.nodes[other.rank].again is None
+        for other in transition.new_failures
+        if transition.nodes[other.rank].incarnation == other.incarnation
+        and transition.nodes[other.rank].next_incarnation is None
     ]

@@ -1,6 +1,6 @@
-"""Events of nodes into facts. No rule is applied here.
+"""Apply the events of nodes to the status. No rule is applied here.
 
-An event of an incarnation that is no more, or one told twice, changes nothing.
+An event of an old incarnation, or one that is reported twice, changes nothing.
 """
 
 from __future__ import annotations
@@ -11,81 +11,93 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from muster.lifecycle import cause
-from muster.lifecycle.describe import reason_of
 from muster.lifecycle.events import (
+    ControllerStarted,
     DiskExceeded,
     Event,
     NodeEnded,
     NodeReady,
     NodeStarted,
-    RunBegan,
 )
+from muster.lifecycle.failure_details import reason_of
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus, Reason
-from muster.lifecycle.turn import Turn, failure_of
+from muster.lifecycle.transition import Transition, failure_of
 
-#: What a program ends with that was told to, by signal or by a shell's word for it.
+#: Signals that Muster stops programs with, and the exit codes by which shells report them.
 _OURS = (signal.SIGTERM, signal.SIGKILL)
 _OURS_AS_CODES = tuple(128 + number for number in _OURS)
 
 
-def apply(turn: Turn, events: Sequence[Event]) -> None:
-    """Write what the events tell into the status."""
+def apply(transition: Transition, events: Sequence[Event]) -> None:
+    """Apply events of nodes, in order."""
     for event in events:
         match event:
-            case RunBegan():
-                _handed_over(turn)
+            case ControllerStarted():
+                _restart_startup_timeouts(transition)
             case NodeStarted():
-                _up(turn, event, NodeState.RUNNING)
+                _set_up(transition, event, NodeState.RUNNING)
             case NodeReady():
-                _up(turn, event, NodeState.READY)
+                _set_up(transition, event, NodeState.READY)
             case DiskExceeded():
-                node = turn.nodes[event.rank]
+                node = transition.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:
-                    group = turn.policy.group_of(event.rank).name
+                    group = transition.policy.group_of(event.rank).name
                     sizes = {"used": event.used, "allowed": event.allowed}
-                    turn.note("disk", rank=event.rank, group=group, **sizes)
+                    transition.log("disk", rank=event.rank, group=group, **sizes)
             case NodeEnded():
-                node = turn.nodes[event.rank]
+                node = transition.nodes[event.rank]
                 if node.alive and node.incarnation == event.incarnation:
-                    end(turn, event)
+                    end(transition, event)
 
 
-def _handed_over(turn: Turn) -> None:
-    """Whoever takes a run up hands nodes that were starting over once more: only now, for all that
-    is known, do they have the time to get ready."""
-    for rank, node in enumerate(turn.nodes):
-        if node.state is NodeState.STARTING and not node.leaving and node.since != turn.now:
-            turn.set(rank, replace(node, since=turn.now))
+def _restart_startup_timeouts(transition: Transition) -> None:
+    """A new controller hands starting nodes to the engine again: restart their startup timeout."""
+    for rank, node in enumerate(transition.nodes):
+        if node.state is NodeState.STARTING and not node.leaving and node.since != transition.now:
+            transition.set_node(rank, replace(node, since=transition.now))
 
 
-def _up(turn: Turn, event: NodeStarted | NodeReady, state: NodeState) -> None:
-    node = turn.nodes[event.rank]
+def _set_up(transition: Transition, event: NodeStarted | NodeReady, state: NodeState) -> None:
+    node = transition.nodes[event.rank]
     known = node.state is NodeState.READY or node.state is state
     if not node.alive or node.incarnation != event.incarnation or known:
         return
-    turn.set(event.rank, replace(node, state=state, started_at=node.started_at or turn.now))
-    if turn.run.going_since is None:
-        turn.update(going_since=turn.now)
-    _group_up(turn, event.rank)
-    if turn.run.attempt_at is None and node.again is None:
-        turn.update(attempt_at=turn.now)
-    if turn.run.state is RunState.ACCEPTED:
-        turn.become(RunState.IN_PROGRESS, started_at=turn.run.started_at or turn.now)
+    transition.set_node(
+        event.rank, replace(node, state=state, started_at=node.started_at or transition.now)
+    )
+    if transition.run.running_since is None:
+        transition.update(running_since=transition.now)
+    _start_group_clock(transition, event.rank)
+    if transition.run.attempt_started_at is None and node.next_incarnation is None:
+        transition.update(attempt_started_at=transition.now)
+    if transition.run.state is RunState.ACCEPTED:
+        transition.set_state(
+            RunState.IN_PROGRESS, started_at=transition.run.started_at or transition.now
+        )
 
 
-def _group_up(turn: Turn, rank: int) -> None:
-    """The clock of a group that may run only so long starts with the first of its nodes."""
-    group, since = turn.policy.group_of(rank), turn.run.going_since
-    if group.max_runtime is not None and since is not None and group.name not in turn.run.begun:
-        turn.update(begun={**turn.run.begun, group.name: turn.run.ran + turn.now - since})
+def _start_group_clock(transition: Transition, rank: int) -> None:
+    """Start the clock of a group with a `max_runtime` when its first node runs."""
+    group, since = transition.policy.group_of(rank), transition.run.running_since
+    if (
+        group.max_runtime is not None
+        and since is not None
+        and group.name not in transition.run.groups_started
+    ):
+        transition.update(
+            groups_started={
+                **transition.run.groups_started,
+                group.name: transition.run.ran_before + transition.now - since,
+            }
+        )
 
 
-def end(turn: Turn, event: NodeEnded) -> None:
-    """No process of a node that was alive is left."""
-    rank, node = event.rank, turn.nodes[event.rank]
-    told = failure_of(
-        turn,
+def end(transition: Transition, event: NodeEnded) -> None:
+    """Apply the end of a node that was alive."""
+    rank, node = event.rank, transition.nodes[event.rank]
+    failure = failure_of(
+        transition,
         rank,
         event.reason,
         event.message,
@@ -93,41 +105,43 @@ def end(turn: Turn, event: NodeEnded) -> None:
         signal=event.signal,
         raised_at=event.raised_at,
     )
-    if node.parking:  # how it ends is nobody's concern any more
+    if node.scaling_down:  # a node that is scaled down cannot fail
         lost = event.reason is Reason.OUTPUT_LOST
-        turn.park(rank, node.again, event.message if lost else _ended_with(event))
+        transition.scale_down(
+            rank, node.next_incarnation, event.message if lost else _end_text(event)
+        )
         return
-    if node.again is not None:
-        fresh = NodeStatus(incarnation=node.again, not_before=node.not_before)
-        turn.set(rank, fresh, _ended_with(event))
+    if node.next_incarnation is not None:
+        fresh = NodeStatus(incarnation=node.next_incarnation, not_before=node.not_before)
+        transition.set_node(rank, fresh, _end_text(event))
     else:
-        turn.set(rank, _ended(turn, node, event), reason_of(event.message))
-    if node.fault is not None or not _failed(node, event):
+        transition.set_node(rank, _ended_node(transition, node, event), reason_of(event.message))
+    if node.fault is not None or not _failed_by_itself(node, event):
         return
-    if not (turn.stopping or node.leaving):
-        turn.fail(told)
-    elif turn.run.failures or event.reason is Reason.OUTPUT_LOST:
-        turn.remember(told)  # a consequence, or a cause that was told of late
+    if not (transition.stopping or node.leaving):
+        transition.add_failure(failure)
+    elif transition.run.failures or event.reason is Reason.OUTPUT_LOST:
+        transition.record_failure(failure)  # a consequence, or a cause that was reported late
 
 
-def _failed(node: NodeStatus, event: NodeEnded) -> bool:
-    """Whether it failed of its own, and not of being told to end."""
+def _failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
+    """Whether a node failed by itself, and not because it was stopped."""
     if event.reason is not Reason.EXIT:
         return event.reason is not Reason.NODE_LOST or not node.leaving
     if event.exit_code == 0:
         return False
     ours = event.signal in _OURS or event.exit_code in _OURS_AS_CODES
-    # one that had failed already, and was still coming down when it was told to end, says so
-    return not (node.leaving and ours) or cause.raised(event.message)
+    # a traceback shows that it had failed before it was stopped
+    return not (node.leaving and ours) or cause.has_traceback(event.message)
 
 
-def _ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:
-    stopping = turn.run.stopping
+def _ended_node(transition: Transition, node: NodeStatus, event: NodeEnded) -> NodeStatus:
+    stopping = transition.run.stopping
     suspending = stopping is not None and stopping.outcome is RunState.SUSPENDED
     if event.reason is Reason.OUTPUT_LOST or node.fault is not None:
-        state = NodeState.FAILED  # whoever told it to end, that was not part of it
+        state = NodeState.FAILED  # whether or not it was stopped
     elif node.leaving and (suspending or event.exit_code != 0):
-        state = NodeState.STOPPED  # its exit code tells of our signal, not of an end of its own
+        state = NodeState.STOPPED  # its exit code comes from our signal
     elif event.exit_code == 0:
         state = NodeState.SUCCEEDED
     else:
@@ -137,9 +151,9 @@ def _ended(turn: Turn, node: NodeStatus, event: NodeEnded) -> NodeStatus:
         state=state,
         exit_code=event.exit_code,
         signal=event.signal,
-        finished_at=turn.now,
+        finished_at=transition.now,
     )
 
 
-def _ended_with(event: NodeEnded) -> str:
+def _end_text(event: NodeEnded) -> str:
     return f"ended with exit code {event.exit_code}" if event.exit_code is not None else "ended"

@@ -1,7 +1,7 @@
-"""What a run was in the middle of: the effects that whoever takes it over carries out again.
+"""The effects that a controller carries out again when it takes over a run.
 
-Effects are never stored. Each follows from an intention in the status, and was recorded with it
-before anything was done.
+Effects are not stored. Each follows from an intention in the status, which was recorded before the
+effect was carried out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from muster.lifecycle.status import NodeRef, RunStatus
 
 
 def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
-    """Everything that is still to be true of the engine, in the order it was meant."""
-    starting, saving, stopping, killing, parked = [], [], [], [], []
+    """All effects that may not have been carried out, in their original order."""
+    starting, saving, stopping, killing, scaled_down = [], [], [], [], []
     for rank, node in enumerate(status.nodes):
         ref = NodeRef(rank, node.incarnation)
         if not node.alive:
-            if node.state is NodeState.PARKED:
-                parked.append(ref)
+            if node.state is NodeState.SCALED_DOWN:
+                scaled_down.append(ref)
         elif node.killed:
             killing.append(ref)
         elif node.kill_at is not None:
@@ -36,8 +36,8 @@ def effects(policy: Policy, status: RunStatus) -> tuple[Effect, ...]:
         elif node.state is NodeState.STARTING:
             starting.append(ref)
     made: list[Effect] = []
-    if parked:  # first: who starts does not wait for them
-        made.append(ReleaseNodes(tuple(parked)))
+    if scaled_down:  # first: starting nodes do not wait for them
+        made.append(ReleaseNodes(tuple(scaled_down)))
     if starting:
         made.append(StartNodes(status.attempt, tuple(starting)))
     if saving and policy.checkpoint is not None:

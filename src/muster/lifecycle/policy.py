@@ -1,4 +1,4 @@
-"""What the owner said about a run's life, as the heart needs it. Times in seconds."""
+"""The policy of a run: what the lifecycle rules need to know of its spec. Times in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from enum import StrEnum
 from functools import cached_property
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import NodeStatus, Reason
@@ -23,45 +23,52 @@ class Action(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How nodes are started again (JobSet: failurePolicy.restartStrategy)."""
+    """How nodes are restarted (JobSet: failurePolicy.restartStrategy)."""
 
-    IN_PLACE = "in_place"  # nodes stay, processes start again when the old ones of all are gone
-    RECREATE = "recreate"  # each replica as soon as its own old nodes are gone
-    BLOCKING_RECREATE = "blocking_recreate"  # when the old nodes of all are gone
+    IN_PLACE = "in_place"  # nodes stay; processes start when all old processes have ended
+    RECREATE = "recreate"  # each replica starts as soon as its own old nodes have ended
+    BLOCKING_RECREATE = "blocking_recreate"  # nodes start when all old nodes have ended
 
 
 class Dependency(Struct, frozen=True):
-    """group: which one (its place in `Policy.groups`); complete: it must have succeeded, else it
-    is enough that it is up."""
+    """A group that another group waits for."""
 
     group: int
+    """Index in `Policy.groups`."""
     complete: bool
+    """Wait until it has succeeded, and not only until it is up."""
 
 
 class GroupPolicy(Struct, frozen=True):
-    """One node group: at most `replicas` units of `nodes` nodes each, ranks `first_rank` onwards.
+    """One node group: up to `replicas` replicas of `nodes` nodes each, ranks from `first_rank`
+    on.
 
-    min_success: replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all); of
-    fewer that are wanted, all of those. wanted: replicas that are at first; None = all.
-    retries: failed nodes of a replica that are started again alone before the replica has failed
-    (Kubernetes: backoffLimit). timeout: of a replica, from its start to its end. max_runtime: of
-    the group, over all attempts; then the run is canceled. serves: its nodes run no program of the
-    owner's: they have nothing to save, and end when all others have.
+    A field with the name of a group's setting is copied from it, unless the setting is a record.
     """
 
     name: str
     first_rank: int
     replicas: int
+    """Maximum number of replicas."""
     nodes: int
+    """Nodes of one replica."""
     min_success: int
+    """Replicas that must succeed (OCI: minimumSuccessReplicas; absent there = all). If fewer are
+    desired, all of them must."""
     depends_on: tuple[Dependency, ...] = ()
     max_restarts: int | None = None
     retries: int = 0
+    """Node restarts allowed before the replica has failed (Kubernetes: backoffLimit)."""
     timeout: float | None = None
+    """Time limit of a replica, from its start to its end."""
     ready_timeout: float | None = None
-    wanted: int | None = None
+    desired: int | None = field(default=None, name="wanted")
+    """Replicas desired at the start; None = all."""
     serves: bool = False
+    """Its nodes run no program of the user's: they have nothing to save, and are stopped when all
+    other nodes have ended."""
     max_runtime: float | None = None
+    """Time limit of the group over all attempts; the run is then canceled."""
 
     @property
     def size(self) -> int:
@@ -69,8 +76,8 @@ class GroupPolicy(Struct, frozen=True):
 
     @property
     def initial(self) -> int:
-        """Replicas that are wanted at first."""
-        return self.replicas if self.wanted is None else self.wanted
+        """Replicas desired at the start."""
+        return self.replicas if self.desired is None else self.desired
 
     @property
     def ranks(self) -> range:
@@ -85,12 +92,8 @@ class GroupPolicy(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """What to do about some failures; empty = any (JobSet: failurePolicy.rules).
-
-    text: what `messages` look at, with placeholders; None = what the failure is described with.
-    counted: its restarts use up the run's and the group's budget. max_restarts: its own.
-    before_retries: it is asked before the group's retries are used (Kubernetes: podFailurePolicy).
-    """
+    """An action for the failures that meet all conditions; an empty condition is met by any failure
+    (JobSet: failurePolicy.rules)."""
 
     name: str
     action: Action
@@ -99,14 +102,19 @@ class Rule(Struct, frozen=True):
     signals: tuple[int, ...] = ()
     reasons: tuple[Reason, ...] = ()
     messages: tuple[str, ...] = ()
+    """Regular expressions."""
     text: str | None = None
+    """The text that `messages` search, with placeholders; None = the description of the failure."""
     counted: bool = True
+    """Its restarts count towards the budgets of the run and the group."""
     max_restarts: int | None = None
+    """Budget of the rule itself."""
     before_retries: bool = False
+    """It is tried before the group's retries are used (Kubernetes: podFailurePolicy)."""
 
 
 class Backoff(Struct, frozen=True):
-    """How long a restart waits; see `spec.policies.Backoff`. seed: of the jitter."""
+    """Delays of restarts; see `spec.policies.Backoff`."""
 
     initial: float = 0.0
     factor: float = 2.0
@@ -114,32 +122,36 @@ class Backoff(Struct, frozen=True):
     jitter: float = 0.0
     reset_after: float = 600.0
     seed: int = 0
+    """Seed of the jitter."""
 
 
 class Success(Struct, frozen=True):
-    """groups: places in `Policy.groups`; any_replica: one of any of them is enough.
-    wait: nodes that still run then may finish."""
+    """When the run has succeeded."""
 
     groups: tuple[int, ...]
+    """Indices in `Policy.groups`."""
     any_replica: bool = False
+    """One succeeded replica of any of the groups is enough."""
     wait: bool = False
+    """Nodes that still run then may finish."""
 
 
 class Checkpoint(Struct, frozen=True):
-    """signal: what says "save now"; grace: seconds until SIGTERM follows."""
+    """How nodes are signaled to save before they are stopped."""
 
     signal: int
     grace: float
+    """Seconds until SIGTERM follows."""
 
 
 class Policy(Struct, frozen=True, dict=True):
-    """What the owner said about the run's life."""
+    """The policy of a run."""
 
     groups: tuple[GroupPolicy, ...]
     success: Success
+    max_runtime: float
+    grace_period: float
     in_order: bool = False
-    max_runtime: float = 30 * 86400.0
-    grace_period: float = 10.0
     attempt_timeout: float | None = None
     max_restarts: int = 0
     action: Action = Action.RESTART_RUN
@@ -154,21 +166,21 @@ class Policy(Struct, frozen=True, dict=True):
 
     @cached_property
     def initial_size(self) -> int:
-        """Nodes that are wanted at first."""
+        """Nodes desired at the start."""
         return sum(group.initial * group.nodes for group in self.groups)
 
     def first_nodes(self) -> tuple[NodeStatus, ...]:
         """The nodes of a run that was just accepted."""
-        pending, parked = NodeStatus(), NodeStatus(NodeState.PARKED)
+        pending, scaled_down = NodeStatus(), NodeStatus(NodeState.SCALED_DOWN)
         nodes: list[NodeStatus] = []
         for group in self.groups:
-            begin = group.initial * group.nodes
-            nodes += [pending] * begin + [parked] * (group.size - begin)
+            desired = group.initial * group.nodes
+            nodes += [pending] * desired + [scaled_down] * (group.size - desired)
         return tuple(nodes)
 
-    def fewest(self, index: int) -> int:
-        """So many replicas of a group are always wanted: where none can succeed, a run that waits
-        for that would have nothing left to do."""
+    def min_replicas(self, index: int) -> int:
+        """The lowest number of replicas a group can be scaled to: 1 if the run waits for the
+        success of the group, else 0."""
         counts = index in self.success.groups and self.groups[index].min_success > 0
         return int(counts)
 
@@ -178,7 +190,7 @@ class Policy(Struct, frozen=True, dict=True):
 
     @property
     def restarts(self) -> bool:
-        """Whether anything may ever be started again after a failure."""
+        """Whether the policy allows any restart after a failure."""
         return (
             self.max_restarts > 0
             or any(group.retries for group in self.groups)
@@ -186,7 +198,7 @@ class Policy(Struct, frozen=True, dict=True):
         )
 
     def group_index(self, rank: int) -> int:
-        """The place of the group a rank belongs to."""
+        """The index of the group that a rank belongs to."""
         return bisect_right(self.first_ranks, rank) - 1
 
     def group_of(self, rank: int) -> GroupPolicy:

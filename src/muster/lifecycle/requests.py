@@ -1,7 +1,6 @@
-"""What people ask of a run: cancel, suspend, resume, scale; and what is left when its supervisor is
-lost.
+"""Requests to cancel, suspend, resume and scale a run, and the loss of its supervisor.
 
-What suspending and resuming do to a run is in `suspension`, what scaling does in `scaling`.
+`suspension` has the rules of suspending and resuming, `scaling` those of scaling.
 """
 
 from __future__ import annotations
@@ -24,56 +23,58 @@ from muster.lifecycle.events import (
 )
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import Reason
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def apply(turn: Turn, events: Sequence[Event]) -> None:
-    """Do what was asked, in the order it was asked. Of several sizes for one group only the last
-    counts: a replica that it keeps must not be ended for the sake of an earlier one."""
-    asked = [event for event in events if not isinstance(event, NodeEvent)]  # nearly all are
-    sizes = {event.group: event for event in asked if isinstance(event, ScaleRequested)}
-    for event in asked:
+def apply(transition: Transition, events: Sequence[Event]) -> None:
+    """Apply requests in order. Of several scale requests for one group only the last is applied: a
+    replica that it keeps must not be stopped because of an earlier one."""
+    others = [event for event in events if not isinstance(event, NodeEvent)]  # nearly all are
+    sizes = {event.group: event for event in others if isinstance(event, ScaleRequested)}
+    for event in others:
         match event:
             case CancelRequested():
-                stopping.begin(turn, RunState.CANCELED, event.why)
+                stopping.begin(transition, RunState.CANCELED, event.why)
             case SuspendRequested():
-                if turn.run.state is not RunState.SUSPENDED:
-                    stopping.begin(turn, RunState.SUSPENDED, event.why)
+                if transition.run.state is not RunState.SUSPENDED:
+                    stopping.begin(transition, RunState.SUSPENDED, event.why)
             case ResumeRequested():
-                suspension.resume(turn, event.why)
+                suspension.resume(transition, event.why)
             case ScaleRequested() if event.group in sizes:
-                scaling.ask(turn, sizes.pop(event.group))
+                scaling.apply(transition, sizes.pop(event.group))
             case SupervisorLost():
-                _lose(turn, event)
+                _lose(transition, event)
             case RunBroken():
-                _break(turn, event.why)
+                _break(transition, event.why)
 
 
-def _lose(turn: Turn, event: SupervisorLost) -> None:
-    """Every node that had begun went with it. One whose program never ran is still to start."""
-    turn.note("supervisor_lost", why=event.why)
-    for rank, node in enumerate(turn.nodes):
+def _lose(transition: Transition, event: SupervisorLost) -> None:
+    """Every node that had started is lost. A node whose program never ran is pending again."""
+    transition.log("supervisor_lost", why=event.why)
+    for rank, node in enumerate(transition.nodes):
         if not node.alive:
             continue
         untouched = node.state is NodeState.STARTING and not node.leaving
-        if untouched and event.begun is not None and rank not in event.begun:
-            # nothing is left that could be told to end, should it come to that
-            turn.set(rank, replace(node, state=NodeState.PENDING, since=None))
+        if untouched and event.started is not None and rank not in event.started:
+            # it has no process that could be stopped
+            transition.set_node(rank, replace(node, state=NodeState.PENDING, since=None))
             continue
-        observe.end(turn, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=event.why))
+        observe.end(transition, NodeEnded(rank, None, reason=Reason.NODE_LOST, message=event.why))
 
 
-def _break(turn: Turn, why: str) -> None:
-    """The run cannot go on, whatever its policy says; nothing of it is left."""
-    for rank, node in enumerate(turn.nodes):
-        if node.parking:
-            turn.park(rank, node.again, why)
-        elif not node.state.ended and node.state is not NodeState.PARKED:
-            finished = turn.now if node.started_at is not None else None
-            gone = replace(node, state=NodeState.STOPPED, finished_at=finished, again=None)
-            turn.set(rank, gone, why)
-    ending = turn.run.stopping
+def _break(transition: Transition, why: str) -> None:
+    """Fail the run under any policy; none of its processes is left."""
+    for rank, node in enumerate(transition.nodes):
+        if node.scaling_down:
+            transition.scale_down(rank, node.next_incarnation, why)
+        elif not node.state.ended and node.state is not NodeState.SCALED_DOWN:
+            finished = transition.now if node.started_at is not None else None
+            stopped = replace(
+                node, state=NodeState.STOPPED, finished_at=finished, next_incarnation=None
+            )
+            transition.set_node(rank, stopped, why)
+    ending = transition.run.stopping
     final = ending is not None and ending.outcome in (RunState.FAILED, RunState.CANCELED)
-    if not final:  # a cancel is final, a cause is a cause
-        turn.update(stopping=None)
-        stopping.begin(turn, RunState.FAILED, why)
+    if not final:  # a failure or cancel that was decided before stays
+        transition.update(stopping=None)
+        stopping.begin(transition, RunState.FAILED, why)

@@ -1,9 +1,8 @@
-"""Starting nodes again: a node, a replica, a group or the whole run.
+"""Restart a node, a replica, a group or the whole run.
 
-JobSet: failurePolicy.restartStrategy. In a two-phase barrier (KEP-467) the old processes of
-everything that restarts go first, then the new ones start together; `startup` holds the barrier.
-Which incarnation a node will have is the number of the restart, so that whatever is still told of
-the old one is told of another.
+JobSet: failurePolicy.restartStrategy. With the two-phase barrier (KEP-467), all old processes end
+before the new ones start together; `start_order` implements the barrier. The number of the restart
+is the next incarnation of the nodes, so that late reports of old incarnations are recognized.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from muster.lifecycle import backoff, budget, cause, stopping
-from muster.lifecycle.describe import headline
+from muster.lifecycle.failure_details import headline
 from muster.lifecycle.policy import Action
 from muster.lifecycle.status import Failure, NodeStatus
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def scope(turn: Turn, action: Action, failure: Failure) -> range:
-    """The ranks an action starts again because of a failure."""
-    group = turn.policy.group_of(failure.rank)
+def scope(transition: Transition, action: Action, failure: Failure) -> range:
+    """The ranks that an action restarts because of a failure."""
+    group = transition.policy.group_of(failure.rank)
     match action:
         case Action.RESTART_NODE:
             return range(failure.rank, failure.rank + 1)
@@ -28,41 +27,43 @@ def scope(turn: Turn, action: Action, failure: Failure) -> range:
         case Action.RESTART_GROUP:
             return group.ranks
         case _:
-            return range(turn.policy.size)
+            return range(transition.policy.size)
 
 
-def begin(turn: Turn, action: Action, failure: Failure, by: str) -> None:
-    """Start again what the action says. by: the rule or the budget that allows it."""
-    ranks = scope(turn, action, failure)
+def begin(transition: Transition, action: Action, failure: Failure, by: str) -> None:
+    """Restart the scope of an action. by: a phrase that names the rule or budget that allows it."""
+    ranks = scope(transition, action, failure)
     if action is not Action.RESTART_NODE:
-        budget.renew_retries(turn, ranks)
-    number = turn.run.restarts + 1
-    turn.update(restarts=number, cause=cause.first(turn.run.failures))
-    wait = backoff.take(turn)
+        budget.renew_retries(transition, ranks)
+    number = transition.run.last_incarnation + 1
+    transition.update(last_incarnation=number, cause=cause.first(transition.run.failures))
+    wait = backoff.next_delay(transition)
     why = headline(failure) + (f"; {by}" if by else "")
-    what = _what(turn, action, failure)
-    turn.note("restart", restart=number, what=what, why=why, wait=round(wait, 3))
+    what = _scope_text(transition, action, failure)
+    transition.log("restart", restart=number, what=what, why=why, wait=round(wait, 3))
     if action is Action.RESTART_RUN:
-        turn.update(attempt=turn.run.attempt + 1, attempt_at=None)
-        turn.note("attempt", attempt=turn.run.attempt, why=f"restart {number}")
-    _again(turn, ranks, number, turn.now + wait if wait else None)
+        transition.update(attempt=transition.run.attempt + 1, attempt_started_at=None)
+        transition.log("attempt", attempt=transition.run.attempt, why=f"restart {number}")
+    _restart_nodes(transition, ranks, number, transition.now + wait if wait else None)
 
 
-def _again(turn: Turn, ranks: range, number: int, not_before: float | None) -> None:
+def _restart_nodes(
+    transition: Transition, ranks: range, number: int, not_before: float | None
+) -> None:
     leaving: dict[int, NodeStatus] = {}
     for rank in ranks:
-        node = turn.nodes[rank]
-        if node.parked:
+        node = transition.nodes[rank]
+        if node.scaled_down:
             continue
         if node.alive:
-            leaving[rank] = replace(node, again=number, not_before=not_before)
+            leaving[rank] = replace(node, next_incarnation=number, not_before=not_before)
         else:
-            turn.set(rank, NodeStatus(incarnation=number, not_before=not_before))
-    stopping.tell_to_end(turn, leaving)
+            transition.set_node(rank, NodeStatus(incarnation=number, not_before=not_before))
+    stopping.terminate(transition, leaving)
 
 
-def _what(turn: Turn, action: Action, failure: Failure) -> str:
-    group = turn.policy.group_of(failure.rank)
+def _scope_text(transition: Transition, action: Action, failure: Failure) -> str:
+    group = transition.policy.group_of(failure.rank)
     match action:
         case Action.RESTART_NODE:
             return f"node-{failure.rank}"

@@ -1,95 +1,105 @@
-"""Scaling: how many replicas of a group are wanted.
+"""Scaling: change the number of replicas of a group.
 
-A group has ranks for as many as there may ever be; those that are not wanted are parked, and
-nobody waits for them. Which are, is what the status says of their nodes: what was asked for is
-only ever compared with that, so it may be asked over and over. Kubernetes: the scale of a
-StatefulSet, which also takes the last ones away.
+A group has ranks for its maximum number of replicas. Nodes of undesired replicas are SCALED_DOWN,
+and no rule waits for them. Requests are compared with the states of the nodes, so repeating a
+request changes nothing. Kubernetes: as the scale of a StatefulSet, the last replicas are removed
+first.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from muster.lifecycle import census, stopping
+from muster.lifecycle import counts, stopping
 from muster.lifecycle.events import ScaleRequested
 from muster.lifecycle.policy import GroupPolicy
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeStatus
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def ask(turn: Turn, event: ScaleRequested) -> None:
-    """Have a group as large as asked, or as near as it may be. Nothing if the run is ending; of
-    one that is suspended, or is to be, when it goes on."""
-    ending = turn.run.stopping
+def apply(transition: Transition, event: ScaleRequested) -> None:
+    """Scale a group to the requested size, within its limits. No effect if the run is ending; of a
+    suspended run, the size takes effect when it is resumed."""
+    ending = transition.run.stopping
     if ending is not None and ending.outcome is not RunState.SUSPENDED:
         return
-    for index, group in enumerate(turn.policy.groups):
+    for index, group in enumerate(transition.policy.groups):
         if group.name == event.group:
-            _scale(turn, index, event)
+            _scale(transition, index, event)
 
 
-def _scale(turn: Turn, index: int, event: ScaleRequested) -> None:
-    group, have = turn.policy.groups[index], census.wanted(turn.policy, turn.census, index)
-    wanted = min(max(event.replicas, turn.policy.fewest(index)), group.replicas)
-    if wanted == have:
+def _scale(transition: Transition, index: int, event: ScaleRequested) -> None:
+    group = transition.policy.groups[index]
+    current = counts.desired_replicas(transition.policy, transition.counts, index)
+    lowest = transition.policy.min_replicas(index)
+    desired = min(max(event.replicas, lowest), group.replicas)
+    if desired == current:
         return
-    if wanted > have:
-        _want(turn, group, _parked(turn, group, parked=True)[: wanted - have])
+    if desired > current:
+        added = _replicas(transition, group, scaled_down=True)[: desired - current]
+        _scale_up(transition, group, added)
     else:
-        chosen = sorted(_parked(turn, group, parked=False), key=lambda r: _place(turn, index, r))
-        _park(turn, group, chosen[wanted - have :])
-    said = {"group": group.name, "from": have, "to": wanted, "why": event.why}
-    turn.note("scaled", **said)
+        remaining = sorted(
+            _replicas(transition, group, scaled_down=False),
+            key=lambda replica: _removal_order(transition, index, replica),
+        )
+        _scale_down(transition, group, remaining[desired - current :])
+    data = {"group": group.name, "from": current, "to": desired, "why": event.why}
+    transition.log("scaled", **data)
 
 
-def _parked(turn: Turn, group: GroupPolicy, *, parked: bool) -> list[int]:
-    """The replicas that are, or are not."""
-    replicas = range(group.replicas)
-    return [r for r in replicas if turn.nodes[group.replica_ranks(r)[0]].parked is parked]
+def _replicas(transition: Transition, group: GroupPolicy, *, scaled_down: bool) -> list[int]:
+    """The replicas that are scaled down, or those that are not."""
+    return [
+        replica
+        for replica in range(group.replicas)
+        if transition.nodes[group.replica_ranks(replica)[0]].scaled_down is scaled_down
+    ]
 
 
-def _place(turn: Turn, index: int, replica: int) -> tuple[int, int]:
-    """Sorts those first that are kept longest: what has succeeded, then the lower ones of those
-    that run, and what has failed last."""
-    count, nodes = turn.census.groups[index], turn.policy.groups[index].nodes
+def _removal_order(transition: Transition, index: int, replica: int) -> tuple[int, int]:
+    """Sort key; the last replicas are removed first: replicas that have succeeded, then running
+    ones by ascending number, then failed ones."""
+    count, nodes = transition.counts.groups[index], transition.policy.groups[index].nodes
     if count.failed_in[replica]:
         return 2, replica
     return int(count.succeeded_in[replica] < nodes), replica
 
 
-def _want(turn: Turn, group: GroupPolicy, replicas: list[int]) -> None:
-    number = turn.run.restarts + 1
+def _scale_up(transition: Transition, group: GroupPolicy, replicas: list[int]) -> None:
+    number = transition.run.last_incarnation + 1
     for replica in replicas:
         ranks = group.replica_ranks(replica)
-        # nodes of a replica that has not quite gone begin together, when it has
-        wait = any(turn.nodes[rank].alive for rank in ranks)
+        # if some nodes of the replica are still ending, all its nodes start together after that
+        wait = any(transition.nodes[rank].alive for rank in ranks)
         if wait:
-            turn.update(restarts=number)
+            transition.update(last_incarnation=number)
         for rank in ranks:
-            node = turn.nodes[rank]
+            node = transition.nodes[rank]
             if node.alive:
-                turn.set(rank, replace(node, parking=False, again=number))
+                status = replace(node, scaling_down=False, next_incarnation=number)
             else:
-                turn.set(rank, NodeStatus(incarnation=number if wait else node.incarnation))
+                status = NodeStatus(incarnation=number if wait else node.incarnation)
+            transition.set_node(rank, status)
 
 
-def _park(turn: Turn, group: GroupPolicy, replicas: list[int]) -> None:
-    number = turn.run.restarts + 1
+def _scale_down(transition: Transition, group: GroupPolicy, replicas: list[int]) -> None:
+    number = transition.run.last_incarnation + 1
     ranks = [rank for replica in replicas for rank in group.replica_ranks(replica)]
     leaving: dict[int, NodeStatus] = {}
     for rank in ranks:
-        node = turn.nodes[rank]
+        node = transition.nodes[rank]
         if node == NodeStatus():
-            turn.park(rank)
+            transition.scale_down(rank)
             continue
-        turn.update(restarts=number)  # which nobody can have had
-        going = replace(node, parking=True, again=number, not_before=None)
-        if node.leaving:  # and may have been told to save first
-            turn.set(rank, going)
+        transition.update(last_incarnation=number)  # no incarnation has this number yet
+        ending = replace(node, scaling_down=True, next_incarnation=number, not_before=None)
+        if node.leaving:  # the node may be saving its state
+            transition.set_node(rank, ending)
         elif node.alive:
-            leaving[rank] = going
+            leaving[rank] = ending
         else:
-            turn.park(rank, number)
-    stopping.tell_to_end(turn, leaving)
-    turn.pardon(ranks)
+            transition.scale_down(rank, number)
+    stopping.terminate(transition, leaving)
+    transition.clear_failures(ranks)

@@ -1,8 +1,9 @@
-"""The names of what a run and a node can be in."""
+"""States of runs, jobs and nodes."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 
 class RunState(StrEnum):
@@ -20,12 +21,12 @@ class RunState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Nothing leaves a terminal state (DELETED aside)."""
+        """Whether the state is final (only DELETED can follow)."""
         return self in TERMINAL
 
     @property
     def at_rest(self) -> bool:
-        """Nothing of the run is left running, and nobody drives it."""
+        """Whether the run has no processes and no supervisor."""
         return self in AT_REST
 
 
@@ -37,27 +38,41 @@ class JobState(StrEnum):
     """State of a Job (OCI: Job.lifecycleState)."""
 
     ACTIVE = "ACTIVE"
-    DELETED = "DELETED"  # its record and its runs can be read, and no run of it can start
+    DELETED = "DELETED"  # the job and its runs can be read; no new run of it can start
 
 
 class NodeState(StrEnum):
-    """State of one node of a run, within its attempt."""
+    """State of one node of a run, in its current incarnation."""
 
-    PARKED = "PARKED"  # its replica is not wanted at present
-    PENDING = "PENDING"  # its group's turn has not come
-    STARTING = "STARTING"  # handed to the engine
+    SCALED_DOWN = "SCALED_DOWN"  # its replica was removed by scaling
+    #: It waits for its group's turn to start, a restart's delay, or old processes to end.
+    PENDING = "PENDING"
+    STARTING = "STARTING"  # it was handed to the engine
     RUNNING = "RUNNING"  # its processes run
-    READY = "READY"  # and its startup probe has succeeded, or it has none
-    SUCCEEDED = "SUCCEEDED"  # every process exited 0
+    READY = "READY"  # its processes run, and its startup probe has succeeded if it has one
+    SUCCEEDED = "SUCCEEDED"  # every process exited with 0
     FAILED = "FAILED"  # a process failed, or the node could not start
-    STOPPED = "STOPPED"  # ended by Muster: cancel, deadline, another node's failure
+    STOPPED = "STOPPED"  # Muster stopped it: cancel, deadline, failure of another node
+
+    @classmethod
+    def _missing_(cls, value: object) -> NodeState | None:
+        """Read the name that earlier versions stored for SCALED_DOWN."""
+        return cls.SCALED_DOWN if value == _OLD_SCALED_DOWN else None
 
     @property
     def ended(self) -> bool:
-        """No process of the node is left."""
+        """Whether the node has ended, with no process left."""
         return self in ENDED
 
 
+_OLD_SCALED_DOWN = "PARKED"
+
+
+def stored_node_state(state: Any) -> Any:
+    """A node state as stored by this or an earlier version, under its present name."""
+    return NodeState.SCALED_DOWN if state == _OLD_SCALED_DOWN else state
+
+
 ENDED = frozenset({NodeState.SUCCEEDED, NodeState.FAILED, NodeState.STOPPED})
-#: Something of the node may be running.
+#: States of a node with processes that may be running.
 ALIVE = frozenset({NodeState.STARTING, NodeState.RUNNING, NodeState.READY})

@@ -1,7 +1,7 @@
-"""What the heart remembers of a run: facts, and the intentions they led to. Frozen data.
+"""The status of a run: facts, and the intentions that followed from them. Frozen records.
 
-Intentions are part of the status, so that whoever takes over a run can see what was meant to be
-done and do it again (`outstanding.effects`). Times in epoch seconds.
+Intentions are part of the status, so that a supervisor that recovers a run sees what its
+predecessor was doing and can do it again (`outstanding.effects`). Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -15,77 +15,78 @@ from msgspec import Struct, field
 from muster.lifecycle.states import ALIVE, NodeState, RunState
 
 if TYPE_CHECKING:
-    from muster.lifecycle.census import Census
+    from muster.lifecycle.counts import NodeCounts
 
 
 class Reason(StrEnum):
-    """Why a node failed, when its exit code does not say it all."""
+    """Why a node failed."""
 
-    EXIT = "exit"  # its processes ended by themselves
+    EXIT = "exit"  # a process exited with a code other than 0, or was ended by a signal
     NOT_STARTED = "not_started"  # the engine could not start it
-    OUT_OF_MEMORY = "out_of_memory"  # the kernel ended it at its memory limit
-    NODE_LOST = "node_lost"  # the node went away without a word
+    OUT_OF_MEMORY = "out_of_memory"  # the kernel killed a process at the node's memory limit
+    NODE_LOST = "node_lost"  # the node disappeared without an exit report
     STARTUP_TIMEOUT = "startup_timeout"  # it did not become ready in time
-    DEADLINE = "deadline"  # its replica, or the attempt, took too long
-    HANG = "hang"  # it gave no sign of life for too long
-    OUTPUT_LOST = "output_lost"  # what it wrote could not be brought to where it belongs
+    DEADLINE = "deadline"  # its replica, or the attempt, exceeded its time limit
+    HANG = "hang"  # it wrote no output for longer than `hang_timeout`
+    OUTPUT_LOST = "output_lost"  # its output could not be written to its destination
 
 
 class NodeRef(NamedTuple):
-    """One life of one node. incarnation: the number of the restart that began it, 0 the first."""
+    """One incarnation of one node: one start of the node's programs."""
 
     rank: int
-    incarnation: int
+    incarnation: int  # number of the restart that started it; 0 for the first start
 
 
 class NodeStatus(Struct, frozen=True):
-    """One node. exit_code: 0..255; signal: the number that ended it, 0 if none did. since: when
-    it was handed to the engine; started_at: when its processes ran.
-
-    Of a node that is to end: term_at: it was told to save (`Policy.checkpoint`) and is told to
-    end then; kill_at: it was told to end (SIGTERM) and has until then; killed: it was not heard.
-    fault: it was found at fault while alive, which is what it will have failed of.
-    again: the incarnation it is to have when this one has ended; parking: its replica is not wanted
-    any more, so that one will not be started. not_before: a pending node starts no earlier.
-    """
+    """Status of one node, in its current incarnation."""
 
     state: NodeState = NodeState.PENDING
     incarnation: int = 0
     exit_code: int | None = None
+    """0..255."""
     signal: int = 0
+    """Number of the signal that ended the program; 0 if none did."""
     started_at: float | None = None
+    """When its processes started to run."""
     finished_at: float | None = None
     since: float | None = None
+    """When it was handed to the engine."""
     term_at: float | None = None
+    """Set when it was signaled to save (`Policy.checkpoint`): when SIGTERM follows."""
     kill_at: float | None = None
+    """Set when it was sent SIGTERM: when SIGKILL follows."""
     killed: bool = False
+    """It was sent SIGKILL."""
     fault: Reason | None = None
-    again: int | None = None
+    """Set when it is stopped for a failure that was found while it ran, such as a missed deadline.
+    However it then ends, it has failed for this reason."""
+    next_incarnation: int | None = None
+    """It is being stopped to be restarted with this number."""
     not_before: float | None = None
-    parking: bool = False
+    """Earliest start of a pending node."""
+    scaling_down: bool = False
+    """It is being stopped because its replica is scaled down; its `next_incarnation` is kept for
+    the case that the replica is scaled up again."""
 
     @property
     def alive(self) -> bool:
-        """Something of it may be running."""
+        """Processes of the node may be running."""
         return self.state in ALIVE
 
     @property
-    def parked(self) -> bool:
-        """Its replica is not wanted, whether or not something of it is still running."""
-        return self.parking or self.state is NodeState.PARKED
+    def scaled_down(self) -> bool:
+        """Its replica was scaled down; processes of the node may still be running."""
+        return self.scaling_down or self.state is NodeState.SCALED_DOWN
 
     @property
     def leaving(self) -> bool:
-        """Alive, and told to end."""
+        """It is alive, and was signaled to save or to end."""
         return self.alive and (self.kill_at is not None or self.term_at is not None)
 
 
 class Failure(Struct, frozen=True):
-    """A node that failed.
-
-    message: last lines of its stderr, or what the engine said. raised_at: when its program saw
-    the error, where it left a note of that (torchelastic error files); at: when we were told.
-    """
+    """The failure of one node."""
 
     rank: int
     group: str
@@ -93,73 +94,80 @@ class Failure(Struct, frozen=True):
     exit_code: int | None
     signal: int
     message: str
+    """The node's stderr tail, or a message from the engine."""
     at: float
+    """When it was reported."""
     incarnation: int = 0
     raised_at: float | None = None
+    """When the program raised the error, if it left a note (torchelastic error files)."""
 
 
 class Stopping(Struct, frozen=True):
-    """Every node is to end; then the run takes `outcome` (SUSPENDED among them).
-
-    note: what `details` say after the cause of a failure.
-    """
+    """The run is ending: all nodes are stopped, then the run's state becomes `outcome`."""
 
     outcome: RunState
+    """SUSPENDED, or a terminal state."""
     details: str
     note: str = ""
+    """Text that follows the cause of a failure in the run's details."""
 
 
 class Spent(Struct, frozen=True):
-    """Restarts that were used up. rules, groups: by name. retries: by `group/replica`."""
+    """Restarts that were counted towards budgets."""
 
     run: int = 0
     rules: Mapping[str, int] = field(default_factory=dict)
+    """By name of the rule."""
     groups: Mapping[str, int] = field(default_factory=dict)
+    """By name of the group."""
     retries: Mapping[str, int] = field(default_factory=dict)
+    """By `group/replica`."""
 
 
 class RunStatus(Struct, frozen=True):
-    """Everything the heart remembers of one run.
-
-    attempt: how often it was started again as a whole, by a restart or a resume.
-    resumes: how many of these were resumes.
-    restarts: how often anything of it was started again, suspended or scaled away; the newest
-    incarnation of any node.
-    attempt_at: when the first node of the attempt ran.
-    going_since: when the first ran since the run was accepted or resumed; ran: seconds before.
-    begun: when each group with a time limit of its own first ran, in seconds of the run's own time.
-    spent: of the budgets. streak: restarts in a row with no stable time between; restarted_at:
-    when the last of them had waited long enough.
-    failures: of the present incident, in the order they were told; cause: of the last incident.
-    stopping: every node is to end.
-    alarm: when to look again although nothing happens.
-    census: of `nodes`; it follows from them.
-    """
+    """Everything the lifecycle knows of one run."""
 
     nodes: tuple[NodeStatus, ...]
+    """In rank order."""
     state: RunState = RunState.ACCEPTED
     details: str = ""
     attempt: int = 0
+    """How often the run was started again as a whole, by a restart or a resume."""
     resumes: int = 0
-    restarts: int = 0
+    """How many of these were resumes."""
+    last_incarnation: int = 0
+    """Highest number given to an incarnation of a node. Restarts of any scope, suspensions and
+    scalings take the next one."""
     exit_code: int | None = None
     started_at: float | None = None
     finished_at: float | None = None
-    attempt_at: float | None = None
-    going_since: float | None = None
-    ran: float = 0.0
-    begun: Mapping[str, float] = field(default_factory=dict)
+    attempt_started_at: float | None = None
+    """When the first node of the attempt ran."""
+    running_since: float | None = None
+    """When the first node ran since the run was accepted or resumed."""
+    ran_before: float = 0.0
+    """Seconds the run ran before it was last resumed."""
+    groups_started: Mapping[str, float] = field(default_factory=dict)
+    """For each group with a `max_runtime`: when its first node ran, in seconds of the run's own
+    running time."""
     spent: Spent = Spent()
     streak: int = 0
+    """Restarts in a row without a stable time (`Backoff.reset_after`) between them."""
     restarted_at: float | None = None
+    """When the delay of the last restart was over."""
     failures: tuple[Failure, ...] = ()
+    """Failures of the present incident, in the order in which they were reported."""
     cause: Failure | None = None
+    """First cause of the last incident."""
     stopping: Stopping | None = None
+    """Set while the run is ending; else None."""
     alarm: float | None = None
-    census: Census | None = None
+    """When the rules have to be applied again even if nothing happens."""
+    counts: NodeCounts | None = None
+    """Counts of `nodes`, derived from them; None = not counted yet."""
 
 
 def new_status(nodes: tuple[NodeStatus, ...], *, suspended: bool = False) -> RunStatus:
-    """The status of a run that was just accepted. nodes: `Policy.first_nodes`."""
+    """The status of a run that was just accepted. nodes: from `Policy.first_nodes`."""
     state = RunState.SUSPENDED if suspended else RunState.ACCEPTED
     return RunStatus(nodes=nodes, state=state)

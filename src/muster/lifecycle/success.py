@@ -1,32 +1,36 @@
-"""Success: when the run has what it was for.
+"""Success of a run.
 
-OCI: every group reaches its minimum of successful replicas. JobSet: successPolicy, all or any over
-chosen groups. Nodes of a group whose minimum is 0 serve the others (parameter servers, drivers):
-they are ended when all the others are done.
+OCI: every group reaches its minimum of successful replicas. JobSet: successPolicy, all or any of
+the chosen groups. Groups with a minimum of 0 serve the others (parameter servers, drivers) and are
+stopped when the others have ended.
 """
 
 from __future__ import annotations
 
-from muster.lifecycle import census, startup, stopping
+from muster.lifecycle import counts, start_order, stopping
 from muster.lifecycle.states import RunState
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def apply(turn: Turn) -> None:
-    """End the run as SUCCEEDED once it has what it was for, or as FAILED if it never will."""
-    if turn.stopping or turn.run.state is RunState.SUSPENDED:
+def apply(transition: Transition) -> None:
+    """End the run as SUCCEEDED when its condition is met, or as FAILED if it cannot be met."""
+    if transition.stopping or transition.run.state is RunState.SUSPENDED:
         return
-    alive_or_to_come = turn.census.alive or startup.more_to_come(turn)
-    if not reached(turn):
-        if not alive_or_to_come:  # as when each replica that would have been enough was dispensable
-            stopping.begin(turn, RunState.FAILED, "no replica that would be enough has succeeded")
-    elif not (turn.policy.success.wait and alive_or_to_come):
-        stopping.begin(turn, RunState.SUCCEEDED, "")
+    may_still_succeed = transition.counts.alive or start_order.will_start_more(transition)
+    if not reached(transition):
+        if not may_still_succeed:  # for instance, because each failure was tolerated by its group
+            stopping.begin(
+                transition, RunState.FAILED, "no replica that would be enough has succeeded"
+            )
+    elif not (transition.policy.success.wait and may_still_succeed):
+        stopping.begin(transition, RunState.SUCCEEDED, "")
 
 
-def reached(turn: Turn) -> bool:
+def reached(transition: Transition) -> bool:
     """Whether the groups that count have succeeded."""
-    rules = turn.policy.success
+    rules = transition.policy.success
     if rules.any_replica:
-        return any(turn.census.groups[index].succeeded for index in rules.groups)
-    return all(census.complete(turn.policy, turn.census, index) for index in rules.groups)
+        return any(transition.counts.groups[index].succeeded for index in rules.groups)
+    return all(
+        counts.is_complete(transition.policy, transition.counts, index) for index in rules.groups
+    )

@@ -1,51 +1,52 @@
-"""Suspension: a run that rests, and goes on later.
+"""Suspend and resume a run.
 
-JobSet: suspend. A suspended run keeps the replicas that have succeeded and nothing else: no
-process, no node, no supervisor. Resuming begins another attempt, which counts towards no budget
-(JobSet: executionAttempts); time spent suspended counts towards no deadline.
+JobSet: suspend. A suspended run has no process, no node and no supervisor; only its succeeded
+replicas are kept. Resuming starts another attempt, which counts towards no budget (JobSet:
+executionAttempts). Time spent suspended counts towards no deadline.
 """
 
 from __future__ import annotations
 
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import NodeStatus
-from muster.lifecycle.turn import Turn
+from muster.lifecycle.transition import Transition
 
 
-def take(turn: Turn, details: str) -> None:
-    """Every node has ended: nothing is left of the run but what has succeeded as a whole."""
-    number = turn.run.restarts + 1
-    for group in turn.policy.groups:
+def reset_replicas(transition: Transition, details: str) -> None:
+    """Suspend a run whose nodes have all ended: reset all replicas that have not succeeded."""
+    number = transition.run.last_incarnation + 1
+    for group in transition.policy.groups:
         for replica in range(group.replicas):
             ranks = group.replica_ranks(replica)
-            if turn.nodes[ranks[0]].state is NodeState.PARKED:
+            if transition.nodes[ranks[0]].state is NodeState.SCALED_DOWN:
                 continue
-            if all(turn.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
+            if all(transition.nodes[rank].state is NodeState.SUCCEEDED for rank in ranks):
                 continue
             for rank in ranks:
-                if turn.nodes[rank] != NodeStatus():
-                    turn.set(rank, NodeStatus(incarnation=number), "suspended")
-    since = turn.run.going_since
-    turn.become(
+                if transition.nodes[rank] != NodeStatus():
+                    transition.set_node(rank, NodeStatus(incarnation=number), "suspended")
+    since = transition.run.running_since
+    transition.set_state(
         RunState.SUSPENDED,
         details,
-        restarts=number,
+        last_incarnation=number,
         stopping=None,
         failures=(),
-        attempt_at=None,
-        ran=turn.run.ran + (turn.now - since if since is not None else 0.0),
-        going_since=None,
+        attempt_started_at=None,
+        ran_before=transition.run.ran_before
+        + (transition.now - since if since is not None else 0.0),
+        running_since=None,
     )
 
 
-def resume(turn: Turn, why: str) -> None:
-    """Have a suspended run go on; nothing if it is not suspended."""
-    if turn.run.state is not RunState.SUSPENDED:
+def resume(transition: Transition, why: str) -> None:
+    """Resume a suspended run; nothing if it is not suspended."""
+    if transition.run.state is not RunState.SUSPENDED:
         return
-    again = turn.run.started_at is not None
-    turn.become(
+    again = transition.run.started_at is not None
+    transition.set_state(
         RunState.ACCEPTED,
-        attempt=turn.run.attempt + again,
-        resumes=turn.run.resumes + again,
+        attempt=transition.run.attempt + again,
+        resumes=transition.run.resumes + again,
     )
-    turn.note("resumed", why=why, attempt=turn.run.attempt)
+    transition.log("resumed", why=why, attempt=transition.run.attempt)

@@ -1,1 +1,4 @@
-"""What runs on a node. Standard library only, Python 3.9 or newer, nothing else of Muster."""
+"""Code that runs on a node.
+
+Uses only the standard library of Python 3.9 or newer, and no other package of Muster.
+"""

@@ -1,35 +1,44 @@
-"""Messages between a node and whoever drives the run: one JSON object a line, both ways."""
+"""Messages over a connected stream socket: one JSON object a line, both ways."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import socket
-from typing import Any, Dict, List
+from typing import Any, List, Type, TypeVar, Union, overload
 
-Message = Dict[str, Any]
+from muster.node.messages import InvalidMessage, Message, decode, encode
+
+M = TypeVar("M")
+N = TypeVar("N")
 
 
 class Channel:
     """One end of a connected stream socket.
 
-    On a socket that does not block, no call waits but `wait_for`, which is for the other kind.
+    On a non-blocking socket no method blocks. `wait_for` needs a blocking one. An invalid message
+    ends the stream, because nothing after it can be trusted; messages before it are received.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._partial = b""
         self._unsent = b""
-        self._waiting: List[Message] = []
+        self._pending: List[Message] = []
+        #: Whether the end of the stream was reached.
         self.closed = False
+        #: The error of the invalid message that ended the stream; None if there was none.
+        self.invalid: InvalidMessage | None = None
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def send(self, **message: Any) -> None:
-        """Send one message; nothing if the other end is gone. That is seen on receive, once all
-        it had to say before has been heard."""
-        data = json.dumps(message).encode() + b"\n"
+    def send(self, message: Message) -> None:
+        """Send a message; nothing if the other end has closed the connection.
+
+        A closed connection is reported by `receive`, after the messages that arrived before.
+        """
+        data = json.dumps(encode(message)).encode() + b"\n"
         if self._sock.gettimeout() == 0:
             self._unsent += data
             self.flush()
@@ -39,11 +48,11 @@ class Channel:
 
     @property
     def unsent(self) -> bool:
-        """Whether there was no room for all that was sent: call `flush` when writable."""
+        """Whether data is left that the socket did not accept: call `flush` when writable."""
         return bool(self._unsent)
 
     def flush(self) -> None:
-        """Send what there was no room for."""
+        """Send data that the socket did not accept."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
@@ -53,20 +62,25 @@ class Channel:
             self._unsent = b""
 
     def receive(self) -> List[Message]:
-        """What has arrived; call when readable. Sets `closed` at the end of the stream."""
-        self._take()
-        return self.take_waiting()
+        """The messages that have arrived; call when readable. Sets `closed` at the end of the
+        stream, and `invalid` if an invalid message ends it."""
+        self._read()
+        return self.pop_pending()
 
     def drain(self) -> List[Message]:
-        """All that has arrived from a sender that is gone, on a socket that does not block. The
-        stream need not end: others may hold the sender's end, as a child of its does that was
-        stopped before it became another program."""
-        while not self.closed and self._take():
-            pass
-        return self.take_waiting()
+        """All messages of a sender that has ended; for a non-blocking socket.
 
-    def _take(self) -> bool:
-        """Take in what has arrived, or the end. Whether there was either."""
+        Do not wait for the end of the stream instead: another process may hold the sender's end
+        open, such as a child of the sender that was stopped before its exec.
+        """
+        while not self.closed and self._read():
+            pass
+        return self.pop_pending()
+
+    def _read(self) -> bool:
+        """Read once. Returns whether there were data, or the end of the stream."""
+        if self.invalid is not None:
+            return False
         try:
             data = self._sock.recv(1 << 16)
         except BlockingIOError:
@@ -76,28 +90,50 @@ class Channel:
         if not data:
             self.closed = True
         *lines, self._partial = (self._partial + data).split(b"\n")
-        self._waiting += [json.loads(line) for line in lines]
+        try:
+            for line in lines:
+                self._pending.append(_parse(line))
+        except InvalidMessage as error:
+            self.closed, self.invalid = True, error
         return True
 
-    def wait_for(self, op: str) -> Message:
-        """Block for a message of this kind; others that came before or with it are kept.
+    @overload
+    def wait_for(self, kind: Type[M], /) -> M: ...
 
-        Raises EOFError if the other end goes away first.
+    @overload
+    def wait_for(self, kind: Type[M], other: Type[N], /) -> Union[M, N]: ...
+
+    def wait_for(self, *kinds: Type[Any]) -> Any:
+        """Block until a message of one of these types arrives; other messages stay pending.
+
+        Raises EOFError if the other end closes the connection first, InvalidMessage if an invalid
+        message arrives first.
         """
         kept: List[Message] = []
         while not self.closed:
             messages = self.receive()
             for place, message in enumerate(messages):
-                if message["op"] == op:
-                    self._waiting = kept + messages[:place] + messages[place + 1 :]
+                if isinstance(message, kinds):
+                    self._pending = kept + messages[:place] + messages[place + 1 :]
                     return message
             kept += messages
-        raise EOFError(op)
+        if self.invalid is not None:
+            raise self.invalid
+        raise EOFError("no %s message" % " or ".join(kind.__name__ for kind in kinds))
 
-    def take_waiting(self) -> List[Message]:
-        """Messages `wait_for` has left."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
+    def pop_pending(self) -> List[Message]:
+        """The messages that `wait_for` has skipped."""
+        pending, self._pending = self._pending, []
+        return pending
 
     def close(self) -> None:
         self._sock.close()
+
+
+def _parse(line: bytes) -> Message:
+    """The message of one line. Raises InvalidMessage."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidMessage("not JSON: %s: %.200r" % (error, line)) from None
+    return decode(data)

@@ -1,11 +1,11 @@
-"""A worker of Dask's that waits for its scheduler, for as long as that takes:
+"""A Dask worker that waits for its scheduler without a time limit:
 
     python -m muster.node.dask worker tcp://10.0.0.1:8786 OPTION...
 
-Dask itself would try for 30 seconds. Meanwhile this imports what the worker needs: most of what a
-cluster takes to come up is imports, the scheduler's as well as the workers'.
+Dask itself gives up after 30 seconds. While the scheduler starts, this imports what the worker
+needs: imports take most of the time in which a cluster starts, on both sides.
 
-It runs where Dask is installed, and is not imported elsewhere.
+Imported only where Dask is installed.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import math
 import sys
 from typing import List
 
-from muster.node.listening import await_listener
+from muster.node.checks import await_listener
 
-#: Seconds after which it says whom it waits for.
-_SAY = 30.0
+#: Seconds until a message says that the scheduler does not answer.
+_MESSAGE_AFTER = 30.0
 
 
-def await_scheduler(address: str, say: float = _SAY) -> None:
-    """Returns once it answers. address: as Dask writes it. say: seconds until somebody is told."""
+def await_scheduler(address: str, message_after: float = _MESSAGE_AFTER) -> None:
+    """Block until the scheduler answers. address: in Dask's notation. message_after: seconds."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
-    why = await_listener(host, int(port), say)
+    why = await_listener(host, int(port), message_after)
     if why:
         sys.stderr.write("muster: no answer yet from Dask's scheduler, %s: %s\n" % (address, why))
         await_listener(host, int(port), math.inf)
 
 
-def main(words: List[str]) -> None:
+def main(argv: List[str]) -> None:
     """Become `dask worker ADDRESS OPTION...`."""
     from distributed.cli.dask_worker import main as dask_worker
 
-    await_scheduler(words[1])
-    dask_worker(words[1:], prog_name="dask worker")
+    await_scheduler(argv[1])
+    dask_worker(argv[1:], prog_name="dask worker")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What a program wrote when it failed: from the end of its stderr to the few lines that say why.
+"""Picks the lines that explain a failure from the end of a program's stderr.
 
-An uncaught Python exception comes first, then another runtime's crash (C++, Rust, Go, Java), then a
-traceback that was only reported on the way, then the last lines. What libraries log on every start
-or exit is left out where something else remains.
+In this order: an uncaught Python exception; the crash of another runtime (C++, Rust, Go, Java); a
+traceback that was only logged; the last lines. What libraries log on every start or exit is left
+out, unless nothing else remains.
 
-A node is started again only after its failure was explained, so this is quick: `re` compiles a
-pattern when it is first used, which most are not, and what is a plain text is looked for as one.
+A failed node is restarted only after its failure was explained, so this must be fast: a pattern is
+compiled when it is first used, which most are not, and plain text is searched for as such.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import re
 from typing import List, NamedTuple, Sequence, Tuple
 
 TRACEBACK = "Traceback (most recent call last)"
-#: What programs say when a peer has gone, in the words of the kernel, Python, gloo, NCCL and MPI,
-#: and when they were told to end.
+#: Errors that follow from the loss of a peer, as the kernel, Python, gloo, NCCL and MPI word them,
+#: or from a signal to end.
 _ECHO = (
     r"(?i)connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
     r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
@@ -23,41 +23,41 @@ _ECHO = (
     r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
     r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM"
 )
-_MOST = 20  # lines shown
-_TAIL = 5  # without anything that explains the failure
-_MESSAGE = 8  # of an exception's message and of what follows it
-_CRASH = 12
-_WIDEST = 4096  # characters of a line
+_MAX_LINES = 20  # in all
+_TAIL = 5  # lines, if nothing explains the failure
+_MAX_MESSAGE = 8  # lines of an exception's message and of what follows it
+_MAX_CRASH = 12  # lines
+_MAX_WIDTH = 4096  # characters of a line
 _ELLIPSIS = "  ..."
 
-#: What launchers and libraries put before each line of a process: PyTorch's "[rank0]: ", Open MPI's
-#: "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.
+#: Prefixes that launchers and libraries put before each line of a process: PyTorch's "[rank0]: ",
+#: Open MPI's "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.
 _PREFIX = (
     r"(?:\x1b\[[\d;]*m)*"
     r"(?:\[[\w ,]+\](?:<std(?:err|out)>)?:? ?"
     r"|\([^()]{0,80}(?:\(\S{0,80}\))?[^()]{0,80}pid=\d+[^()]{0,80}\))"
     r"(?:\x1b\[[\d;]*m)* ?"
 )
-#: The words end the line, but for a frame around it: a message may hold them as well.
+#: The header ends the line, except for a frame around it: a message may contain it, too.
 _HEAD = r"(.*?)" + re.escape(TRACEBACK) + r":?[\s─━╮┓|+-]*$"
-#: PyTorch: the message of an exception that a worker raised.
+#: PyTorch: precedes the traceback of a worker in the message of an exception.
 _ORIGINAL = "Original "
 _GROUP = r"\s*\+ Exception Group " + re.escape(TRACEBACK)
 _IN_GROUP = r"\s+[|+]"
 _GROUP_END = r"\s+\+-{30,}$"
 _GROUP_MEMBER = r"\s+\| (\S.*)"
-#: A frame, a line of source, its marks (in the first column, too), a frame's border.
+#: A frame, a line of source, its marks (in the first column, too), the border of a frame.
 _FRAME = r"\s|[~^]+\s*$|[│╭╰┃┏┗|]"
 _EXCEPTION = r"(?:[^\W\d]\w*\.)*[^\W\d]\w*(?:\([\w.]+\))?(?:: .*|:$)|(?:\w+\.)*[A-Z]\w*$"
 _CHAINED = r"During handling of the above exception|The above exception was the direct cause"
 _ABOVE = "above exception"
 _DIRECT = "The above exception was the direct cause"
-#: A traceback after one of these did not end the process.
+#: Lines before a traceback that did not end the process.
 _ASIDE = (
     r"Exception (?:ignored |in thread [^\"]|in callback )|Error in (?:atexit|sys\.excepthook)"
     r"|(?:Task|Future) exception was never retrieved|Process \S+:$"
 )
-#: A record of an error, as logging, absl, glog, loguru and others write it. A traceback may follow.
+#: A logged error, as logging, absl, glog, loguru and others write it. A traceback may follow.
 _RECORD = (
     r"(?:.{0,120}?[\s|\[(:,-])??(?:ERROR|CRITICAL|FATAL|EXCEPTION)(?![\w.])"
     r"|.{0,40}\[(?:error|critical|exception) *\]|\[?[EF]\d{4} \d\d:\d\d:"
@@ -82,18 +82,19 @@ _LOGGED = (
 )
 
 
-class Explained(NamedTuple):
-    """lines: to be shown. reasons: the line that names what went wrong, then those of the errors
-    that it was raised from."""
+class Explanation(NamedTuple):
+    """The lines that explain a failure."""
 
+    #: The lines to show.
     lines: List[str]
+    #: The line that names the error, then those of the errors that caused it.
     reasons: List[str]
 
 
-def explain(text: str, killed: bool = False) -> Explained:
-    """What in `text`, the end of what a process wrote, says why it failed.
+def explain(text: str, killed: bool = False) -> Explanation:
+    """Explain a failure by `text`, the end of the output of a process.
 
-    killed: a signal ended it, so no exception that it logged did.
+    killed: a signal ended the process, so exceptions that it logged did not.
     """
     lines = [_cut(line.rstrip()) for line in text.splitlines() if line.strip()]
     if killed:
@@ -113,22 +114,27 @@ def explain(text: str, killed: bool = False) -> Explained:
     kept = _without_logs(lines)[-_TAIL:] or lines[-_TAIL:]
     if handled:
         logged = [lines[firsts[handled[-1]] - 1], *_python(lines, handled[-1]).lines]
-        return Explained([*logged, *(line for line in kept if line not in logged)], kept[-1:])
-    return Explained(kept, kept[-1:])
+        return Explanation([*logged, *(line for line in kept if line not in logged)], kept[-1:])
+    return Explanation(kept, kept[-1:])
 
 
-def is_echo(text: str) -> bool:
-    """Whether what it failed of looks like the consequence of another's failure."""
+def looks_like_consequence(text: str) -> bool:
+    """Whether the failure looks like a consequence of the failure of another process."""
     return any(re.search(_ECHO, reason) for reason in explain(text).reasons)
 
 
+#: The former name, which supervisors of the version before import when a node fails. They may
+#: still drive their runs when an upgrade has replaced the installed files.
+is_echo = looks_like_consequence
+
+
 def _cut(line: str) -> str:
-    half = _WIDEST // 2
-    return line if len(line) <= _WIDEST else f"{line[:half]} ... {line[-half:]}"
+    half = _MAX_WIDTH // 2
+    return line if len(line) <= _MAX_WIDTH else f"{line[:half]} ... {line[-half:]}"
 
 
 def _split(line: str) -> Tuple[str, str]:
-    """What says which process wrote it, and what that wrote."""
+    """The prefix that names the process, and the rest."""
     if line[:1] not in "[(\x1b":
         return "", line
     found = re.match(_PREFIX, line)
@@ -136,8 +142,8 @@ def _split(line: str) -> Tuple[str, str]:
 
 
 def _first_rank(lines: Sequence[str], starts: Sequence[int]) -> int:
-    """Which of several tracebacks to believe: the last; of several ranks that write to one file,
-    that of the rank whose last one came first, as the others' follow from it."""
+    """Which of several tracebacks caused the failure: the last one. Of several ranks that write to
+    one file, that of the rank whose last traceback came first: the others follow from it."""
     last = {_split(lines[at])[0]: at for at in starts}
     ranks = [at for source, at in last.items() if source.startswith("[")]
     own = [at for source, at in last.items() if not source]
@@ -154,7 +160,7 @@ def _starts_traceback(line: str) -> bool:
 
 
 def _first_of_chain(lines: Sequence[str], start: int) -> int:
-    """Where the traceback of the exception begins that the others were raised from."""
+    """The line where the first traceback of a chain of exceptions starts."""
     while start and _joins(lines[start - 1]):
         earlier = (at for at in range(start - 2, -1, -1) if _starts_traceback(lines[at]))
         first = next(earlier, None)
@@ -165,7 +171,7 @@ def _first_of_chain(lines: Sequence[str], start: int) -> int:
 
 
 def _follows(lines: Sequence[str], start: int, pattern: str) -> bool:
-    """Whether the line before is such a one."""
+    """Whether the line before matches a pattern."""
     return start > 0 and _is(lines[start - 1], pattern)
 
 
@@ -175,7 +181,7 @@ def _is(line: str, pattern: str) -> bool:
 
 
 def _end_of(lines: Sequence[str], start: int) -> int:
-    """The line after a traceback's exception and those lines of its message that are indented."""
+    """The line after a traceback: after its exception and the indented lines of the message."""
     if re.match(_GROUP, _split(lines[start])[1]):
         return start + len(_group_block(lines[start:]))
     end = next((at for at in range(start + 1, len(lines)) if not _in_frames(lines[at])), len(lines))
@@ -188,78 +194,78 @@ def _in_frames(line: str) -> bool:
 
 
 def _after(lines: Sequence[str], start: int) -> bool:
-    """Whether its program went on after a traceback, as it complained of something else."""
+    """Whether the program continued after a traceback, as it logged another error."""
     rest = _without_logs(lines[_end_of(lines, start) :])
     return any(_is(line, _RECORD) for line in rest)
 
 
 def _without_logged(lines: Sequence[str]) -> List[str]:
-    """Without the tracebacks that a log record tells of, and the record."""
-    gone: set[int] = set()
+    """Without tracebacks that belong to a log record, and without that record."""
+    logged: set[int] = set()
     for start in [at for at, line in enumerate(lines) if _starts_traceback(line)]:
         first = _first_of_chain(lines, start)
         if _follows(lines, first, _RECORD) or _follows(lines, first, _WARNING):
-            gone.update(range(first - 1, _end_of(lines, start)))
-    return [line for at, line in enumerate(lines) if at not in gone]
+            logged.update(range(first - 1, _end_of(lines, start)))
+    return [line for at, line in enumerate(lines) if at not in logged]
 
 
-def _python(lines: Sequence[str], start: int) -> Explained:
-    """The traceback that starts there, after what it was raised from."""
+def _python(lines: Sequence[str], start: int) -> Explanation:
+    """The traceback that starts there, preceded by the errors that it was raised from."""
     source, head = _split(lines[start])
     before, reasons = _raised_from(lines[:start])
-    room = max(_MOST - len(before), 2)
+    limit = max(_MAX_LINES - len(before), 2)
     rest = lines[start:]
-    found = _group(rest, room) if re.match(_GROUP, head) else _traceback(rest, source)
-    if len(found.lines) > room:
-        message = found.lines[-(room - 2) :]
-        found = Explained([found.lines[0], source + _ELLIPSIS, *message], found.reasons)
-    return Explained([*before, *found.lines], [*found.reasons, *reasons])
+    found = _group(rest, limit) if re.match(_GROUP, head) else _traceback(rest, source)
+    if len(found.lines) > limit:
+        message = found.lines[-(limit - 2) :]
+        found = Explanation([found.lines[0], source + _ELLIPSIS, *message], found.reasons)
+    return Explanation([*before, *found.lines], [*found.reasons, *reasons])
 
 
-def _traceback(lines: Sequence[str], source: str) -> Explained:
-    """lines: from its head on, with those of other processes between."""
+def _traceback(lines: Sequence[str], source: str) -> Explanation:
+    """lines: from its header on, mixed with those of other processes."""
     own = [line for line in lines if _split(line)[0].rstrip() == source.rstrip()]
     own = [line for number, line in enumerate(own) if not number or not _starts_traceback(line)]
     bare = [_split(line)[1] for line in own]
     outside = [at for at in range(1, len(own)) if not re.match(_FRAME, bare[at])]
     at = next((at for at in outside if re.match(_EXCEPTION, bare[at])), (outside or [len(own)])[0])
-    rest = _clipped(_without_logs(own[at:]), source)
+    rest = _clip(_without_logs(own[at:]), source)
     frames = own[:at]
-    room = _MOST - len(rest)
-    if len(frames) > room:
-        frames = [frames[0], source + _ELLIPSIS, *frames[len(frames) - room + 2 :]]
+    limit = _MAX_LINES - len(rest)
+    if len(frames) > limit:
+        frames = [frames[0], source + _ELLIPSIS, *frames[len(frames) - limit + 2 :]]
     reasons = [bare[at]] if at < len(own) else []
     original = next((n for n in range(at, len(own)) if _is_original(bare[n])), None)
     if original is not None:
         reasons += _traceback(own[original:], source).reasons
-    return Explained([*frames, *rest], reasons)
+    return Explanation([*frames, *rest], reasons)
 
 
 def _is_original(line: str) -> bool:
     return line.startswith(_ORIGINAL + TRACEBACK)
 
 
-def _clipped(message: List[str], source: str) -> List[str]:
-    """The first lines of a long message, which say what it is, and the last."""
-    if len(message) <= _MESSAGE:
+def _clip(message: List[str], source: str) -> List[str]:
+    """The first and the last lines of a long message."""
+    if len(message) <= _MAX_MESSAGE:
         return message
-    half = _MESSAGE // 2
-    return [*message[:half], source + _ELLIPSIS, *message[half + 1 - _MESSAGE :]]
+    half = _MAX_MESSAGE // 2
+    return [*message[:half], source + _ELLIPSIS, *message[half + 1 - _MAX_MESSAGE :]]
 
 
-def _group(lines: Sequence[str], room: int) -> Explained:
-    """An exception group: its own line and those of its members, with where each was raised."""
+def _group(lines: Sequence[str], limit: int) -> Explanation:
+    """An exception group: its own line and those of its members, with the frame of each."""
     block = list(_group_block(lines))
     named = [found.group(1) for line in block if (found := re.match(_GROUP_MEMBER, line))]
     reasons = [text for text in named if TRACEBACK not in text and re.match(_EXCEPTION, text)]
-    if len(block) > room:
-        block = _outline(block)[:room]
-    # the one that failed first is the first of them
-    return Explained(block, reasons[:2])
+    if len(block) > limit:
+        block = _outline(block)[:limit]
+    # the member that failed first comes first
+    return Explanation(block, reasons[:2])
 
 
 def _group_block(lines: Sequence[str]) -> Sequence[str]:
-    """Up to its border. Messages of several lines have no margin after the first."""
+    """The lines up to its lower border. Only the first line of a message has a margin."""
     border = _last(lines, _GROUP_END)
     if border is not None:
         return lines[: border + 1]
@@ -268,7 +274,7 @@ def _group_block(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _outline(block: Sequence[str]) -> List[str]:
-    """An exception group with nothing but the last frame of each exception in it."""
+    """An exception group with only the last frame of each exception in it."""
     kept = [block[0]]
     frame = ""
     for line in block[1:]:
@@ -282,8 +288,8 @@ def _outline(block: Sequence[str]) -> List[str]:
 
 
 def _raised_from(lines: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """What an exception was raised from, or while handling: the line of each and how they hang
-    together; and the lines of those that were its direct cause."""
+    """The exceptions that an exception was raised from, or while handling: the lines to show, and
+    the lines of those that were its direct cause."""
     shown: List[str] = []
     reasons: List[str] = []
     direct = True
@@ -311,8 +317,8 @@ def _joins(line: str) -> bool:
     return _ABOVE in line and re.match(_CHAINED, _split(line)[1]) is not None
 
 
-def _crash(lines: Sequence[str]) -> "Explained | None":
-    """What another runtime than Python's said when it came to its end."""
+def _crash(lines: Sequence[str]) -> "Explanation | None":
+    """The crash message of a runtime other than Python's."""
     bare = [_split(line)[1] for line in lines]
     start = _last(bare, _CRASHED)
     if start is None:
@@ -320,8 +326,8 @@ def _crash(lines: Sequence[str]) -> "Explained | None":
     if start is None:
         return None
     after = [line for at, line in enumerate(lines) if at > start and not re.match(_STACK, bare[at])]
-    block = [lines[start], *_without_logs(after)][:_CRASH]
-    return Explained(block, [" ".join(_split(line)[1].strip() for line in block[:2])])
+    block = [lines[start], *_without_logs(after)][:_MAX_CRASH]
+    return Explanation(block, [" ".join(_split(line)[1].strip() for line in block[:2])])
 
 
 def _last(lines: Sequence[str], pattern: str) -> "int | None":
@@ -339,7 +345,7 @@ def _without_logs(lines: Sequence[str]) -> List[str]:
         elif skipping and bare.startswith(" "):
             skipping = False  # the line of source that a warning shows
         elif re.match(_ASIDE, bare):
-            break  # what follows is of another error
+            break  # the rest belongs to another error
         else:
             skipping = False
             kept.append(line)

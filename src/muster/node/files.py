@@ -1,5 +1,9 @@
-"""Files in folders that programs write to: what was a file may by now be a pipe that nobody reads,
-a device without an end, or a folder. Nothing here ever waits for one."""
+"""Open, replace and remove files in folders that programs can write to.
+
+A program may replace a file by a FIFO without a reader, an endless device, a link or a folder. No
+function here blocks on such a file or follows a link that a program put in the place of a file that
+Muster owns.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +11,129 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Callable
+from typing import Any, Callable
+
+#: Errors of removing a mount point, or a folder that contains one.
+_MOUNT_POINT_ERRORS = (errno.EBUSY, errno.ENOTEMPTY)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """A descriptor of a regular file, or of one that a link leads to. Raises OSError, also if
-    something else is there."""
+    """Open a regular file, or the regular file that a link points to; returns the descriptor.
+
+    Raises OSError, also if the path is not a regular file.
+    """
     with contextlib.suppress(FileNotFoundError):
-        _insist(os.stat(path), path)  # before it is opened: that alone can do things to a device
+        _check_regular(os.stat(path), path)  # first, as opening a device can have side effects
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     try:
-        _insist(os.fstat(descriptor), path)
+        _check_regular(os.fstat(descriptor), path)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def open_own(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
-    """The same for a file that is ours to make: what has taken its place is removed. Raises
-    OSError if it cannot be, as with a folder. /dev/null is nobody's, and stays."""
+def open_or_replace(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a regular file that Muster owns, creating it if needed; returns the descriptor.
+
+    Anything else at the path is removed first; /dev/null is opened as it is. Raises OSError, also
+    if the path is a folder.
+    """
     if os.fspath(path) == os.devnull:
         return os.open(path, flags | os.O_CLOEXEC)
-    make_way(path)
+    remove_unless_regular(path)
     return open_regular(path, flags | os.O_CREAT, mode)
 
 
-def make_way(path: str | os.PathLike[str]) -> None:
-    """Remove what is there if it is no regular file: also a link, as what is written through one
-    would change a file that is none of ours. Raises OSError if it cannot be removed."""
+def remove_unless_regular(path: str | os.PathLike[str]) -> None:
+    """Remove the path if it is not a regular file; /dev/null stays.
+
+    Links are removed too: writing through one would change a file that Muster does not own. Raises
+    OSError if the path cannot be removed.
+    """
     if os.fspath(path) != os.devnull:
         _remove_unless(stat.S_ISREG, path)
 
 
-def own_pipe(path: str | os.PathLike[str]) -> None:
-    """Have a FIFO there: what has taken its place is removed. Raises OSError if it cannot be."""
+def ensure_fifo(path: str | os.PathLike[str]) -> None:
+    """Create a FIFO if there is none, replacing any other file. Raises OSError, also if the path
+    is a folder."""
     _remove_unless(stat.S_ISFIFO, path)
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path, 0o600)
 
 
-def _remove_unless(kind: Callable[[int], bool], path: str | os.PathLike[str]) -> None:
+def _remove_unless(is_kind: Callable[[int], bool], path: str | os.PathLike[str]) -> None:
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return
-    if not kind(found.st_mode):
+    if not is_kind(found.st_mode):
         os.unlink(path)
 
 
-def read_regular(path: str | os.PathLike[str], most: int = -1) -> bytes:
-    """What is in a regular file, up to so many bytes. Raises OSError, also if something else is
-    there."""
+def read_regular(path: str | os.PathLike[str], size: int = -1) -> bytes:
+    """Read a regular file, up to `size` bytes (-1: all). Raises OSError, also if the path is not a
+    regular file."""
     with os.fdopen(open_regular(path), "rb") as file:
-        return file.read(most)
+        return file.read(size)
+
+
+def file_size(path: str) -> int:
+    """The size in bytes; 0 if the file is missing."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, mode: int = 0o666) -> None:
-    """Have this in the file, in one step: a reader never sees half of it. Raises OSError."""
+    """Write the file atomically: readers see the old or the new content. Raises OSError."""
     part = os.fspath(path) + ".part"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(part)  # whatever it is, it is not written to
+        os.unlink(part)  # it may be a link or a FIFO by now
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     os.replace(part, path)
 
 
-def _insist(found: os.stat_result, path: str | os.PathLike[str]) -> None:
+def _check_regular(found: os.stat_result, path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder with its content, read-only folders included. Mount points stay."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)  # an empty folder, as most are: a tenth of the time
+        return
+    from shutil import rmtree  # most processes that import this module remove nothing
+
+    rmtree(path, onerror=_retry_or_ignore)
+
+
+def empty_folder(folder: str) -> None:
+    """Remove the content of a folder, read-only folders included. Mount points stay."""
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _retry_or_ignore(_call: Any, path: str, exc_info: Any) -> None:
+    """Make the parent folder writable and remove the path (some caches are made read-only)."""
+    error = exc_info[1]
+    if isinstance(error, FileNotFoundError):
+        return  # removed by a nested call
+    if isinstance(error, OSError) and error.errno in _MOUNT_POINT_ERRORS:
+        return
+    if not isinstance(error, PermissionError):
+        raise error
+    os.chmod(os.path.dirname(path), 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, 0o700)
+        remove_tree(path)
+    else:
+        os.unlink(path)

@@ -1,7 +1,7 @@
-"""Calls a function that was sent here, as a program: `python function.py FUNCTION`.
+"""Calls a pickled function, as a program: `python function.py FUNCTION`.
 
-Its arguments are in the run's folder; what it returns, or raises, is left in the run's outputs, for
-whoever asks for it. Needs cloudpickle in the Python that runs it.
+Reads the arguments from the run's folder and writes the return value, or the exception, to the
+run's outputs. Needs cloudpickle in the Python that runs it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
-    del sys.path[0]  # our own modules are none of the function's business
+    del sys.path[0]  # the function must not see our modules
 
 import contextlib
 import importlib
@@ -23,14 +23,14 @@ ARGUMENTS = "arguments.pickle"
 
 
 class Unusable(Exception):  # noqa: N818
-    """What was sent cannot be called here."""
+    """The function cannot be called by this Python."""
 
 
 def main(argv: List[str]) -> int:
-    """argv: the file of the function. Returns the exit code."""
+    """argv: the file with the function. Returns the exit code."""
     kept = os.path.join(_output_folder(), RESULT)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(kept)  # of an earlier life
+        os.unlink(kept)  # of an earlier incarnation
     try:
         function, args, kwargs = _load(argv[0])
     except Unusable as error:
@@ -43,7 +43,7 @@ def main(argv: List[str]) -> int:
             raise
         value = None
     except BaseException as error:  # noqa: BLE001
-        return _failed(kept, error)
+        return _save_failure(kept, error)
     try:
         _save(kept, {"value": _dumps(value)})
     except Exception as error:  # noqa: BLE001
@@ -64,7 +64,7 @@ def _load(path: str) -> Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any
         text = "the function %s is of Python %s and cannot be called by %s, which is Python %s"
         raise Unusable(text % (sent["name"], there, sys.executable, ours))
     try:
-        importlib.import_module("cloudpickle")  # what it has made needs it
+        importlib.import_module("cloudpickle")  # needed to unpickle what cloudpickle made
     except ImportError:
         text = "a function needs cloudpickle, which %s does not have: pip install cloudpickle, "
         raise Unusable((text + "or name it in the requirements") % sys.executable) from None
@@ -81,24 +81,24 @@ def _load(path: str) -> Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any
 
 def _arguments() -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     path = os.path.join(os.path.dirname(os.environ.get("MUSTER_OUTPUTS", "outputs")), ARGUMENTS)
-    if not os.path.exists(path):  # the Job was run by its name
+    if not os.path.exists(path):  # the Job was run without a call, by its name
         return (), {}
     with open(path, "rb") as file:
         args, kwargs = pickle.load(file)
     return args, kwargs
 
 
-def _failed(kept: str, error: BaseException) -> int:
-    # the first frame is ours
+def _save_failure(kept: str, error: BaseException) -> int:
+    # without the first frame, which is this module's
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, frames))
-    said: Dict[str, Any] = {"type": type(error).__name__, "text": str(error), "traceback": text}
+    result: Dict[str, Any] = {"type": type(error).__name__, "text": str(error), "traceback": text}
     try:
-        said["error"] = _dumps(error)
-        pickle.loads(said["error"])  # some exceptions can be packed and not unpacked
+        result["error"] = _dumps(error)
+        pickle.loads(result["error"])  # some exceptions can be pickled but not unpickled
     except Exception:  # noqa: BLE001
-        said["error"] = None
-    _save(kept, said)
+        result["error"] = None
+    _save(kept, result)
     sys.stderr.write(text)
     return 1
 
@@ -108,17 +108,17 @@ def _dumps(value: Any) -> bytes:
     return data
 
 
-def _save(path: str, said: Dict[str, Any]) -> None:
-    said["restart"] = os.environ.get("MUSTER_RESTART", "0")
+def _save(path: str, result: Dict[str, Any]) -> None:
+    result["restart"] = os.environ.get("MUSTER_RESTART", "0")
     descriptor = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        pickle.dump(said, file)
+        pickle.dump(result, file)
     os.replace(path + ".part", path)
 
 
 def _output_folder() -> str:
-    """Where this process may leave things for the owner of the run. As in `node.notebook`, which
-    cannot be imported here: a program has nothing of Muster on its path."""
+    """The folder of this process in the run's outputs. The same as in `node.notebook`, which cannot
+    be imported here: Muster may not be on the path of a program."""
     env = os.environ
     ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK")
     rank = next((env[name] for name in ranks if env.get(name)), "0")

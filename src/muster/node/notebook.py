@@ -1,8 +1,8 @@
 """Executes a notebook, as a program: `python notebook.py NOTEBOOK [ARGUMENT...]`.
 
-What its cells print appears as it comes. The executed notebook is kept in the run's outputs, also
-if a cell fails, and what failed is noted for whoever looks for the first cause. Needs nbclient and
-ipykernel in the Python that runs it, which is the one that runs the cells, too.
+Prints the output of cells as it appears. Writes the executed notebook to the run's outputs, also if
+a cell fails, and records the failure in the error file. Needs nbclient and ipykernel in the Python
+that runs it, which also runs the cells.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
-    del sys.path[0]  # our own modules are none of the notebook's business
+    del sys.path[0]  # the notebook must not see our modules
 
 import asyncio
 import importlib
@@ -24,20 +24,20 @@ import tempfile
 import time
 from typing import Any, Dict, List, Mapping
 
-#: nbformat 4; older ones are read as such.
+#: nbformat 4; notebooks of older versions are converted.
 _VERSION = 4
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _SAVE_EVERY = 5.0  # seconds, while a cell writes
-_START, _DRAIN = 600, 60  # seconds: for the kernel to come up, for its last output to arrive
-_LONGEST = 3500  # characters of a cause
-#: A socket's path has 107 bytes at most (unix(7)), and the kernel's have a few more.
-_SHORT = 90
+_START_TIMEOUT, _DRAIN_TIMEOUT = 600, 60  # seconds for the kernel to start; for its last output
+_MAX_MESSAGE = 3500  # characters of a recorded error
+#: A socket's path has at most 107 bytes (unix(7)), of which the kernel's names need some.
+_MAX_SOCKET_FOLDER = 90
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 class Failed(Exception):  # noqa: N818
-    """The notebook has failed. code: what the program exits with."""
+    """The notebook has failed. code: the exit code of the program."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -45,10 +45,10 @@ class Failed(Exception):  # noqa: N818
 
 
 class Notebook:
-    """One execution. path: the notebook; kept: where it is written to as it is executed."""
+    """One execution. path: the notebook; kept: where the executed notebook is written."""
 
     def __init__(self, path: str, arguments: List[str], kept: str, tags: List[str]) -> None:
-        self._nbformat = _needed("nbformat")
+        self._nbformat = _import("nbformat")
         self._name = os.path.basename(path)
         self._path, self._kept = path, kept
         self._arguments, self._tags = arguments, set(tags)
@@ -56,31 +56,31 @@ class Notebook:
         self._python = _language(self.book) == "python"
         self._sockets = _short_folder()
         self._manager = self._kernel()
-        self._client = _needed("nbclient").NotebookClient(
+        self._client = _import("nbclient").NotebookClient(
             self.book,
             km=self._manager,
             timeout=None,
-            startup_timeout=_START,
-            iopub_timeout=_DRAIN,
+            startup_timeout=_START_TIMEOUT,
+            iopub_timeout=_DRAIN_TIMEOUT,
         )
         self._process = self._client.process_message
-        self._client.process_message = self._heard
+        self._client.process_message = self._handle_output
         self._error: Dict[str, Any] = {}
         self._saved = 0.0
-        self._told_to_end = False
+        self._stopped = False
 
     def _kernel(self) -> Any:
-        """A kernel of our own Python, whatever other ones this machine has; for another language
-        the one that the notebook names. It is talked to by sockets no other node could take."""
-        jupyter = _needed("jupyter_client")
+        """A kernel of this Python, ignoring installed kernels; for another language, the kernel
+        that the notebook names. It uses Unix sockets, which other nodes cannot reach."""
+        jupyter = _import("jupyter_client")
         specs = importlib.import_module("jupyter_client.kernelspec")
         more: Dict[str, Any] = {"transport": "ipc", "ip": os.path.join(self._sockets, "k")}
         if not self._python:
             name = self.book.metadata.get("kernelspec", {}).get("name", "")
             if name not in specs.KernelSpecManager().find_kernel_specs():
-                raise Failed("%s wants the kernel %r, which is not here" % (self._name, name))
+                raise Failed("%s needs the kernel %r, which is not installed" % (self._name, name))
             return jupyter.AsyncKernelManager(kernel_name=name, **more)
-        _needed("ipykernel")
+        _import("ipykernel")
         own = specs.KernelSpec(
             argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
             display_name="Python",
@@ -94,7 +94,7 @@ class Notebook:
         """Execute it. Raises Failed."""
         for cell in self.book.cells:
             if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None  # what is there is of another run
+                cell.outputs, cell.execution_count = [], None  # outputs of an earlier execution
         self._save()
         loop = asyncio.get_running_loop()
         try:
@@ -102,15 +102,15 @@ class Notebook:
                 for number in _FORWARDED:
                     loop.add_signal_handler(number, self._forward, number)
                 loop.add_signal_handler(signal.SIGTERM, self._end)
-                await self._say_arguments()
+                await self._set_arguments()
                 for index, cell in enumerate(self.book.cells):
                     await self._cell(index, cell)
         finally:
             self._save()
             shutil.rmtree(self._sockets, ignore_errors=True)
 
-    async def _say_arguments(self) -> None:
-        """Let a notebook find its arguments where a script does."""
+    async def _set_arguments(self) -> None:
+        """Set sys.argv, where a script finds its arguments."""
         info = await _now(self._client.kc.kernel_info())
         reply = await self._client.async_wait_for_reply(info)
         if reply is not None:
@@ -118,8 +118,8 @@ class Notebook:
         if self._python:
             words = [self._path, *self._arguments]
             code = "import sys; sys.argv[:] = %r" % (words,)
-            asked = await _now(self._client.kc.execute(code, silent=True, store_history=False))
-            await self._client.async_wait_for_reply(asked)
+            request = await _now(self._client.kc.execute(code, silent=True, store_history=False))
+            await self._client.async_wait_for_reply(request)
 
     async def _cell(self, index: int, cell: Any) -> None:
         if self._tags.intersection(cell.metadata.get("tags", [])):
@@ -137,24 +137,24 @@ class Notebook:
 
     def _failure(self, index: int, count: int) -> Failed:
         traceback = _ANSI.sub("", "\n".join(self._error.get("traceback", [])))
-        what = "was told to end" if self._told_to_end else "failed"
+        what = "was stopped" if self._stopped else "failed"
         where = "cell %d of %s (In [%d]) %s" % (index + 1, self._name, count, what)
-        code = 128 + signal.SIGTERM if self._told_to_end else 1
+        code = 128 + signal.SIGTERM if self._stopped else 1
         return Failed(_cut(where, traceback.strip()), code)
 
     def _death(self, index: int, status: Any) -> Failed:
-        """status: as subprocess has it; None if nobody knows."""
+        """status: as in subprocess; None if unknown."""
         where = "cell %d of %s: the kernel died" % (index + 1, self._name)
         if isinstance(status, int) and status < 0:
-            hint = ", perhaps for want of memory" if -status == signal.SIGKILL else ""
+            hint = ", perhaps out of memory" if -status == signal.SIGKILL else ""
             name = signal.Signals(-status).name
             return Failed("%s of %s%s" % (where, name, hint), 128 - status)
         return Failed("%s (exit code %s)" % (where, status), status or 1)
 
     # --- while it runs
 
-    def _heard(self, message: Mapping[str, Any], cell: Any, index: int) -> Any:
-        """What a cell puts out, shown before it is kept."""
+    def _handle_output(self, message: Mapping[str, Any], cell: Any, index: int) -> Any:
+        """Print the output of a cell, then add it to the notebook."""
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
             _write(sys.stderr if content["name"] == "stderr" else sys.stdout, content["text"])
@@ -165,20 +165,20 @@ class Notebook:
         elif kind == "error":
             self._error = dict(content)
             _write(sys.stderr, _ANSI.sub("", "\n".join(content["traceback"])) + "\n")
-        made = self._process(message, cell, index)
+        output = self._process(message, cell, index)
         if time.monotonic() > self._saved + _SAVE_EVERY:
             self._save()
-        return made
+        return output
 
     def _forward(self, number: int) -> None:
-        """To the kernel itself and not to what that has started, as with any program."""
+        """Forward a signal to the kernel only, and not to its children, as for any program."""
         pid = getattr(self._manager.provisioner, "pid", None)
         if pid:
             os.kill(pid, number)
 
     def _end(self) -> None:
-        """The cell gets a KeyboardInterrupt and may tidy up; what there is is kept at once."""
-        self._told_to_end = True
+        """Interrupt the cell, which gets a KeyboardInterrupt, after saving the notebook."""
+        self._stopped = True
         self._save()
         self._forward(signal.SIGINT)
 
@@ -191,8 +191,8 @@ class Notebook:
         self._saved = time.monotonic()
 
 
-def _needed(name: str) -> Any:
-    """A module that has to be there. Raises Failed."""
+def _import(name: str) -> Any:
+    """Import a module. Raises Failed if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -217,7 +217,7 @@ def _language(book: Any) -> str:
 
 def _short_folder() -> str:
     folder = tempfile.mkdtemp(prefix="nb-")
-    if len(folder) <= _SHORT:
+    if len(folder) <= _MAX_SOCKET_FOLDER:
         return folder
     os.rmdir(folder)
     return tempfile.mkdtemp(prefix="nb-", dir="/tmp")
@@ -229,14 +229,14 @@ def _write(stream: Any, text: str) -> None:
 
 
 def _cut(where: str, traceback: str) -> str:
-    """The place, and the end of the traceback where it is long."""
-    if len(traceback) > _LONGEST:
-        traceback = "...\n" + traceback[-_LONGEST:].partition("\n")[2]
+    """The heading and the traceback, of which a long one is cut at the front."""
+    if len(traceback) > _MAX_MESSAGE:
+        traceback = "...\n" + traceback[-_MAX_MESSAGE:].partition("\n")[2]
     return "%s\n%s" % (where, traceback)
 
 
 def output_folder() -> str:
-    """Where this process may leave things for the owner of the run."""
+    """The folder of this process in the run's outputs."""
     env = os.environ
     ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK")
     rank = next((env[name] for name in ranks if env.get(name)), "0")
@@ -245,8 +245,8 @@ def output_folder() -> str:
     return folder
 
 
-def place_for(name: str) -> str:
-    """A path for the executed notebook; what an earlier life has left there gets a number."""
+def output_path(name: str) -> str:
+    """The path for the executed notebook. One of an earlier incarnation is renamed."""
     path = os.path.join(output_folder(), name)
     if os.path.exists(path):
         stem, suffix = os.path.splitext(path)
@@ -257,26 +257,26 @@ def place_for(name: str) -> str:
     return path
 
 
-def note(text: str) -> None:
-    """For whoever looks for the first cause (see `node.error_file`)."""
+def record_error(text: str) -> None:
+    """Record the failure (see `node.error_file`)."""
     path = os.environ.get(ERROR_FILE)
     if path:
-        said = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
+        error = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
         with open(path, "w") as file:
-            json.dump({"message": said}, file)
+            json.dump({"message": error}, file)
 
 
 def main(argv: List[str]) -> int:
-    """argv: the notebook, and its arguments. Returns the exit code."""
+    """argv: the notebook and its arguments. Returns the exit code."""
     path = argv[0]
     folder = os.path.dirname(os.path.abspath(path))
     more = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, more]))  # as for a script
     tags = json.loads(os.environ.get("NOTEBOOK_EXCLUDE_TAGS") or "[]")
     try:
-        asyncio.run(Notebook(path, argv[1:], place_for(os.path.basename(path)), tags).run())
+        asyncio.run(Notebook(path, argv[1:], output_path(os.path.basename(path)), tags).run())
     except Failed as failed:
-        note(str(failed))
+        record_error(str(failed))
         sys.stderr.write("%s\n" % str(failed).partition("\n")[0])
         return failed.code
     return 0

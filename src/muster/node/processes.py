@@ -1,4 +1,4 @@
-"""Starting and surely ending the processes of one node."""
+"""Start the processes of a node, and end every one of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import socket
 import sys
 from typing import Container, Iterator, List, Mapping, Sequence, Tuple
 
-from muster.node.files import open_own
+from muster.node.files import open_or_replace
 
-#: What a shell answers for a command that is not there, or is no program.
+#: Exit codes of a shell for a command that does not exist, or that cannot be executed.
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-#: In the place of a file: what we ourselves write to. It may be a socket, which nobody can open, or
-#: a file in which whoever opens it anew would not write where we do.
+#: Stands for a file: inherit the descriptor of this process. That may be a socket, which cannot be
+#: opened by a path, or a file whose offset has to be shared.
 INHERITED = ""
 
 _RESET = tuple(
@@ -24,7 +24,7 @@ _RESET = tuple(
 
 
 class CannotStart(Exception):  # noqa: N818
-    """A process could not be started. code: what a shell would have exited with."""
+    """A process could not be started. code: the exit code that a shell would have used."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class CannotStart(Exception):  # noqa: N818
 
 
 def find_program(name: str, env: Mapping[str, str]) -> str:
-    """Where `name` is on the PATH of `env` (not on ours). Raises CannotStart."""
+    """The path of a program, looked up on the PATH of `env`. Raises CannotStart."""
     if "/" in name:
         if not os.path.exists(name):
             raise CannotStart(NOT_FOUND, "no such program: %s" % name)
@@ -48,10 +48,10 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
 def spawn(
     argv: Sequence[str], env: Mapping[str, str], stdout: str | None, stderr: str | None
 ) -> int:
-    """Start a process in a group of its own, its output appended to files (None, INHERITED: it has
-    ours). Returns its pid.
+    """Start a process in its own process group; returns its pid. Raises CannotStart.
 
-    posix_spawn, never fork: the caller may be large. Raises CannotStart.
+    stdout, stderr: files to append to; None or INHERITED: those of this process. Uses posix_spawn
+    and not fork, as this process may be large.
     """
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -76,10 +76,10 @@ def spawn(
         raise CannotStart(NOT_EXECUTABLE, text) from None
 
 
-def complain(path: str, text: str) -> None:
-    """Say why there is no process, where it would have said so. Raises OSError."""
+def write_message(path: str, text: str) -> None:
+    """Write a message for people to a process's stderr file (or INHERITED). Raises OSError."""
     if path:
-        with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
+        with os.fdopen(open_or_replace(path, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
             file.write("muster: %s\n" % text)
     else:
         sys.stderr.write("muster: %s\n" % text)
@@ -87,7 +87,7 @@ def complain(path: str, text: str) -> None:
 
 
 def exit_of(status: int) -> Tuple[int, int]:
-    """(exit code, signal) of a wait status. A signal counts as 128 + its number, as in a shell."""
+    """(exit code, signal) of a wait status. Signal N is exit code 128 + N, as in a shell."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return 128 + number, number
@@ -95,17 +95,18 @@ def exit_of(status: int) -> Tuple[int, int]:
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal a process and all in its group; nothing if they are gone."""
+    """Signal a process group; nothing if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def kill_everything(contained: bool, groups: Sequence[int]) -> None:
-    """End every process of the node and wait until none is left.
+    """Kill every process of the node and wait until none is left.
 
-    contained: we are PID 1 of the node's namespace, so "everything" is what we can see. Otherwise
-    we must be a subreaper: orphans become our children, and we kill children until there are none.
-    What runs as another user (sudo) may not be ours to end, and is left.
+    contained: this process is PID 1 of the node's namespace, and kills all processes it can see.
+    Otherwise it must be a subreaper: orphans become its children, and it kills children until there
+    are none. groups: process groups to kill on systems without subreapers. Processes of another
+    user (sudo), which must not be killed, are left.
     """
     if contained:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -114,33 +115,33 @@ def kill_everything(contained: bool, groups: Sequence[int]) -> None:
             pass
         return
     if not sys.platform.startswith("linux"):
-        # elsewhere the groups are all we know; here their numbers may be somebody else's by now
+        # on Linux, where children are known, a group's number may belong to another process by now
         for pid in groups:
             signal_group(pid, signal.SIGKILL)
     while True:
-        there = children()
-        left = [pid for pid in there if not _kill(pid)]
-        # a child may fork between the look and the kill: its orphan comes to us, so look again
-        if (there and len(left) == len(there)) or not _wait_for_one():
+        found = children()
+        left = [pid for pid in found if not _kill(pid)]
+        # a child may fork before it is killed: the orphan becomes our child, so look again
+        if (found and len(left) == len(found)) or not _wait_for_one():
             return
 
 
-def end_children(but: Container[int]) -> None:
-    """End our children but for some, and the orphans that come to us of it, where we are a
-    subreaper; returns when none of them is left that is ours to end."""
-    while ended := kill_children(but):
+def end_children(keep: Container[int]) -> None:
+    """Kill all children except those in `keep`, and orphans that become children of this process
+    (a subreaper) then; returns when they have ended."""
+    while ended := kill_children(keep):
         for pid in ended:
             os.waitpid(pid, 0)
 
 
-def kill_children(but: Container[int]) -> List[int]:
-    """Kill our children but for some. Returns those that are still to be waited for: their
-    orphans may come to us then, and have to be killed in turn."""
-    return [pid for pid in children() if pid not in but and _kill(pid)]
+def kill_children(keep: Container[int]) -> List[int]:
+    """Kill all children except those in `keep`. Returns the pids to wait for; after that their
+    orphans may have become children of this process, and have to be killed in turn."""
+    return [pid for pid in children() if pid not in keep and _kill(pid)]
 
 
 def _kill(child: int) -> bool:
-    """Whether it was ours to end. Its number is its own until it is waited for."""
+    """Returns whether this process may kill it. A pid stays valid until it is waited for."""
     try:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -150,7 +151,7 @@ def _kill(child: int) -> bool:
 
 
 def ended_children() -> Iterator[Tuple[int, int]]:
-    """(pid, wait status) of each child that has ended by now; they are gone then."""
+    """Reap the children that have ended: (pid, wait status) of each."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -162,7 +163,7 @@ def ended_children() -> Iterator[Tuple[int, int]]:
 
 
 def _wait_for_one() -> bool:
-    """Wait until any child has ended. False if there is none."""
+    """Wait until any child has ended. False if this process has no child."""
     try:
         os.waitpid(-1, 0)
     except ChildProcessError:
@@ -171,30 +172,34 @@ def _wait_for_one() -> bool:
 
 
 def children(of: int | None = None) -> List[int]:
-    """Pids of our children, or of another process's, from /proc; none where there is no /proc."""
+    """Pids of the children of this process, or of process `of`, from /proc; none without /proc."""
     if not sys.platform.startswith("linux"):
         return []
     try:
         if of is not None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 threads = os.listdir("/proc/%d/task" % of)
-                return [pid for thread in threads for pid in _listed("%d/task/%s" % (of, thread))]
+                return [
+                    pid
+                    for thread in threads
+                    for pid in _children_of_task("%d/task/%s" % (of, thread))
+                ]
             return []
-        # complete, as only we reap and there is one thread of us; a look at every process of the
-        # machine takes as long for each node as there are nodes
-        return _listed("thread-self")
-    except FileNotFoundError:  # a kernel built without
+        # complete, as this process has one thread and reaps its children itself; listing all
+        # processes of the machine would take longer the more nodes run on it
+        return _children_of_task("thread-self")
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         me = os.getpid()
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(name) == me]
 
 
-def _listed(task: str) -> List[int]:
+def _children_of_task(task: str) -> List[int]:
     with open("/proc/%s/children" % task, "rb") as file:
         return [int(pid) for pid in file.read().split()]
 
 
 def state_of(pid: int) -> str:
-    """The letter for what a process does (see proc(5)); empty if it has gone, or nobody knows."""
+    """The letter of a process's state (see proc(5)); empty if it has ended or is not known."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -207,11 +212,11 @@ def _parent(pid: str) -> int:
         with open("/proc/%s/stat" % pid, "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
-        return 0  # it ended while we looked
+        return 0  # it has ended meanwhile
 
 
 def become_subreaper() -> bool:
-    """Make orphans of our descendants our own children. False where the kernel cannot."""
+    """Make orphaned descendants children of this process. False where the kernel cannot."""
     if not sys.platform.startswith("linux"):
         return False
     import ctypes
@@ -221,7 +226,7 @@ def become_subreaper() -> bool:
 
 
 def wake_on_signals() -> int:
-    """A descriptor that becomes readable when a child ends, or another handled signal comes."""
+    """A descriptor that becomes readable when a child ends or another handled signal arrives."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setblocking(False)

@@ -1,14 +1,13 @@
-"""The relay: runs commands on its node for other nodes of the run, in the place of ssh.
+"""The relay: runs commands on its node for other nodes of the run, in place of ssh.
 
     python -m muster.node.relay serve --address 127.1.2.3 --port 7070
     python -m muster.node.relay run [options of ssh] HOST command...
 
-What starts the ranks of MPI or Horovod on other nodes wants ssh; nodes of a run have none, and
-need none. One relay runs on each node. It listens on that node's address only, obeys those only
-who show that they know the run's token (`muster.node.trust`), and runs what they ask as a child
-with the node's own environment, whose output is the node's own output. Children end when whoever
-asked for them goes away (SIGTERM, `--grace` seconds, then SIGKILL for all that is left), and when
-the relay does.
+The launchers of MPI and Horovod start ranks on other nodes by ssh, which nodes of a run do not
+have. Instead, one relay runs on each node. It listens on that node's address only, accepts only
+clients that know the run's token (`muster.node.handshake`), and runs their commands as children
+with the node's environment and output. A command is ended (SIGTERM, `--grace` seconds, then SIGKILL
+for every process that is left) when its client closes the connection, and when the relay ends.
 """
 
 from __future__ import annotations
@@ -21,100 +20,103 @@ import socket
 import sys
 from typing import Any, List, NoReturn, Set
 
-from muster.node import processes, trust
+from muster.node import handshake, processes
 from muster.node.channel import Channel
-from muster.node.errand import Errand
-from muster.node.last_words import size_of
+from muster.node.command_handler import CommandHandler
+from muster.node.files import file_size
+from muster.node.messages import InvalidMessage, RunCommand, ShutDown
 
-#: Seconds between SIGTERM and SIGKILL, unless `--grace` says otherwise.
+#: Default of `--grace`: seconds between SIGTERM and SIGKILL.
 GRACE = 10.0
 
-_ENDING = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-#: Where what runs here writes, too.
+#: Where commands write, too.
 _STDERR = "/proc/self/fd/2"
 
 
 class Relay:
-    """The relay of one node. grace: seconds. Each request is handled by a process of its own:
-    whatever becomes of it and its command touches no other."""
+    """The relay of one node. grace: seconds. Each request is handled by its own process, so that
+    the crash of a handler or its command affects no other."""
 
     def __init__(self, listener: socket.socket, token: str, grace: float) -> None:
         self._listener = listener
         self._token = token
         self._grace = grace
-        self._attendants: Set[int] = set()
-        self._verdicts, self._verdict = os.pipe()  # an attendant that was told to end us says how
-        self._lifeline, self._alive = os.pipe()  # nobody writes: it is closed when we are gone
-        self._called_off = False
-        self._written = size_of(_STDERR)
+        self._handlers: Set[int] = set()  # pids
+        # a handler that gets `ShutDown` writes the exit code
+        self._exit_code_reader, self._exit_code_writer = os.pipe()
+        # nothing is written: handlers see that the relay has ended when the pipe is closed
+        self._alive_reader, self._alive_writer = os.pipe()
+        self._stop_requested = False
+        self._offset = file_size(_STDERR)
 
     def run(self) -> int:
-        """Serve until it is told to end; returns the exit code (0 on SIGTERM and SIGINT)."""
+        """Serve until stopped; returns the exit code (0 on SIGTERM and SIGINT)."""
         wake = processes.wake_on_signals()
-        for number in _ENDING:
-            signal.signal(number, lambda *_: self._call_off())
-        processes.become_subreaper()  # of an attendant that was killed, the command is ours to end
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: self._request_stop())
+        processes.become_subreaper()  # to end the command of a handler that was killed
         poll = select.poll()
-        for descriptor in (self._listener.fileno(), wake, self._verdicts):
+        for descriptor in (self._listener.fileno(), wake, self._exit_code_reader):
             poll.register(descriptor, select.POLLIN)
         code: int | None = None
-        while code is None and not self._called_off:
+        while code is None and not self._stop_requested:
             for descriptor, _ in poll.poll():
                 if descriptor == wake:
                     os.read(wake, 4096)
-                    self._tidy_up()
-                elif descriptor == self._verdicts:
-                    code = os.read(self._verdicts, 1)[0]
+                    self._reap()
+                elif descriptor == self._exit_code_reader:
+                    code = os.read(self._exit_code_reader, 1)[0]
                 else:
-                    self._admit()
+                    self._accept()
         self._listener.close()
         self._end_all()
         return code or 0
 
-    def _call_off(self) -> None:
-        self._called_off = True
+    def _request_stop(self) -> None:
+        self._stop_requested = True
 
-    def _admit(self) -> None:
+    def _accept(self) -> None:
         sock, _ = self._listener.accept()
-        # a signal that came while our handlers are still the child's would be lost to it
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        # blocked until the child has its own handlers: a signal before would be lost there
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         pid = os.fork()
         if pid == 0:
-            self._attend(sock)
+            self._run_handler(sock)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        self._attendants.add(pid)
+        self._handlers.add(pid)
         sock.close()
 
-    def _tidy_up(self) -> None:
+    def _reap(self) -> None:
         for pid, _ in processes.ended_children():
-            self._attendants.discard(pid)
-        processes.end_children(self._attendants)
+            self._handlers.discard(pid)
+        processes.end_children(self._handlers)
 
     def _end_all(self) -> None:
-        """Attendants end their commands, within the grace period; then there is nothing left."""
-        for pid in self._attendants:
+        """Stop the handlers, which end their commands within the grace period."""
+        for pid in self._handlers:
             os.kill(pid, signal.SIGTERM)
-        for pid in self._attendants:
+        for pid in self._handlers:
             os.waitpid(pid, 0)
         processes.kill_everything(False, [])
 
-    # --- in a process of its own
+    # --- in the process of a handler
 
-    def _attend(self, sock: socket.socket) -> NoReturn:
+    def _run_handler(self, sock: socket.socket) -> NoReturn:
         code = 0
         try:
             signal.set_wakeup_fd(-1)
-            for number in _ENDING:
-                signal.signal(number, signal.SIG_DFL)  # nothing has been started that would stay
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            for number in _STOP_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)  # no command runs yet
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
             self._listener.close()
-            os.close(self._alive)
+            os.close(self._alive_writer)
             self._handle(sock)
-        except (trust.Silent, EOFError):
-            pass  # it has only looked whether we are there
-        except trust.Untrusted as error:
-            sys.stderr.write("muster relay: turned somebody away: %s\n" % error)
+        except (handshake.HungUp, EOFError):
+            pass  # the client only checked that the relay answers
+        except (handshake.Untrusted, InvalidMessage) as error:
+            sys.stderr.write("muster relay: rejected a client: %s\n" % error)
         except BaseException:  # noqa: BLE001
             sys.excepthook(*sys.exc_info())
             code = 70
@@ -122,49 +124,51 @@ class Relay:
             os._exit(code)
 
     def _handle(self, sock: socket.socket) -> None:
-        trust.meet_asker(sock, self._token)
-        trust.notice_silence(sock)
+        handshake.authenticate_as_server(sock, self._token)
+        handshake.enable_keepalive(sock)
         channel = Channel(sock)
-        request = channel.wait_for("ask")
-        if request["what"] == "quit":
-            if not request["if_silent"] or size_of(_STDERR) == self._written:
-                sys.stderr.write(request["why"])
+        request = channel.wait_for(RunCommand, ShutDown)
+        if isinstance(request, ShutDown):
+            if not request.only_if_silent or file_size(_STDERR) == self._offset:
+                sys.stderr.write(request.reason)
                 sys.stderr.flush()
-            os.write(self._verdict, bytes([request["exit_code"] & 255]))
+            os.write(self._exit_code_writer, bytes([request.exit_code & 255]))
             return
         wake = processes.wake_on_signals()
-        errand = Errand(channel, request, wake=wake, lifeline=self._lifeline, grace=self._grace)
-        for number in _ENDING:
-            signal.signal(number, lambda *_: setattr(errand, "called_off", True))
-        channel.send(op="ended", **errand.run())
+        handler = CommandHandler(
+            channel, request, wake=wake, relay_alive=self._alive_reader, grace=self._grace
+        )
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: setattr(handler, "stop_requested", True))
+        channel.send(handler.run())
 
 
 def serve(address: str, port: int, grace: float) -> int:
-    """Be the relay of a node; returns the exit code. Raises OSError if it cannot listen there,
-    Untrusted if there is no token."""
-    token = trust.token_from_environment()
+    """Run the relay of a node; returns the exit code. Raises OSError if it cannot listen there,
+    Untrusted if no token is set."""
+    token = handshake.token_from_environment()
     with socket.create_server((address, port), backlog=128) as listener:
         return Relay(listener, token, grace).run()
 
 
-def main(words: List[str]) -> int:
+def main(argv: List[str]) -> int:
     """The command line."""
-    if words[:1] == ["run"]:  # options as ssh has them, which argparse would take for its own
-        from muster.node.errands import as_ssh
+    if argv[:1] == ["run"]:  # options of ssh, which argparse would take for its own
+        from muster.node.remote_command import run_as_ssh
 
-        return as_ssh(words[1:])
+        return run_as_ssh(argv[1:])
     parser = argparse.ArgumentParser(prog="python -m muster.node.relay")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("run", help="run a command on another node: [options of ssh] HOST command")
     server = commands.add_parser("serve", help="run commands for other nodes of the run")
-    server.add_argument("--address", required=True, help="the node's own, and no other")
+    server.add_argument("--address", required=True, help="the node's own address")
     server.add_argument("--port", required=True, type=int)
     server.add_argument("--grace", type=float, default=GRACE, help="seconds (default: %(default)s)")
-    asked: Any = parser.parse_args(words)
+    options: Any = parser.parse_args(argv)
     try:
-        return serve(asked.address, asked.port, asked.grace)
-    except (OSError, trust.Untrusted) as error:
-        sys.stderr.write("muster relay: %s:%d: %s\n" % (asked.address, asked.port, error))
+        return serve(options.address, options.port, options.grace)
+    except (OSError, handshake.Untrusted) as error:
+        sys.stderr.write("muster relay: %s:%d: %s\n" % (options.address, options.port, error))
         return 1
 
 

@@ -1,7 +1,7 @@
-"""Who is in the run, for programs: the cluster metadata file, in OCI's format, and a host file.
+"""The roster of a run, for programs: OCI's cluster metadata file, and a host file.
 
 OCI: job_run_cluster_metadata.json, a JSON array with one object for each node that has joined.
-Documentation spells the address `IpAddress`; the training driver that ships with ADS reads
+OCI's documentation spells the address `IpAddress`; the training driver that ships with ADS reads
 `IPAddress`. Both are written.
 """
 
@@ -12,6 +12,9 @@ import os
 from typing import Any, Dict, Iterable, List
 
 from muster.node.files import replace_file
+
+#: Holds the path of the cluster metadata file.
+VARIABLE = "CLUSTER_NODES_METADATA_FILE"
 
 Member = Dict[str, Any]
 
@@ -29,18 +32,32 @@ def member(rank: int, address: str, fqdn: str, group: str, node_id: str) -> Memb
 
 
 def write_roster(path: str, members: Iterable[Member]) -> None:
-    """Replace the file in one step, so that a reader never sees half of it."""
+    """Write the file atomically, ordered by rank. Raises OSError."""
     ordered: List[Member] = sorted(members, key=lambda m: int(m["Rank"]))
     replace_file(path, (json.dumps(ordered, indent=1) + "\n").encode())
 
 
+def read_roster() -> List[Member]:
+    """The nodes of this run by rank, in a process of a node; empty without a cluster metadata
+    file. Raises OSError."""
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return []
+    with open(path) as file:
+        members: List[Member] = json.load(file)
+    return members
+
+
 def hostfile_beside(cluster_file: str) -> str:
-    """Where the host file is."""
+    """The path of the host file that belongs to a cluster metadata file."""
     return os.path.join(os.path.dirname(cluster_file), "hostfile")
 
 
 def write_hostfile(cluster_file: str, addresses: Iterable[str], slots: int) -> None:
-    """The nodes that a run begins with, by rank, as Open MPI and DeepSpeed read them. slots:
-    processes on each. Whole before any program starts, so that none takes a part for all."""
+    """Write the nodes that a run starts with, by rank, in the format of Open MPI and DeepSpeed.
+
+    slots: processes on each node. It is complete before any program starts, so that no program
+    reads a part of it. Raises OSError.
+    """
     lines = ["%s slots=%d\n" % (address, slots) for address in addresses]
     replace_file(hostfile_beside(cluster_file), "".join(lines).encode())

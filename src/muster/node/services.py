@@ -1,168 +1,169 @@
-"""The programs that run on a node beside the owner's, or in its place: started one after the
-other, as soon as what each waits for is there; ended in the opposite order."""
+"""The framework's services on a node: started in order, as soon as their checks hold; stopped in
+reverse order."""
 
 from __future__ import annotations
 
 import signal
-from typing import Any, Dict, Iterable, List, Mapping, Sequence
+from typing import Dict, Iterable, List, Union
 
-from muster.node.checks import Waiting
-from muster.node.last_words import last_words, size_of
+from muster.node.checks import CheckPoller
+from muster.node.exit_report import stderr_tail
+from muster.node.files import file_size
+from muster.node.launch_message import Check, LaunchMessage, ServiceLaunch
 from muster.node.processes import exit_of, signal_group, spawn
 
-_SPEAK = 10.0  # seconds until we first say what is still missing; each time later twice as long
+_FIRST_PROGRESS = 10.0  # seconds until the first progress message; doubled after each
 
 
-class Left:
-    """A service that ended unasked. code: what it exited with; number: the signal, or 0."""
+class ServiceExit:
+    """The unexpected end of a service."""
 
-    def __init__(self, service: Mapping[str, Any], code: int, number: int, written: int) -> None:
-        self.code, self.number = code, number
-        self._service, self._written = service, written
+    def __init__(self, service: ServiceLaunch, code: int, number: int, offset: int) -> None:
+        #: The exit code; 128 + N for signal N.
+        self.code = code
+        #: The signal that ended the service, or 0.
+        self.signal = number
+        self._service = service
+        self._offset = offset  # size of its stderr file before it started
 
     @property
-    def words(self) -> str:
-        """The last it wrote."""
-        return last_words(self._service["stderr"], self._written, killed=self.number != 0)
+    def stderr_tail(self) -> str:
+        """The end of its stderr."""
+        return stderr_tail(self._service.stderr, self._offset, killed=self.signal != 0)
 
     def __str__(self) -> str:
-        """A sentence about it, and its last words."""
-        how = "signal %d ended it" % self.number if self.number else "exit code %d" % self.code
-        text = "%s ended by itself (%s)" % (self._service["name"], how)
-        return "%s\n%s" % (text, self.words) if self.words else text
+        how = "signal %d ended it" % self.signal if self.signal else "exit code %d" % self.code
+        text = "%s ended by itself (%s)" % (self._service.name, how)
+        tail = self.stderr_tail
+        return "%s\n%s" % (text, tail) if tail else text
 
 
 class Services:
-    """Those of one life of a node, driven by its caller's clock (seconds, monotonic).
+    """The services of one incarnation of a node. `now` is the caller's monotonic clock, in
+    seconds."""
 
-    launch: `services` (each `name`, `argv`, `env` on top of what all have, `stdout`, `stderr`,
-    `after`, `ready`, `grace`), `gather` (a check or None), `absent` (ranks of nodes that nobody
-    waits for), `ready_timeout`. `up`: all of them run, and what the program waits for is there.
-    `failed`: what took too long.
-    """
-
-    def __init__(self, launch: Mapping[str, Any], env: Mapping[str, str], now: float) -> None:
-        self._waiting: Waiting | None = None
-        self._env = env
-        self._steps: List[Mapping[str, Any]] = _steps(launch["services"], launch["gather"])
+    def __init__(self, launch: LaunchMessage, now: float) -> None:
+        self._env = launch.environment_of(0)
+        self._steps = _startup_steps(launch)
+        self._check: CheckPoller | None = None
         #: Whether there is anything to start or to wait for.
         self.expected = bool(self._steps)
-        self._absent = set(launch["absent"])
-        self._deadline: float = now + launch["ready_timeout"]
-        self._patience = launch["ready_timeout"]
-        self._speak_at, self._pause = now + _SPEAK, _SPEAK
-        self._running: Dict[int, Mapping[str, Any]] = {}  # pid -> service, in order
-        self._written: Dict[int, int] = {}  # bytes in its stderr before it
-        self._left: List[Left] = []
-        self._stopping: int | None = None
+        self._absent = set(launch.absent)
+        self._timeout = launch.services_timeout
+        self._deadline = now + launch.services_timeout
+        self._progress_at, self._progress_interval = now + _FIRST_PROGRESS, _FIRST_PROGRESS
+        self._running: Dict[int, ServiceLaunch] = {}  # by pid, in order of their start
+        self._offsets: Dict[int, int] = {}  # by pid: size of its stderr file before it started
+        self._exits: List[ServiceExit] = []
+        self._stopping = False
+        self._being_stopped: int | None = None  # pid
         self._kill_at: float | None = None
-        self._told = False
+        #: Process groups of all services that were started.
         self.groups: List[int] = []
+        #: Whether all services run and what the program waits for holds.
         self.up = False
+        #: The failure message, once the timeout is over.
         self.failed = ""
 
     @property
     def running(self) -> bool:
+        """Whether any service runs."""
         return bool(self._running)
 
     @property
     def due(self) -> float | None:
-        """When `step` wants to be called although nothing happened."""
-        if self._told:
+        """When to call `step` although no child has ended; None = never."""
+        if self._stopping:
             return self._kill_at
         if self.up or self.failed:
             return None
-        look = self._waiting.due if self._waiting is not None else None
-        soonest = min(self._deadline, self._speak_at)
-        return soonest if look is None else min(look, soonest)
+        check_due = self._check.due if self._check is not None else None
+        soonest = min(self._deadline, self._progress_at)
+        return soonest if check_due is None else min(check_due, soonest)
 
     def step(self, now: float) -> None:
-        """Do what can be done by now. Raises CannotStart."""
-        if self._told:
-            self._end_next(now)
+        """Start what can be started, or kill what did not stop in time. Raises CannotStart."""
+        if self._stopping:
+            self._stop_next(now)
             return
         while not self.up and not self.failed:
-            if self._waiting is not None:
-                self._waiting.step(now)
-                if not self._waiting.done:
+            if self._check is not None:
+                self._check.step(now)
+                if not self._check.done:
                     if now >= self._deadline:
-                        self.failed = "not ready after %g s: %s" % (
-                            self._patience,
-                            self._waiting.why,
-                        )
+                        why = self._check.why
+                        self.failed = "not ready after %g s: %s" % (self._timeout, why)
                     return
-                self._waiting = None
+                self._check = None
             if not self._steps:
                 self.up = True
                 return
             step = self._steps.pop(0)
-            if "argv" in step:
+            if isinstance(step, ServiceLaunch):
                 self._start(step)
             else:
-                self._waiting = Waiting(step, self._env, now, self._absent)
+                self._check = CheckPoller(step, self._env, now, self._absent)
 
-    def forget(self, ranks: Iterable[int]) -> None:
-        """Wait for nodes of these ranks no more."""
+    def ignore_ranks(self, ranks: Iterable[int]) -> None:
+        """No longer wait for nodes of these ranks."""
         self._absent.update(ranks)
 
-    def still_missing(self, now: float) -> str:
-        """What is waited for, for people, when it is time to say so again; else empty."""
-        if self._told or self._waiting is None or now < self._speak_at:
+    def progress_message(self, now: float) -> str:
+        """What is still missing, when it is time to print that; else empty."""
+        if self._stopping or self._check is None or now < self._progress_at:
             return ""
-        self._pause *= 2
-        self._speak_at = now + self._pause
-        return "not ready yet: %s" % self._waiting.why
+        self._progress_interval *= 2
+        self._progress_at = now + self._progress_interval
+        return "not ready yet: %s" % self._check.why
 
-    def _start(self, service: Mapping[str, Any]) -> None:
-        env = {**self._env, **service["env"]}
-        written = size_of(service["stderr"])
-        pid = spawn(service["argv"], env, service["stdout"], service["stderr"])
+    def _start(self, service: ServiceLaunch) -> None:
+        env = {**self._env, **service.env}
+        offset = file_size(service.stderr)
+        pid = spawn(service.argv, env, service.stdout, service.stderr)
         self._running[pid] = service
-        self._written[pid] = written
+        self._offsets[pid] = offset
         self.groups.append(pid)
 
     def reaped(self, pid: int, status: int, now: float) -> bool:
-        """Whether the process that ended was one of ours."""
-        if self._waiting is not None and self._waiting.reaped(pid, status, now):
+        """Handle a child that has ended. Returns whether it was a service or a check's command."""
+        if self._check is not None and self._check.reaped(pid, status, now):
             return True
         service = self._running.pop(pid, None)
         if service is None:
             return False
-        if not self._told:
+        if not self._stopping:
             code, number = exit_of(status)
-            self._left.append(Left(service, code, number, self._written[pid]))
-        if pid == self._stopping:
-            self._stopping = self._kill_at = None
+            self._exits.append(ServiceExit(service, code, number, self._offsets[pid]))
+        if pid == self._being_stopped:
+            self._being_stopped = self._kill_at = None
         return True
 
-    def take_left(self) -> List[Left]:
-        """Those that have ended unasked since the last time."""
-        left, self._left = self._left, []
-        return left
+    def pop_exits(self) -> List[ServiceExit]:
+        """The services that ended by themselves since the last call."""
+        exits, self._exits = self._exits, []
+        return exits
 
     def stop(self, now: float) -> None:
-        """Have them end, the last that was started first; each has its time."""
-        if not self._told:
-            self._told = True
-            if self._waiting is not None:
-                self._waiting.end()
-            self._end_next(now)
+        """Stop the services one by one, the last started first, each with its grace period."""
+        if not self._stopping:
+            self._stopping = True
+            if self._check is not None:
+                self._check.cancel()
+            self._stop_next(now)
 
-    def _end_next(self, now: float) -> None:
-        if self._stopping is not None:
+    def _stop_next(self, now: float) -> None:
+        if self._being_stopped is not None:
             if self._kill_at is not None and now >= self._kill_at:
-                signal_group(self._stopping, signal.SIGKILL)
-                self._kill_at = None  # `reaped` goes on from there
+                signal_group(self._being_stopped, signal.SIGKILL)
+                self._kill_at = None  # `reaped` is called next
             return
         if self._running:
-            self._stopping = list(self._running)[-1]
-            self._kill_at = now + self._running[self._stopping]["grace"]
-            signal_group(self._stopping, signal.SIGTERM)
+            self._being_stopped = list(self._running)[-1]
+            self._kill_at = now + self._running[self._being_stopped].grace
+            signal_group(self._being_stopped, signal.SIGTERM)
 
 
-def _steps(
-    services: Sequence[Mapping[str, Any]], gather: Mapping[str, Any] | None
-) -> List[Mapping[str, Any]]:
-    """What has to be waited for, and started, in order."""
-    parts = [part for s in services for part in (s["after"], s, s["ready"])]
-    return [part for part in (*parts, gather) if part is not None]
+def _startup_steps(launch: LaunchMessage) -> List[Union[Check, ServiceLaunch]]:
+    """The checks to wait for and the services to start, in order."""
+    parts = [part for s in launch.services for part in (s.after, s, s.ready)]
+    return [part for part in (*parts, launch.gather) if part is not None]

@@ -1,13 +1,14 @@
-"""A spec in the shape its framework gives it: a main node of its own, who decides about success,
-and who can be replaced while others live. Pure.
+"""Adapt a spec to its framework: a separate main node, which groups decide about success, and which
+nodes can be replaced while others run. Pure.
 
-What comes out is a spec as its owner could have written it; arranging that changes nothing.
+The result is a spec that a user could have written; arranging it again changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,16 +17,16 @@ from muster.errors import InvalidInput, Problem
 from muster.frameworks.base import Cluster, Role, RoleSetup, Setup
 from muster.frameworks.registry import get_framework, read_options
 from muster.spec.models import JobSpec, NodeGroup
-from muster.spec.oci_variables import says_command
+from muster.spec.oci_variables import has_command
 from muster.spec.placeholders import as_label
 from muster.spec.policies import DependsOn, FailureRule, ReasonName
 
-#: What the first node is called where it was one of a group.
+#: Group of the first node if it was split off its group.
 MAIN = "main"
-#: The rule by which a node that others can do without for a while is started again alone.
+#: Rules that restart a single node while the others continue.
 REPLACEABLE = "others-go-on"
 KILLED = "others-go-on-killed"
-#: What a node fails of that has not failed by itself, but for signals.
+#: Reasons for which a node is replaced, besides signals: its program did not fail by itself.
 _LOST: tuple[ReasonName, ...] = (
     "out_of_memory",
     "node_lost",
@@ -35,20 +36,22 @@ _LOST: tuple[ReasonName, ...] = (
     "output_lost",
 )
 _SIGNALS = ("SIGKILL", "SIGABRT", "SIGBUS", "SIGSEGV")
-#: What is about a group's program -> why it means nothing of a group without one.
+#: Settings of a group's program -> why a group without a program cannot have them.
 _OF_PROGRAMS = {
-    "command": "{framework} says itself what this group runs",
-    "startup_probe": "{framework} says itself when this group is ready",
-    "hang_timeout": "this group only serves the others, and may have nothing to say",
+    "command": "{framework} decides itself what this group runs",
+    "startup_probe": "{framework} decides itself when this group is ready",
+    "hang_timeout": "this group only serves the others, and may write no output",
     "min_success": "this group only serves the others: it ends when the run does",
 }
 
 
 class Arranged(Struct, frozen=True):
-    """spec: in normal form, and as its framework wants it. setup: what that asks for."""
+    """A spec adapted to its framework."""
 
     spec: JobSpec
+    """In normal form."""
     setup: Setup
+    """What the framework needs for it."""
 
     def role(self, group: str) -> RoleSetup:
         return _role(self.setup.roles, group)
@@ -59,27 +62,33 @@ def arrange(spec: JobSpec) -> Arranged:
     refuses it."""
     framework = get_framework(spec.framework)
     options = read_options(framework, spec.framework_options)
-    parted = _with_main(spec) if framework.has_main(options) else spec
-    setup = framework.setup(_cluster(parted, options))
-    problems = list(_program_problems(parted, setup.roles))
-    rest = parted.node_groups[1].name if parted is not spec else None
-    awaited = _with_awaited(parted, setup.roles, rest, problems)
+    with_main = _with_main(spec) if framework.has_main(options) else spec
+    setup = framework.setup(_cluster(with_main, options))
+    problems = list(_program_problems(with_main, setup.roles))
+    remaining_group = with_main.node_groups[1].name if with_main is not spec else None
+    awaited = _without_waits_for_services(with_main, setup.roles, remaining_group, problems)
     if problems:
         raise InvalidInput(*problems)
     return Arranged(_with_replacement(_with_success(awaited, setup.roles), setup.roles), setup)
 
 
+def first_ranks(spec: JobSpec) -> list[int]:
+    """The rank of each group's first node. Replicas that scaling may add have ranks as well."""
+    sizes = (group.nodes * group.most_replicas for group in spec.node_groups)
+    return list(accumulate(sizes, initial=0))[:-1]
+
+
 def _cluster(spec: JobSpec, options: Struct) -> Cluster:
-    roles, rank = [], 0
-    for group in spec.node_groups:
+    roles = []
+    for group, rank in zip(spec.node_groups, first_ranks(spec), strict=True):
         size, most = (count * group.nodes for count in (group.replicas, group.most_replicas))
         roles.append(Role(group.name, rank, size, group.env, most))
-        rank += most
     return Cluster(tuple(roles), spec.processes_per_node, options)
 
 
 def _with_main(spec: JobSpec) -> JobSpec:
-    """With the first node in a group by itself. Raises InvalidInput if there cannot be one."""
+    """The spec with the first node in a separate group. Raises InvalidInput if that is not
+    possible."""
     first, *others = spec.node_groups
     if first.nodes * first.most_replicas == 1:
         return spec
@@ -87,43 +96,52 @@ def _with_main(spec: JobSpec) -> JobSpec:
         text = f"the first node of {spec.framework} is unlike the others; it cannot be one of many"
         hint = "put a group with one node before it"
         raise InvalidInput(Problem(f"node_groups[{first.name}].replicas", text, hint))
-    rival = next((one.name for one in spec.node_groups if as_label(one.name) == MAIN), None)
-    if rival is not None:
+    conflicting = next((one.name for one in spec.node_groups if as_label(one.name) == MAIN), None)
+    if conflicting is not None:
         text = f"{spec.framework} needs its first node to be unlike the others"
-        hint = f"write group {rival} first, with one node"
+        hint = f"write group {conflicting} first, with one node"
         raise InvalidInput(Problem(f"node_groups[{first.name}].nodes", text, hint))
     main = replace(first, name=MAIN, nodes=1)
     rest = replace(first, nodes=first.nodes - 1)
-    both = {first.name: (MAIN, first.name)}
+    replacements = {first.name: (MAIN, first.name)}
     return replace(
         spec,
-        node_groups=tuple(_depending(group, both) for group in (main, rest, *others)),
-        success=replace(spec.success, groups=tuple(_each(spec.success.groups, both))),
+        node_groups=tuple(
+            _with_replaced_dependencies(group, replacements) for group in (main, rest, *others)
+        ),
+        success=replace(
+            spec.success, groups=tuple(_replaced_names(spec.success.groups, replacements))
+        ),
         failure=replace(
             spec.failure,
             rules=tuple(
-                replace(rule, groups=tuple(_each(rule.groups, both))) for rule in spec.failure.rules
+                replace(rule, groups=tuple(_replaced_names(rule.groups, replacements)))
+                for rule in spec.failure.rules
             ),
         ),
     )
 
 
-def _each(names: Iterable[str], both: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
-    return dict.fromkeys(part for name in names for part in both.get(name, (name,)))
+def _replaced_names(
+    names: Iterable[str], replacements: Mapping[str, tuple[str, ...]]
+) -> Iterable[str]:
+    return dict.fromkeys(part for name in names for part in replacements.get(name, (name,)))
 
 
-def _depending(group: NodeGroup, both: Mapping[str, tuple[str, ...]]) -> NodeGroup:
+def _with_replaced_dependencies(
+    group: NodeGroup, replacements: Mapping[str, tuple[str, ...]]
+) -> NodeGroup:
     depends = tuple(
         DependsOn(group=part, status=other.status)
         for other in group.depends_on
-        for part in both.get(other.group, (other.group,))
+        for part in replacements.get(other.group, (other.group,))
     )
     return replace(group, depends_on=depends)
 
 
 def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator[Problem]:
-    """If a group that only serves was given a program of its own, or what is about one, or one
-    that does not only serve has none."""
+    """Groups that only serve and have a program or settings of one, and other groups without a
+    program."""
     first = spec.node_groups[0]
     for group in spec.node_groups:
         path = f"node_groups[{group.name}]"
@@ -133,29 +151,34 @@ def _program_problems(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> Iterator
                     text = why.format(framework=spec.framework)
                     yield Problem(f"{path}.{name}", text, "leave it out")
         elif group.command is None and spec.artifact is None and spec.git is None:
-            if says_command(group.env):
-                continue  # and what it says cannot be read, which was said
+            if has_command(group.env):
+                continue  # it cannot be read, which another problem reports
             hint = "give it a command, or the job an artifact"
             yield Problem(path, f"nothing to run in group {group.name}", hint)
 
 
-def _with_awaited(
-    spec: JobSpec, roles: Mapping[str, RoleSetup], rest: str | None, problems: list[Problem]
+def _without_waits_for_services(
+    spec: JobSpec,
+    roles: Mapping[str, RoleSetup],
+    remaining_group: str | None,
+    problems: list[Problem],
 ) -> JobSpec:
-    """With nobody waiting for the success of nodes that only serve: they do not end before the
-    run. rest: the group whose owner did not know it to be one. problems: extended if an owner
-    asked for just that.
+    """The spec without waits for the success of groups that only serve, since they end with the
+    run.
+
+    remaining_group: the rest of the group whose first node became the main node; the user did not
+    write it as a separate group. problems: extended for waits that the user wrote.
     """
 
     def awaited(path: str, name: str) -> bool:
         if _role(roles, name).program:
             return True
-        if name != rest:
+        if name != remaining_group:
             text = f"group {name} only serves the others: it ends when the run does"
             problems.append(Problem(path, text, "leave it out"))
         return False
 
-    wanted = tuple(name for name in spec.success.groups if awaited("success.groups", name))
+    awaited_groups = tuple(name for name in spec.success.groups if awaited("success.groups", name))
     groups = []
     for group in spec.node_groups:
         path = f"node_groups[{group.name}].depends_on"
@@ -165,7 +188,7 @@ def _with_awaited(
             if other.status == "ready" or awaited(path, other.group)
         )
         groups.append(replace(group, depends_on=depends))
-    success = replace(spec.success, groups=wanted)
+    success = replace(spec.success, groups=awaited_groups)
     return replace(spec, node_groups=tuple(groups), success=success)
 
 

@@ -1,37 +1,38 @@
-"""From what a person asked for to concrete nodes: ranks, names, addresses, processes. Pure."""
+"""Build the plan of a run from a spec: nodes with ranks, names, addresses and processes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.frameworks.base import Network
-from muster.plan.arrange import Arranged
+from muster.node.launch_message import Probe
+from muster.plan.arrange import Arranged, first_ranks
 from muster.plan.model import (
-    READY_TIMEOUT,
+    SERVICES_TIMEOUT,
     ArtifactPlan,
     GroupPlan,
     MountKind,
     MountPlan,
     NodePlan,
-    ProbePlan,
     ResourcePlan,
     RunPlan,
 )
-from muster.plan.names import named
-from muster.plan.policy import build_policy
+from muster.plan.names import with_names
+from muster.plan.policy import build_policy, copied_settings
 from muster.spec.models import DEFAULT_FRAMEWORK, Mount, NodeGroup, StartupProbe
-from muster.spec.placeholders import DEFAULT_HOSTNAME
+from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE
 
-#: What a shape says of a node, and resources say more exactly.
+#: Limits of a shape that `resources` can replace.
 _LIMITED = ("cpus", "memory", "gpus")
 
 
 class Identity(Struct, frozen=True):
-    """Who the run is. The same names appear in the store, the logs and the environment."""
+    """Names and ids of a run, as in the store, the logs and the environment."""
 
     run_id: str
     run_name: str
@@ -39,7 +40,7 @@ class Identity(Struct, frozen=True):
     job_name: str
 
 
-#: How an engine lays out a run: from the network and the number of nodes to an address a rank.
+#: Assigns addresses: from the network and the number of nodes to an address for each rank.
 Addressing = Callable[[Network, int], Sequence[str]]
 SourceKind = Callable[[str], MountKind]
 ShapeOf = Callable[[str], ResourcePlan]
@@ -58,7 +59,7 @@ def build_plan(
 ) -> RunPlan:
     """The plan of a run.
 
-    in_place: whether the engine can start programs again on nodes that stay.
+    in_place: whether the engine can restart programs on nodes that stay.
     Ranks run 0..N-1 in group order, then replica, then index (OCI: NODE_RANK).
     Raises InvalidInput if the engine refuses the spec.
     """
@@ -71,8 +72,6 @@ def build_plan(
         job_id=identity.job_id,
         job_name=identity.job_name,
         framework=spec.framework,
-        processes_per_node=spec.processes_per_node,
-        network=network,
         network_reason="the spec says so" if spec.network else setup.network_reason,
         policy=build_policy(arranged, seed=crc32(identity.run_id.encode()), in_place=in_place),
         groups=groups,
@@ -85,13 +84,9 @@ def build_plan(
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,
         notes=tuple(notes),
-        subdomain=spec.subdomain,
-        namespace=spec.namespace,
-        clean_env=spec.clean_env,
-        keep_attempts=spec.keep_attempts,
-        ttl_after_finished=spec.ttl_after_finished,
+        **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
-    return named(plan, identity.run_name)
+    return with_names(plan, identity.run_name)
 
 
 def _groups(
@@ -101,36 +96,25 @@ def _groups(
     common = setup.env
     if arranged.spec.clean_env and arranged.spec.framework == DEFAULT_FRAMEWORK:
         common = {name: text for name, text in common.items() if name.startswith("MUSTER_")}
-    plans, rank = [], 0
-    for group in arranged.spec.node_groups:
+    plans = []
+    for group, rank in zip(arranged.spec.node_groups, first_ranks(arranged.spec), strict=True):
         role = arranged.role(group.name)
-        defaults = {**setup.defaults, **role.defaults}
-        own = {*group.env, *group.node_env}
-        framework_env = {k: v for k, v in defaults.items() if k not in own}
-        framework_env |= {**common, **role.env}
         plan = GroupPlan(
             name=group.name,
             first_rank=rank,
-            replicas=group.most_replicas,
-            nodes=group.nodes,
-            command=group.command,
-            args=group.args or (),
-            env=dict(group.env),
-            framework_env=framework_env,
+            framework_env={**common, **role.env},
+            framework_defaults={**setup.defaults, **role.defaults},
             resources=_resources(group, shape_of),
             mounts=_mounts(group.mounts, source_kind),
             probe=_probe(group.startup_probe),
-            image=group.image,
-            hang_timeout=group.hang_timeout,
-            node_env=dict(group.node_env),
-            node_args=group.node_args or (),
-            working_dir=group.working_dir,
-            hostname=group.hostname or DEFAULT_HOSTNAME,
-            role=replace(role, env={}, defaults={}),  # they are in framework_env
-            ready_timeout=group.ready_timeout or READY_TIMEOUT,
+            role=replace(role, env={}, defaults={}),  # see framework_env and framework_defaults
+            services_timeout=group.ready_timeout or SERVICES_TIMEOUT,
+            **{
+                **copied_settings(group, GROUP_SETTINGS, GroupPlan),
+                "replicas": group.most_replicas,
+            },
         )
         plans.append(plan)
-        rank += plan.size
     return tuple(plans)
 
 
@@ -149,7 +133,7 @@ def _nodes(
                         replica=replica,
                         index=index,
                         node_id=f"{run_id}-{rank}",
-                        fqdn="",  # `named` says what they are called
+                        fqdn="",  # set by `with_names`
                         address=addresses[rank],
                         hostname="",
                     )
@@ -159,12 +143,14 @@ def _nodes(
 
 def _resources(group: NodeGroup, shape_of: ShapeOf) -> ResourcePlan:
     shape = ResourcePlan() if group.shape is None else shape_of(group.shape)
-    asked = group.resources
-    if asked is None:
+    resources = group.resources
+    if resources is None:
         return shape
-    said = {name: value for name in _LIMITED if (value := getattr(asked, name))}
-    exact = () if shape.shape is None else tuple(said)
-    return replace(shape, **said, exact=exact, disk=asked.disk, disk_image=asked.disk_image)
+    limits = {name: value for name in _LIMITED if (value := getattr(resources, name))}
+    exact = () if shape.shape is None else tuple(limits)
+    return replace(
+        shape, **limits, exact=exact, disk=resources.disk, disk_image=resources.disk_image
+    )
 
 
 def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan, ...]:
@@ -188,21 +174,21 @@ def _mounts(mounts: Sequence[Mount], source_kind: SourceKind) -> tuple[MountPlan
 
 
 def mount_variable(destination: str) -> str:
-    """The variable that holds where a mount is: /mnt/my-data -> MUSTER_MOUNT_MY_DATA."""
+    """The variable with the path of a mount: /mnt/my-data -> MUSTER_MOUNT_MY_DATA."""
     last = destination.rstrip("/").rsplit("/", 1)[-1]
     return "MUSTER_MOUNT_" + "".join(c if c.isalnum() else "_" for c in last.upper())
 
 
-def _probe(probe: StartupProbe | None) -> ProbePlan | None:
+def _probe(probe: StartupProbe | None) -> dict[str, Any] | None:
     if probe is None:
         return None
-    return ProbePlan(
+    return Probe(
         period=probe.period,
         timeout=probe.timeout,
         threshold=probe.threshold,
         initial_delay=probe.initial_delay,
-        command=probe.exec_,
+        command=None if probe.exec_ is None else list(probe.exec_),
         port=probe.tcp,
         http=probe.http,
         file=probe.file,
-    )
+    )._asdict()

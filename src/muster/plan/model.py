@@ -1,6 +1,6 @@
-"""A run, made concrete: which nodes there are and what each does. Pure data, kept with the run.
+"""The plan of a run: its nodes, and what each node runs. Pure data.
 
-Loaded by the supervisor from JSON.
+Stored with the run as JSON, from which the supervisor loads it.
 """
 
 from __future__ import annotations
@@ -15,136 +15,146 @@ from muster.frameworks.base import Network, Port, Quiet, RoleSetup
 from muster.lifecycle.policy import Policy
 from muster.spec.placeholders import DEFAULT_HOSTNAME
 
-#: What a cluster has to come together, unless the owner says otherwise (OCI: TIMEOUT).
-READY_TIMEOUT = 600.0
+#: Seconds that services have to come up if the job sets no `ready_timeout` (OCI: TIMEOUT).
+SERVICES_TIMEOUT = 600.0
 
 MountKind = Literal["directory", "nfs", "url", "scratch", "volume"]
 
 
 class MountPlan(Struct, frozen=True):
-    """A directory nodes see. path: inside the node; variable: the environment variable naming it;
-    link: a path from where processes start that leads to it.
-
-    kind: where `source` lies: a directory here, an NFS export, an fsspec URL, or a directory that
-    the engine makes, for the run or to stay.
-    """
+    """A directory that nodes see."""
 
     source: str
+    #: What `source` is: a directory of this machine, an NFS export, an fsspec URL, or the name of a
+    #: directory that the engine creates, for the run (`scratch`) or to be kept (`volume`).
     kind: MountKind
+    #: Absolute path inside the node.
     path: str
+    #: The environment variable that contains the path.
     variable: str
     read_only: bool = False
+    #: A symbolic link to the directory, relative to where processes start.
     link: str | None = None
 
 
-class ProbePlan(Struct, frozen=True):
-    """When a node counts as ready. Exactly one of command, port, file;
-    http: the path to ask for at the port. Times in seconds."""
-
-    period: float
-    timeout: float
-    threshold: int
-    initial_delay: float
-    command: tuple[str, ...] | None = None
-    port: int | None = None
-    http: str | None = None
-    file: str | None = None
-
-
 class ResourcePlan(Struct, frozen=True):
-    """What one node may use; None = not limited. memory and disk in bytes.
+    """What one node may use; None: no limit.
 
-    A demand must be there; where the machine has less than a shape says, a node has what there is.
-    exact: what of these is a demand although there is a shape.
+    Resources of a shape are reduced to what the machine has; all others are required, as are those
+    in `exact`.
     """
 
     cpus: float | None = None
+    #: Bytes.
     memory: int | None = None
     gpus: int = 0
     shape: str | None = None
+    #: Bytes.
     disk: int | None = None
+    #: Whether the node's folder is on a file system of its own, of size `disk`.
     disk_image: bool = False
+    #: Resources that are required although there is a shape.
     exact: tuple[str, ...] = ()
 
     def demands(self, name: str) -> bool:
-        """Whether one of cpus, memory and gpus, if it is given, must be there."""
+        """Whether the machine must have the given amount of `cpus`, `memory` or `gpus`."""
         return self.shape is None or name in self.exact
 
 
 class GitPlan(Struct, frozen=True):
-    """Where the code was cloned from. commit: the one it is, in full. token_env: the variable with
-    the secret that it took, which is not for the nodes."""
+    """The repository that the code was cloned from."""
 
     url: str
+    #: The full hash.
     commit: str
     branch: str | None = None
+    #: The folder of the repository that is the code; None: all of it.
     path: str | None = None
+    #: The variable with the token for cloning; nodes do not get it.
     token_env: str | None = None
 
 
-class LeftBehind(Struct, frozen=True):
-    """What lay beside the code in its folder, and was not sent. script: the file that was; "" = the
-    folder was. ignored: those of the names that an ignore file keeps back."""
+class UnsentFiles(Struct, frozen=True):
+    """Files in the folder of the code that are not part of the artifact."""
 
     folder: str
+    #: The file that is the artifact; "": the folder is.
     script: str
+    #: Names in `folder`.
     names: tuple[str, ...]
+    #: Those of the names that are excluded by an ignore file.
     ignored: tuple[str, ...] = ()
 
 
 class ArtifactPlan(Struct, frozen=True):
-    """The code, by its content. exclude_tags: cells of a notebook that are not executed."""
+    """The code, identified by its content."""
 
     sha256: str
     file_name: str
     kind: str
+    #: Bytes.
     size: int
+    #: The file of an archive that is run.
     entrypoint: str | None = None
+    #: Cells of a notebook with one of these tags are not executed.
     exclude_tags: tuple[str, ...] = ()
     git: GitPlan | None = None
-    left_behind: LeftBehind | None = None
+    unsent_files: UnsentFiles | None = field(default=None, name="left_behind")
 
 
 class EnvironmentPlan(Struct, frozen=True):
-    """What the nodes' Python needs installed. requirements: lines of a requirements file; conda:
-    what is in a conda environment file. Paths in them are absolute."""
+    """Packages that the nodes' Python needs. Paths are absolute."""
 
+    #: Lines of a requirements file.
     requirements: tuple[str, ...] = ()
+    #: The content of a conda environment file.
     conda: str | None = None
 
 
 class GroupPlan(Struct, frozen=True):
-    """One node group. replicas: as many as it may ever have. env is literal; framework_env,
-    node_env, node_args and hostname hold placeholders (`frameworks.base`, `spec.placeholders`).
+    """One node group. What the lifecycle needs to know of it is in `RunPlan.policy`.
 
-    command: None = run the artifact's entry point. entrypoint: the group's own, in place of the
-    artifact's. working_dir: from the code's copy on; None =
-    there. hang_timeout: seconds without output after
-    which a node counts as stuck. What the lifecycle is held to is in `RunPlan.policy`.
-    role: what the framework has its nodes run, around the program or in its place. ready_timeout:
-    seconds that what the role waits for may take.
+    A field with the name of a group's setting is copied from it, unless the setting is a record.
+    Placeholders: see `frameworks.base` and `spec.placeholders`.
     """
 
     name: str
     first_rank: int
+    #: The maximum number of replicas.
     replicas: int
+    #: Nodes of each replica.
     nodes: int
-    command: tuple[str, ...] | None
-    args: tuple[str, ...]
-    env: Mapping[str, str]
-    framework_env: Mapping[str, str]
-    resources: ResourcePlan
+    #: None: run the entry point of the artifact.
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] = ()
+    #: Without placeholders.
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: With placeholders.
+    framework_env: Mapping[str, str] = field(default_factory=dict)
+    resources: ResourcePlan = ResourcePlan()
     mounts: tuple[MountPlan, ...] = ()
-    probe: ProbePlan | None = None
+    #: The fields of `node.launch_message.Probe`; None: the node is ready once its program has
+    #: started.
+    probe: Mapping[str, Any] | None = None
     image: str | None = None
+    #: Seconds without output after which a node counts as hung; None: never.
     hang_timeout: float | None = None
+    #: With placeholders.
     node_env: Mapping[str, str] = field(default_factory=dict)
+    #: With placeholders.
     node_args: tuple[str, ...] = ()
+    #: Relative to the node's copy of the code; None: the copy itself.
     working_dir: str | None = None
+    #: With placeholders.
     hostname: str = DEFAULT_HOSTNAME
+    #: What the framework runs on the group's nodes, with the program or in its place.
     role: RoleSetup = RoleSetup()
-    ready_timeout: float = READY_TIMEOUT
+    #: Seconds until the services of `role` must be up and its checks must hold.
+    services_timeout: float = field(default=SERVICES_TIMEOUT, name="ready_timeout")
+    #: Run in place of the artifact's entry point.
     entrypoint: str | None = None
+    #: Like `framework_env`, but the job's own values win.
+    framework_defaults: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -152,33 +162,26 @@ class GroupPlan(Struct, frozen=True):
 
 
 class NodePlan(Struct, frozen=True):
-    """One node. replica: within the group; index: within the replica.
-
-    hostname: its own name, one label. names: further ones its peers know it by, `fqdn` among
-    them where that is not the host name.
-    """
+    """One node."""
 
     rank: int
     group: str
+    #: Within the group.
     replica: int
+    #: Within the replica.
     index: int
     node_id: str
     fqdn: str
+    #: IP address.
     address: str
+    #: One label.
     hostname: str
+    #: Further names under which other nodes find it, including `fqdn` unless that is the host name.
     names: tuple[str, ...] = ()
 
 
 class RunPlan(Struct, frozen=True):
-    """Everything an engine needs to run the run, and nothing it must not know. Times in seconds.
-
-    policy: what the lifecycle is held to; its groups are `groups`, in the same order.
-    tls: whether nodes need certificates. endpoints, quiet: see `frameworks.base.Setup`.
-    subdomain: below which nodes have names, too. namespace: that their names are in, as Kubernetes
-    has it. clean_env: whether nodes are given nothing but what the job says.
-    keep_attempts: so many have their output kept; None = all. ttl_after_finished: how long the run
-    is kept once it has ended; None = for ever.
-    """
+    """Everything that an engine needs to know about a run."""
 
     run_id: str
     run_name: str
@@ -188,54 +191,68 @@ class RunPlan(Struct, frozen=True):
     processes_per_node: int
     network: Network
     network_reason: str
+    #: What the lifecycle applies. Its groups are those of `groups`, in the same order.
     policy: Policy
     groups: tuple[GroupPlan, ...]
     nodes: tuple[NodePlan, ...]
     ports: tuple[Port, ...] = ()
+    #: Whether nodes need certificates.
     tls: bool = False
+    #: See `frameworks.base.Setup`.
     endpoints: Mapping[str, str] = field(default_factory=dict)
+    #: See `frameworks.base.Setup`.
     quiet: Quiet | None = None
     artifact: ArtifactPlan | None = None
     log_output: bool = True
     log_directory: str | None = None
     notes: tuple[str, ...] = ()
+    #: Nodes also have names `HOSTNAME.SUBDOMAIN`, as pods of a headless service in Kubernetes.
     subdomain: str | None = None
+    #: The Kubernetes namespace that occurs in the names of nodes.
     namespace: str | None = None
+    #: Whether programs get only the job's variables, and not those of the submitting process.
     clean_env: bool = False
+    #: Number of attempts whose output is kept; None: all.
     keep_attempts: int | None = None
+    #: Seconds after its end when the run is deleted; None: never.
     ttl_after_finished: float | None = None
     environment: EnvironmentPlan | None = None
 
     @property
     def own_interfaces(self) -> bool:
-        """Whether each node has a network interface of its own, which only the run's nodes reach:
-        every port is free there."""
+        """Whether each node has its own network interface, on which every port is free."""
         return self.network != "shared"
 
     @property
     def world_size(self) -> int:
-        """Processes over all nodes that are wanted at first."""
+        """The number of processes on all nodes that the run starts with."""
         return self.policy.initial_size * self.processes_per_node
 
     def processes_of(self, rank: int) -> int:
-        """How many processes of the program a node runs; one if it only serves."""
+        """The number of processes of the program on a node; 1 if the node runs only services."""
         role = self.group_of(rank).role
         if not role.program:
             return 1
         return self.processes_per_node if role.processes is None else role.processes
 
     def ranks_of(self, rank: int) -> int:
-        """How many ranks a node's launcher starts that write to files of their own; 0 where a
-        single one shares the launcher's."""
+        """The number of ranks that a node's launcher starts with separate output files; 0 if ranks
+        write to the launcher's output."""
         role = self.group_of(rank).role
-        apart = role.program and role.own_outputs and self.processes_per_node > 1
-        return self.processes_per_node if apart else 0
+        separate = role.program and role.own_outputs and self.processes_per_node > 1
+        return self.processes_per_node if separate else 0
 
     def group(self, name: str) -> GroupPlan:
         return next(group for group in self.groups if group.name == name)
 
+    def entrypoint_of(self, group: GroupPlan) -> str | None:
+        """The file of the code that a group runs: the group's (OCI: JOB_RUN_ENTRYPOINT), or the
+        job's. None if the code is a single file, or the job has no code."""
+        code = self.artifact
+        return None if code is None else group.entrypoint or code.entrypoint
+
     def replica_number(self, node: NodePlan) -> int:
-        """Of the node's replica, among those of all groups."""
+        """The number of the node's replica, counted over all groups."""
         names = [group.name for group in self.groups]
         before = self.groups[: names.index(node.group)]
         return sum(group.replicas for group in before) + node.replica
@@ -244,21 +261,21 @@ class RunPlan(Struct, frozen=True):
         return self.groups[self.policy.group_index(rank)]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON-ready data; `from_json` is its inverse."""
+        """The plan as JSON-ready data. `from_json` is the inverse."""
         data: dict[str, Any] = to_builtins(self)
         return data
 
     @classmethod
     def warm(cls) -> None:
-        """Have the decoder compiled, which the first decoding does."""
+        """Compile the decoder now, as the first decoding would do."""
         with contextlib.suppress(ValidationError):
             convert({}, cls)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunPlan:
-        """A plan as it was stored, by this version or an older one."""
+        """A stored plan, written by this version or an older one."""
         if "policy" not in data and "groups" in data:
-            from muster.plan.upgrade import upgraded
+            from muster.plan.upgrade import upgrade_plan
 
-            data = upgraded(data)
+            data = upgrade_plan(data)
         return convert(data, cls)

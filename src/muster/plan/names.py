@@ -1,4 +1,4 @@
-"""What nodes are called. Pure."""
+"""Names of nodes. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from muster.plan.model import GroupPlan, NodePlan, RunPlan
 from muster.spec.placeholders import as_label, expand_hostname
 
 
-def named(plan: RunPlan, run_name: str) -> RunPlan:
-    """The plan with the run's name, and nodes whose names tell of it."""
+def with_names(plan: RunPlan, run_name: str) -> RunPlan:
+    """The plan with the name of its run, and names of its nodes that depend on it."""
     label = as_label(run_name)
     nodes = tuple(
-        _named(node, group.hostname, (label, number), plan)
-        for group, number, node in _grouped(plan)
+        _with_node_names(node, group.hostname, (label, number), plan)
+        for group, number, node in _nodes_with_groups(plan)
     )
     return replace(plan, run_name=run_name, nodes=nodes)
 
 
-def _grouped(plan: RunPlan) -> Iterator[tuple[GroupPlan, int, NodePlan]]:
-    """Each node with its group, and the number of its replica among those of all groups."""
+def _nodes_with_groups(plan: RunPlan) -> Iterator[tuple[GroupPlan, int, NodePlan]]:
+    """Each node with its group and the number of its replica, counted over all groups."""
     before = 0
     for group in plan.groups:
         for node in plan.nodes[group.first_rank : group.first_rank + group.size]:
@@ -30,19 +30,21 @@ def _grouped(plan: RunPlan) -> Iterator[tuple[GroupPlan, int, NodePlan]]:
 
 
 def service_names(plan: RunPlan) -> tuple[str, ...]:
-    """What is the name of all nodes together (Kubernetes: of their headless service)."""
+    """The names that all nodes share (Kubernetes: those of their headless service)."""
     if plan.subdomain is None or plan.namespace is None:
         return ()
-    return _in_namespace(plan.subdomain, plan.namespace)
+    return _namespace_forms(plan.subdomain, plan.namespace)
 
 
-def _in_namespace(name: str, namespace: str) -> tuple[str, ...]:
-    """A name as Kubernetes' resolvers know it, in full first."""
-    own = f"{name}.{namespace}"
-    return f"{own}.svc.cluster.local", f"{own}.svc", own, name
+def _namespace_forms(name: str, namespace: str) -> tuple[str, ...]:
+    """The forms of a name that resolvers on Kubernetes accept, the full one first."""
+    qualified = f"{name}.{namespace}"
+    return f"{qualified}.svc.cluster.local", f"{qualified}.svc", qualified, name
 
 
-def _named(node: NodePlan, template: str, run: tuple[str, int], plan: RunPlan) -> NodePlan:
+def _with_node_names(
+    node: NodePlan, template: str, run: tuple[str, int], plan: RunPlan
+) -> NodePlan:
     facts = {
         "rank": node.rank,
         "group": node.group,
@@ -54,9 +56,9 @@ def _named(node: NodePlan, template: str, run: tuple[str, int], plan: RunPlan) -
     hostname = expand_hostname(template, facts)
     full: tuple[str, ...] = (f"{hostname}.{plan.subdomain}" if plan.subdomain else hostname,)
     if plan.subdomain and plan.namespace:
-        full = _in_namespace(full[0], plan.namespace)
+        full = _namespace_forms(full[0], plan.namespace)
     fqdn = full[0]
-    # the one that can be told from the rank alone, whatever the owner calls its nodes
+    # every node also has the name node-RANK
     others = dict.fromkeys((*full, f"node-{node.rank}"))
     others.pop(hostname, None)
     return replace(node, hostname=hostname, fqdn=fqdn, names=tuple(others))

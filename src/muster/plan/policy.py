@@ -1,8 +1,12 @@
-"""What the lifecycle is held to: the spec's words as numbers and places. Pure."""
+"""Build the lifecycle's policy from a spec. Pure."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.policy import (
@@ -17,16 +21,17 @@ from muster.lifecycle.policy import (
     Success,
 )
 from muster.lifecycle.status import Reason
-from muster.plan.arrange import Arranged
+from muster.plan.arrange import Arranged, first_ranks
 from muster.spec import policies
 from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import GROUP_SETTINGS, RUN_WIDE, RUN_WIDE_RECORDS
 
 
 def build_policy(arranged: Arranged, *, seed: int, in_place: bool) -> Policy:
     """The policy of a run.
 
-    seed: of the jitter of waits. in_place: whether the engine can keep nodes over a restart.
-    Raises InvalidInput if the spec insists on that where it cannot.
+    seed: for the jitter of restart delays. in_place: whether the engine supports restarts in place.
+    Raises InvalidInput if the spec requires them and the engine does not support them.
     """
     spec = arranged.spec
     failure = spec.failure
@@ -34,44 +39,51 @@ def build_policy(arranged: Arranged, *, seed: int, in_place: bool) -> Policy:
         groups=_groups(arranged),
         success=_success(spec),
         in_order=spec.startup == "in_order",
-        max_runtime=spec.max_runtime,
-        grace_period=spec.grace_period,
-        attempt_timeout=spec.attempt_timeout,
         max_restarts=failure.max_restarts,
         action=Action(failure.action or "restart_run"),
         rules=tuple(_rule(rule, name) for rule, name in policies.named_rules(failure.rules)),
         strategy=_strategy(failure.strategy, in_place=in_place),
         backoff=_backoff(failure.backoff, seed),
         checkpoint=_checkpoint(spec.checkpoint),
+        **copied_settings(spec, RUN_WIDE, Policy),
     )
+
+
+def copied_settings(
+    spec: JobSpec | NodeGroup, settings: Sequence[str], target: type[Struct]
+) -> dict[str, Any]:
+    """The values of those settings that have a field of the same name in `target`.
+
+    Settings that are None are left out, so that the target's default applies, and so are records:
+    the plan and the lifecycle define other classes for them.
+    """
+    names = set(target.__struct_fields__).difference(RUN_WIDE_RECORDS)
+    values = {name: getattr(spec, name) for name in settings if name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _groups(arranged: Arranged) -> tuple[GroupPolicy, ...]:
     spec = arranged.spec
-    places = {group.name: place for place, group in enumerate(spec.node_groups)}
-    made, rank = [], 0
-    for group in spec.node_groups:
+    indexes = {group.name: index for index, group in enumerate(spec.node_groups)}
+    groups = []
+    for group, rank in zip(spec.node_groups, first_ranks(spec), strict=True):
         policy = GroupPolicy(
             name=group.name,
             first_rank=rank,
-            replicas=group.most_replicas,
-            nodes=group.nodes,
-            min_success=_min_success(group),
             depends_on=tuple(
-                Dependency(places[other.group], other.status == "complete")
+                Dependency(indexes[other.group], other.status == "complete")
                 for other in group.depends_on
             ),
-            max_restarts=group.max_restarts,
-            retries=group.retries,
-            timeout=group.timeout,
-            max_runtime=group.max_runtime,
-            ready_timeout=group.ready_timeout,
-            wanted=group.replicas if group.most_replicas > group.replicas else None,
+            desired=group.replicas if group.most_replicas > group.replicas else None,
             serves=not arranged.role(group.name).program,
+            **{
+                **copied_settings(group, GROUP_SETTINGS, GroupPolicy),
+                "replicas": group.most_replicas,
+                "min_success": _min_success(group),
+            },
         )
-        made.append(policy)
-        rank += policy.size
-    return tuple(made)
+        groups.append(policy)
+    return tuple(groups)
 
 
 def _min_success(group: NodeGroup) -> int:
@@ -79,15 +91,16 @@ def _min_success(group: NodeGroup) -> int:
 
 
 def _success(spec: JobSpec) -> Success:
-    said = spec.success
-    if said.groups:
-        places = [i for i, group in enumerate(spec.node_groups) if group.name in said.groups]
+    success = spec.success
+    groups = spec.node_groups
+    if success.groups:
+        indexes = [i for i, group in enumerate(groups) if group.name in success.groups]
     else:
-        places = [i for i, group in enumerate(spec.node_groups) if _min_success(group) > 0]
+        indexes = [i for i, group in enumerate(groups) if _min_success(group) > 0]
     return Success(
-        groups=tuple(places or range(len(spec.node_groups))),
-        any_replica=said.when == "any",
-        wait=said.others == "wait",
+        groups=tuple(indexes or range(len(groups))),
+        any_replica=success.when == "any",
+        wait=success.others == "wait",
     )
 
 
@@ -107,27 +120,28 @@ def _rule(rule: policies.FailureRule, name: str) -> Rule:
     )
 
 
-def _strategy(said: policies.StrategyName | None, *, in_place: bool) -> Strategy:
-    if said is None:
+def _strategy(name: policies.StrategyName | None, *, in_place: bool) -> Strategy:
+    if name is None:
         return Strategy.IN_PLACE if in_place else Strategy.RECREATE
-    if said == "in_place" and not in_place:
-        text = "the engine cannot start programs again on nodes that stay"
+    if name == "in_place" and not in_place:
+        text = "the engine does not support restarts in place"
         raise InvalidInput(Problem("failure.strategy", text, "use recreate or blocking_recreate"))
-    return Strategy(said)
+    return Strategy(name)
 
 
-def _backoff(said: policies.Backoff, seed: int) -> Backoff:
+def _backoff(backoff: policies.Backoff, seed: int) -> Backoff:
     return Backoff(
-        initial=said.initial,
-        factor=said.factor,
-        longest=said.max,
-        jitter=said.jitter,
-        reset_after=said.reset_after,
+        initial=backoff.initial,
+        factor=backoff.factor,
+        longest=backoff.max,
+        jitter=backoff.jitter,
+        reset_after=backoff.reset_after,
         seed=seed,
     )
 
 
-def _checkpoint(said: policies.Checkpoint | None) -> Checkpoint | None:
-    if said is None:
+def _checkpoint(checkpoint: policies.Checkpoint | None) -> Checkpoint | None:
+    if checkpoint is None:
         return None
-    return Checkpoint(signal=int(signal.Signals[said.signal]), grace=said.grace)
+    number = int(signal.Signals[checkpoint.signal])
+    return Checkpoint(signal=number, grace=checkpoint.grace)

@@ -1,4 +1,4 @@
-"""A framework's services and checks as the node's agent is told of them: every gap filled. Pure."""
+"""The framework's services and checks on a node, with their placeholders filled. Pure."""
 
 from __future__ import annotations
 
@@ -8,60 +8,73 @@ from typing import Any, Protocol
 from msgspec import to_builtins
 
 from muster.frameworks.base import Check, Quiet
+from muster.node.launch_message import ServiceLaunch
 from muster.plan.model import GroupPlan
 from muster.plan.template import Facts
 
 
 class ServiceOutputs(Protocol):
-    """Where services write."""
+    """The output files of services."""
 
     @property
     def processes(self) -> tuple[tuple[str, str], ...]:
-        """(stdout, stderr) of each process of the program."""
+        """(stdout, stderr) of each process of the program, by local rank."""
         ...
 
     def service(self, name: str) -> str:
-        """The file of a service whose output is its own."""
+        """The output file of a service that does not share the program's."""
         ...
 
 
 def services(
     group: GroupPlan, facts: Facts, outputs: ServiceOutputs, env: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """What `node.services.Services` starts. env: what each has besides, under what it asks for;
-    all of it comes on top of the program's environment."""
-    made = []
-    owners = {*group.env, *group.node_env}
-    for service in group.role.services:
-        asked = {k: v for k, v in service.defaults.items() if k not in owners} | dict(service.env)
-        shared = service.output == "node"
-        own = "" if shared else outputs.service(service.name)
-        stdout, stderr = outputs.processes[0] if shared else (own, own)
-        made.append(
-            {
-                "name": service.name,
-                "argv": [facts.fill(word) for word in service.command],
-                "env": {**env, **{k: facts.fill(v) for k, v in asked.items()}},
-                "stdout": stdout,
-                "stderr": stderr,
-                "after": filled(service.after, facts),
-                "ready": filled(service.ready, facts),
-                "grace": service.grace,
-            }
+) -> list[ServiceLaunch]:
+    """The services of a node, in the order in which they start.
+
+    Services inherit the program's variables. env: variables of all services on top of these; a
+    service's own `env` overrides them. A service's `defaults` do not override variables of the job.
+    """
+    return [
+        ServiceLaunch(
+            name=service.name,
+            argv=[facts.fill(word) for word in service.command],
+            env={
+                **env,
+                **{
+                    name: facts.fill(template)
+                    for name, template in service.defaults.items()
+                    if name not in group.env and name not in group.node_env
+                },
+                **{name: facts.fill(template) for name, template in service.env.items()},
+            },
+            stdout=stdout,
+            stderr=stderr,
+            after=fill_check(service.after, facts),
+            ready=fill_check(service.ready, facts),
+            grace=service.grace,
         )
-    return made
+        for service in group.role.services
+        for stdout, stderr in (_output(service.name, service.output, outputs),)
+    ]
 
 
-def filled(asked: Check | Quiet | None, facts: Facts) -> dict[str, Any] | None:
-    """What the node looks at (`node.checks`, `node.keeper`)."""
-    return None if asked is None else _filled(to_builtins(asked), facts)
+def _output(name: str, output: str, outputs: ServiceOutputs) -> tuple[str, str]:
+    if output == "node":
+        return outputs.processes[0]
+    path = outputs.service(name)
+    return path, path
 
 
-def _filled(value: Any, facts: Facts) -> Any:
+def fill_check(check: Check | Quiet | None, facts: Facts) -> dict[str, Any] | None:
+    """A check as JSON-ready data for the node (`node.checks`, `node.cluster_lifetime`)."""
+    return None if check is None else _fill(to_builtins(check), facts)
+
+
+def _fill(value: Any, facts: Facts) -> Any:
     if isinstance(value, str):
         return facts.fill(value)
     if isinstance(value, list | tuple):
-        return [_filled(item, facts) for item in value]
+        return [_fill(item, facts) for item in value]
     if isinstance(value, dict):
-        return {key: _filled(item, facts) for key, item in value.items()}
+        return {key: _fill(item, facts) for key, item in value.items()}
     return value

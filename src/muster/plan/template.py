@@ -1,5 +1,5 @@
-"""Filling `${...}` placeholders (`frameworks.base`, `spec.placeholders`) with what is known at
-start."""
+"""Fill `${...}` placeholders (`frameworks.base`, `spec.placeholders`) with values that are known
+when a node starts. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from msgspec import Struct, field
 from muster.plan.model import NodePlan, RunPlan
 from muster.spec.placeholders import fill
 
-#: What is asked of the node itself.
-_OWN = ("rank", "group", "replica", "index", "address", "hostname", "fqdn")
+#: Placeholders that are fields of `NodePlan`.
+_NODE_FIELDS = ("rank", "group", "replica", "index", "address", "hostname", "fqdn")
 
 
 class Facts(Struct, frozen=True):
-    """What one process of one node can be told.
-
-    ports: those given to the run, by name, or by `NAME.RANK` where each node has one. places: what
-    only the engine knows (`folder`, `python`, `cpus`, `memory`, `run.tls`, `run.token`), by
-    placeholder.
-    """
+    """The values of placeholders for one process of one node."""
 
     plan: RunPlan
     node: NodePlan
     local_rank: int
     attempt: int
+    #: The run's ports by name, or by `NAME.RANK` if each node has one.
     ports: Mapping[str, int | str]
+    #: Values from the engine by placeholder: `folder`, `tmp`, `python`, `cpus`, `memory`,
+    #: `run.tls`, `run.token`, `run.restarts`.
     places: Mapping[str, str] = field(default_factory=dict)
 
     def fill(self, template: str) -> str:
@@ -44,14 +42,14 @@ class Facts(Struct, frozen=True):
             case ["group", "rank"]:
                 return self.node.rank - self.plan.group(self.node.group).first_rank
             case ["group", "ready_timeout"]:
-                return f"{self.plan.group(self.node.group).ready_timeout:g}"
+                return f"{self.plan.group(self.node.group).services_timeout:g}"
             case ["process", "local_rank"]:
                 return self.local_rank
             case ["process", "rank"]:
                 return self.node.rank * self.plan.processes_per_node + self.local_rank
             case [("port" | "memory") as what, part, *which]:
                 return self._memory(part) if what == "memory" else self._port(part, *which)
-            case [fact] | ["node", fact] if fact in _OWN:
+            case [fact] | ["node", fact] if fact in _NODE_FIELDS:
                 return str(getattr(self.node, fact))
             case ["roster", rank, ("address" | "fqdn") as fact]:
                 return str(getattr(self.plan.nodes[int(rank)], fact))
@@ -61,7 +59,7 @@ class Facts(Struct, frozen=True):
                 raise LookupError(f"no placeholder named ${{{name}}}")
 
     def _memory(self, part: str) -> int:
-        """In bytes, for each process or so many percent. Raises LookupError."""
+        """Bytes: each process's share of the node's memory, or a percentage. Raises LookupError."""
         whole = int(self.places["memory"])
         if part == "each":
             return whole // self.plan.processes_per_node
@@ -70,7 +68,8 @@ class Facts(Struct, frozen=True):
         return whole * int(part) // 100
 
     def _port(self, name: str, which: str = "") -> str | int:
-        """This node's own, or the only one; of the node with that rank; or the last in a row."""
+        """The number of a port: of this node, or of the run if nodes do not each have one; with a
+        rank, of that node; with `last`, the last number of a range."""
         if which.isdigit():
             return self.ports[f"{name}.{which}"]
         first = self.ports.get(f"{name}.{self.node.rank}") or self.ports[name]

@@ -1,7 +1,7 @@
-"""Plain data into the classes of `spec.models`, with every problem at once and its place.
+"""Decode plain data into the classes of `spec.models`, reporting all problems with their paths.
 
-msgspec checks single values; it stops at the first error, so the walk over fields, lists and
-mappings is ours. A field that is left empty (null) is a field that is not given.
+msgspec checks single values. It stops at the first error, so fields, lists and mappings are
+traversed here. A null field is the same as a missing one.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from muster.errors import Problem
-from muster.spec.wording import Refused, say, suggestion, unsaid
+from muster.spec.wording import Refused, say, suggestion, without_secret
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def decode(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
-    """`data` as a `model`; None, and `problems` extended, if it is not one."""
+    """Decode `data` as a `model`. Returns None and extends `problems` if it is invalid."""
     before = len(problems)
-    value = salvage(model, data, problems, path)
+    value = decode_partial(model, data, problems, path)
     return value if len(problems) == before else None
 
 
-def salvage(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
-    """Like `decode`, but with what could be read of it: fields that are wrong are left out. None
-    if a required one is.
+def decode_partial(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
+    """Like `decode`, but leave out invalid fields. Returns None if a required field is invalid or
+    missing.
     """
-    given = _given(model, data, problems, path)
-    if given is None or any(info.required and info.name not in given for info in _fields(model)):
+    given = _valid_fields(model, data, problems, path)
+    if given is None or any(info.required and info.name not in given for info in fields_of(model)):
         return None
     return model(**given)
 
 
-def _given(
+def _valid_fields(
     model: type[msgspec.Struct], data: Any, problems: list[Problem], path: str
 ) -> dict[str, Any] | None:
-    """The fields that are right; None if there are none, since it is no mapping."""
+    """The valid fields; None if `data` is not a mapping."""
     if not isinstance(data, Mapping):
         problems.append(
             Problem(path, f"must be a mapping, not {say(data)}", _shorthand(model) if path else "")
         )
         return None
-    known = {info.encode_name: info for info in _fields(model)}
+    known = {info.encode_name: info for info in fields_of(model)}
     for name in data:
         if name not in known:
             from muster.spec.unknown import unknown_field
@@ -59,7 +59,9 @@ def _given(
         if data.get(name) is not None:
             before = len(problems)
             value = _value(info.type, data[name], _join(path, name), problems)
-            problems[before:] = [unsaid(problem, data, name) for problem in problems[before:]]
+            problems[before:] = [
+                without_secret(problem, data, name) for problem in problems[before:]
+            ]
             if value is not None:
                 given[info.name] = value
         elif info.required:
@@ -68,18 +70,19 @@ def _given(
 
 
 def names(model: type[msgspec.Struct]) -> list[str]:
-    """The field names people write."""
-    return [info.encode_name for info in _fields(model)]
+    """The field names as written in a spec."""
+    return [info.encode_name for info in fields_of(model)]
 
 
 @cache
-def _fields(model: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+def fields_of(model: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
+    """The fields of a model. `msgspec.structs.fields` evaluates all annotations at each call."""
     return fields(model)
 
 
 def _shorthand(model: type[msgspec.Struct]) -> str:
-    """How a mapping is written, for those who wrote its main value alone."""
-    known = _fields(model)
+    """A hint for a value that should be a mapping."""
+    known = fields_of(model)
     if not known:
         return "write {}"
     first = next((info for info in known if info.required), known[0])
@@ -87,9 +90,9 @@ def _shorthand(model: type[msgspec.Struct]) -> str:
 
 
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
-    """The value, or None if it is wrong. Nothing that is right is None."""
+    """The decoded value, or None if it is invalid. No valid value is None."""
     plain, _, metas = unwrap(kind)
-    said = data
+    original = data
     for meta in metas:
         parse: Callable[[Any], Any] | None = (meta.extra or {}).get("parse")
         if parse is not None:
@@ -99,13 +102,13 @@ def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
                 problems.append(Problem(path, error.message, error.hint))
                 return None
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
-        return salvage(plain, data, problems, path)
+        return decode_partial(plain, data, problems, path)
     inner = get_args(plain)
     if get_origin(plain) is tuple:
         return _list(inner[0], data, path, problems)
     if get_origin(plain) is dict:
         return _mapping(inner[0], inner[1], data, path, problems)
-    return _leaf(kind, plain, data, path, problems, said)
+    return _leaf(kind, plain, data, path, problems, original)
 
 
 def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
@@ -116,18 +119,18 @@ def _list(item: Any, data: Any, path: str, problems: list[Problem]) -> Any:
         problems.append(Problem(path, f"must be a list, not {say(data)}", hint))
         return None
     values = [_item(item, value, f"{path}[{i}]", problems) for i, value in enumerate(data)]
-    # a list with holes would move everything after them
+    # leaving out an item would shift those after it
     return None if None in values else tuple(values)
 
 
 def _item(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:
-    """The value; of a mapping that is wrong, what is right of it, to keep its place. None where
-    nothing can."""
+    """The decoded item. An invalid mapping keeps its place with its valid fields, and with dummies
+    for required ones; None if that is impossible."""
     model = unwrap(kind)[0]
     if not _is_struct(model):
         return _value(kind, data, path, problems)
-    given = _given(model, data, problems, path) or {}
-    for info in _fields(model):
+    given = _valid_fields(model, data, problems, path) or {}
+    for info in fields_of(model):
         if info.required and info.name not in given:
             plain = unwrap(info.type)[0]
             if plain is not str and get_origin(plain) is not Literal:
@@ -146,14 +149,16 @@ def _mapping(name: Any, item: Any, data: Any, path: str, problems: list[Problem]
         inner = f"{path}[{key}]" if _is_struct(item) else _join(path, str(key))
         before = len(problems)
         right = _value(name, str(key), inner, problems), _value(item, value, inner, problems)
-        problems[before:] = [unsaid(problem, data, key) for problem in problems[before:]]
+        problems[before:] = [without_secret(problem, data, key) for problem in problems[before:]]
         if None not in right:
             made[right[0]] = right[1]
     return made
 
 
-def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem], said: Any) -> Any:
-    """said: what `data` was made of."""
+def _leaf(
+    kind: Any, plain: Any, data: Any, path: str, problems: list[Problem], original: Any
+) -> Any:
+    """Decode a single value. original: the value before parsing, for messages."""
     if get_origin(plain) is Literal:
         if data in (allowed := list(get_args(plain))):
             return data
@@ -163,7 +168,7 @@ def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem], 
         value = msgspec.convert(data, kind)
         _check_storable(value)
     except msgspec.ValidationError as error:
-        problems.append(Problem(path, _friendly(str(error), said), _quoting(plain, data)))
+        problems.append(Problem(path, _friendly(str(error), original), _quoting(plain, data)))
     except Refused as error:
         problems.append(Problem(path, error.message, error.hint))
     else:
@@ -172,21 +177,21 @@ def _leaf(kind: Any, plain: Any, data: Any, path: str, problems: list[Problem], 
 
 
 def _check_storable(value: Any) -> None:
-    """Raises Refused for what no program, JSON or database takes."""
+    """Raises Refused for values that programs, JSON or the database cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Refused(f"must be a finite number, not {value}")
     if not isinstance(value, str):
         return
     if "\0" in value:
-        raise Refused("holds a NUL character")
+        raise Refused("contains a NUL character")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Refused("is not text: it holds bytes that are not UTF-8") from None
+        raise Refused("is not UTF-8 text") from None
 
 
 def unwrap(kind: Any) -> tuple[Any, bool, list[msgspec.Meta]]:
-    """(the type itself, whether None is allowed, what is noted about it)."""
+    """(the type itself, whether None is allowed, its msgspec.Meta annotations)."""
     metas: list[msgspec.Meta] = []
     optional = False
     while True:
@@ -208,7 +213,7 @@ _TYPES = {"int": "a whole number", "float": "a number", "str": "text", "bool": "
 
 
 def _friendly(text: str, data: Any) -> str:
-    """What msgspec says, for people who never heard of it."""
+    """msgspec's message in plain words."""
     if match := re.match(r"Expected `([\w |]+)`, got", text):
         kinds = [kind for kind in match[1].split(" | ") if kind != "null"]
         return f"must be {' or '.join(_TYPES.get(k, k) for k in kinds)}, not {say(data)}"
@@ -220,7 +225,7 @@ def _friendly(text: str, data: Any) -> str:
 
 
 def _quoting(plain: Any, data: Any) -> str:
-    """The way out when only quotes are wrong."""
+    """A hint if only quotes are missing or superfluous."""
     if plain is str and data is None:
         return 'write "" for an empty text'
     if plain is str and isinstance(data, (bool, int, float)):

@@ -1,4 +1,4 @@
-"""Changing what may change of a Job that exists.
+"""Edit an existing Job.
 
 OCI: UpdateJobDetails allows infrastructure, storage mounts, display name, description and tags.
 """
@@ -19,7 +19,7 @@ EDITABLE = ("resources", "shape", "mounts", "display_name", "description", "tags
 
 
 def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
-    """The spec with `PATH=VALUE` changes, the values in YAML. Raises InvalidInput."""
+    """Apply `PATH=VALUE` changes, with values in YAML, to a spec. Raises InvalidInput."""
     from muster.spec.yaml import load
 
     data: dict[str, Any] = msgspec.to_builtins(spec)
@@ -39,8 +39,8 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
         where = _editable(data, steps)
         if where is None:
             known = ", ".join(EDITABLE)
-            hint = f"of a job, {known} can change, job-wide or as node_groups.NAME.resources; "
-            hint += "for anything else change the file and run it: that makes a new version"
+            hint = f"{known} of a job can change, job-wide or as node_groups.NAME.resources; "
+            hint += "for anything else, change the file and run it, which makes a new version"
             problems.append(Problem("--set", f"{path} cannot change", hint))
             continue
         try:
@@ -54,7 +54,7 @@ def edit(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
 
 
 def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
-    """The mapping that holds the last step; None if that may not change."""
+    """The mapping with the field that the path names; None if the field cannot be edited."""
     where: Any
     where, steps = _level(data, steps)
     if where is None or steps[0] not in EDITABLE:
@@ -69,8 +69,8 @@ def _editable(data: dict[str, Any], steps: list[str]) -> dict[str, Any] | None:
 
 
 def _set_mount(data: dict[str, Any], steps: list[str], path: str, text: str) -> bool:
-    """Change one mount of a list, if the path leads there. Raises InvalidInput."""
-    from muster.spec.items import set_item
+    """Set one mount of a list if the path names one. Raises InvalidInput."""
+    from muster.spec.partial_overrides import set_item
     from muster.spec.yaml import load
 
     whose, inner = _level(data, steps)
@@ -83,7 +83,7 @@ def _set_mount(data: dict[str, Any], steps: list[str], path: str, text: str) -> 
 
 
 def _level(data: dict[str, Any], steps: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
-    """The job or a group, by name or number, and the steps within it."""
+    """The job, or the group that a path starts with (by name or number), and the rest of it."""
     if steps[0] != "node_groups" or len(steps) < 3:
         return data, steps
     groups = {str(number): group for number, group in enumerate(data["node_groups"])}
@@ -92,15 +92,15 @@ def _level(data: dict[str, Any], steps: list[str]) -> tuple[dict[str, Any] | Non
 
 
 def _drop_rival(where: dict[str, Any], name: str) -> None:
-    """All that is said of one takes the place of the other; a part of resources stands beside a
-    shape."""
+    """Remove `resources` when `shape` is set, and the reverse. Single resources may be set along
+    with a shape."""
     rival = {"shape": "resources", "resources": "shape"}.get(name)
     if rival in where:
         where[rival] = None
 
 
 def differences(before: JobSpec, after: JobSpec) -> dict[str, dict[str, Any]]:
-    """What an edit has changed: path -> {"from": value, "to": value}; None where there is none."""
+    """The changes of an edit: path -> {"from": value, "to": value}, with None for no value."""
     old, new = dict(_settings(before)), dict(_settings(after))
     return {
         path: {"from": old.get(path), "to": new.get(path)}
@@ -110,7 +110,7 @@ def differences(before: JobSpec, after: JobSpec) -> dict[str, dict[str, Any]]:
 
 
 def _settings(spec: JobSpec) -> Iterator[tuple[str, Any]]:
-    """What may change, with what is in it apart."""
+    """Path and value of each editable setting, with single entries of mappings."""
     data = msgspec.to_builtins(spec)
     levels = [("", data)]
     levels += [(f"node_groups[{group['name']}].", group) for group in data["node_groups"]]

@@ -1,4 +1,4 @@
-"""Reading a file that a user names: never a device or a pipe, never without bound."""
+"""Read text files named by users. Devices, pipes and files over a size limit are refused."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import IO
 
 from muster.errors import InvalidInput, NotFound, Problem
+from muster.spec.quantities import format_size
 
-#: As with kubectl: what is piped in.
+#: Standard input, as with kubectl.
 STDIN = Path("-")
-#: Bytes. The largest spec there can be has some hundred thousand lines.
+#: Maximum size in bytes, enough for some hundred thousand lines.
 MAX_TEXT = 4 * 2**20
-#: How a file begins -> its encoding (YAML 1.2, 5.2). Without any: UTF-8.
+#: Byte order mark -> encoding (YAML 1.2, 5.2). Default: UTF-8.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, which begins as it does
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is its prefix
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -33,7 +34,7 @@ _KINDS = (
 
 
 def read_text(path: Path) -> str:
-    """What is in a text file. Raises InvalidInput."""
+    """Read a text file. Raises InvalidInput."""
     try:
         data = _standard_input() if path == STDIN else _bytes(path)
     except FileNotFoundError:
@@ -50,7 +51,7 @@ def read_text(path: Path) -> str:
 
 
 def similar(missing: Path) -> str:
-    """A hint: what lies in its place under a name like it; "" if nothing does."""
+    """A hint with a similar file name in the same directory; "" if there is none."""
     from muster.spec.wording import close_to
 
     try:
@@ -61,42 +62,42 @@ def similar(missing: Path) -> str:
     return f'did you mean "{close[0]}"?' if close else ""
 
 
-def called(path: Path) -> str:
-    """A file, in messages."""
+def shown_name(path: Path) -> str:
+    """The name of a file in messages."""
     return "standard input" if path == STDIN else str(path)
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file's content, in the encoding that its first bytes name. Lines end with a
-    line feed. Raises UnicodeDecodeError."""
+    """Decode a file's content by its byte order mark and convert line ends to line feeds. Raises
+    UnicodeDecodeError."""
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
     return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
 @cache
 def _standard_input() -> bytes:
-    """Asked for more than once, it is read once."""
-    return _bounded(sys.stdin.buffer, STDIN)
+    """Standard input, which can be read only once."""
+    return _read_bounded(sys.stdin.buffer, STDIN)
 
 
 def _bytes(path: Path) -> bytes:
-    # a pipe that nobody writes to would keep us waiting as early as here
+    # opening a pipe without a writer would block
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         for is_kind, what in _KINDS:
             if is_kind(found.st_mode):
                 raise _unreadable(path, what, "copy it into a file")
-        return _bounded(file, path)
+        return _read_bounded(file, path)
 
 
-def _bounded(file: IO[bytes], path: Path) -> bytes:
+def _read_bounded(file: IO[bytes], path: Path) -> bytes:
     data = file.read(MAX_TEXT + 1)
     if len(data) > MAX_TEXT:
-        text = f"it is larger than {MAX_TEXT // 2**20} MiB"
+        text = f"it is larger than {format_size(MAX_TEXT)}"
         raise _unreadable(path, text, "put large values into files")
     return data
 
 
 def _unreadable(path: Path, reason: str, hint: str = "") -> InvalidInput:
-    return InvalidInput(Problem(called(path), f"cannot be read: {reason}", hint))
+    return InvalidInput(Problem(shown_name(path), f"cannot be read: {reason}", hint))

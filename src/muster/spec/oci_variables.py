@@ -1,46 +1,47 @@
-"""Variables that say what runs, as OCI's jobs read them. Pure.
+"""OCI's environment variables that choose what runs: every decision about them. Pure.
 
 OCI: "Job Environment Variables" for JOB_RUN_ENTRYPOINT, and for containers CONTAINER_CUSTOM_IMAGE
-(before that DOCKER_CUSTOM_IMAGE), CONTAINER_ENTRYPOINT and CONTAINER_CMD. They are the older way:
-what a spec says in its own fields beats them, and is told apart in a note.
+(formerly DOCKER_CUSTOM_IMAGE), CONTAINER_ENTRYPOINT and CONTAINER_CMD. Fields of the spec take
+precedence over them; a note reports each variable that is not used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from muster.errors import Problem
 from muster.spec.wording import Refused, short
 
-if TYPE_CHECKING:  # a supervisor needs a name from here, and nothing of a spec
-    from muster.spec.models import JobSpec, NodeGroup
+if TYPE_CHECKING:  # a supervisor needs names of this module, but no specs
+    from muster.spec.models import JobSpec
 
+#: Names the file of the code that runs.
 ENTRYPOINT = "JOB_RUN_ENTRYPOINT"
 _IMAGES = ("CONTAINER_CUSTOM_IMAGE", "DOCKER_CUSTOM_IMAGE")
 _WORDS = ("CONTAINER_ENTRYPOINT", "CONTAINER_CMD")
 
 
 def image_in(env: Mapping[str, str]) -> tuple[str, str] | None:
-    """The variable that names an image, and the image; None without one."""
+    """The variable that names an image, and the image; None if there is none."""
     return next(((name, env[name]) for name in _IMAGES if env.get(name)), None)
 
 
 def command_in(env: Mapping[str, str]) -> tuple[str, ...]:
-    """What a container would run, by the variables alone. Raises Refused."""
+    """The command that the variables describe; empty if there is none. Raises Refused."""
     return tuple(word for name in _WORDS for word in _words(env.get(name, "")))
 
 
-def says_command(env: Mapping[str, str]) -> bool:
-    """Whether the variables say what runs, readable or not."""
+def has_command(env: Mapping[str, str]) -> bool:
+    """Whether the variables describe a command, valid or not."""
     return any(env.get(name, "").strip() for name in _WORDS)
 
 
 def _words(text: str) -> list[str]:
-    """A list as in a Dockerfile, with its brackets or without; text split at commas, as ADS does;
-    or words as a shell splits them."""
+    """Split a list as in a Dockerfile, with or without brackets; text with commas, as ADS does; or
+    words, as a shell does."""
     text = text.strip()
     if text.startswith(("[", '"')):
         try:
@@ -59,7 +60,7 @@ def _words(text: str) -> list[str]:
 
 
 def bad_variables(spec: JobSpec) -> Iterator[Problem]:
-    """Commands in variables that cannot be read, where they would be run."""
+    """Invalid commands in variables, if they would run."""
     if spec.artifact is not None or spec.git is not None or spec.command is not None:
         return
     yield from _unreadable("", spec.env)
@@ -76,9 +77,9 @@ def _unreadable(prefix: str, env: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem(f"{prefix}env.{name}", error.message, error.hint)
 
 
-def entrypoint_in(spec: JobSpec) -> tuple[str, str] | None:
-    """The variable that chooses a job's entry point where no field does: its path, and what it
-    says. That of the first group with one, if the job itself has none."""
+def entrypoint_variable(spec: JobSpec) -> tuple[str, str] | None:
+    """Path and value of the variable that chooses the job's entry point: the job's, else that of
+    the first group that has one. None if a field chooses it, or nothing does."""
     if spec.entrypoint is not None:
         return None
     if spec.env.get(ENTRYPOINT):
@@ -89,30 +90,94 @@ def entrypoint_in(spec: JobSpec) -> tuple[str, str] | None:
     return None
 
 
+def has_entrypoint(spec: JobSpec) -> bool:
+    """Whether a field or a variable chooses the job's entry point."""
+    return spec.entrypoint is not None or entrypoint_variable(spec) is not None
+
+
+def with_run_entrypoint(spec: JobSpec, run_env: Mapping[str, str]) -> JobSpec:
+    """The spec of a new Job. Without an entry point, it gets that of its first run's variables."""
+    if not run_env.get(ENTRYPOINT) or has_entrypoint(spec):
+        return spec
+    from msgspec.structs import replace
+
+    return replace(spec, env={**spec.env, ENTRYPOINT: run_env[ENTRYPOINT]})
+
+
+def options_set_entrypoint(values: Iterable[str]) -> bool:
+    """Whether one of the values of `--env` (NAME=VALUE or GROUP:NAME=VALUE) is the entry point."""
+    return any(value.partition("=")[0].rpartition(":")[2] == ENTRYPOINT for value in values)
+
+
+def group_entrypoint(
+    job_entrypoint: str | None, env: Mapping[str, str], command: tuple[str, ...] | None
+) -> str | None:
+    """The entry point that a group runs in place of the job's; None if it runs the job's.
+
+    env, command: the group's, with all that it inherits. A group with a command has none.
+    """
+    chosen = env.get(ENTRYPOINT)
+    if not chosen or command is not None:
+        return None
+    return None if job_entrypoint and same_file(chosen, job_entrypoint) else chosen
+
+
 def same_file(one: str, other: str) -> bool:
-    """Whether two entry points may be one file, of which one has the folder in front."""
+    """Whether two entry points may be the same file, given with and without its folder."""
     first, second = PurePosixPath(one).parts, PurePosixPath(other).parts
     short_, long_ = sorted((first, second), key=len)
     return long_[len(long_) - len(short_) :] == short_
 
 
-def overruled(job: JobSpec, groups: tuple[NodeGroup, ...]) -> Iterator[str]:
-    """What variables say that is not used. groups: with all that they inherit."""
-    said = job.env.get(ENTRYPOINT)
-    if said and job.entrypoint is not None and not same_file(said, job.entrypoint):
-        yield f"{ENTRYPOINT}: {said} is not used: entrypoint says {job.entrypoint}"
-    for group in groups:
-        image = image_in(group.env)
-        if image is not None and group.image != image[1]:
-            yield f"group {group.name}: {image[0]} is not used: image says {group.image}"
-        if says_command(group.env) and (group.command is None or not _is_command(group)):
-            names = " and ".join(name for name in _WORDS if group.env.get(name))
-            instead = "the artifact" if group.command is None else "command"
-            yield f"group {group.name}: {names} not used: {instead} says what runs"
+class Applied(NamedTuple):
+    """A group's settings with the variables applied."""
+
+    #: The group's variables, with the entry point that its programs see.
+    env: Mapping[str, str]
+    image: str | None
+    #: The variable that gives the image; None if a field does, or there is no image.
+    image_variable: str | None
+    command: tuple[str, ...] | None
+    #: One sentence for each variable that is not used.
+    notes: tuple[str, ...]
 
 
-def _is_command(group: NodeGroup) -> bool:
+def apply_variables(
+    job: JobSpec,
+    env: Mapping[str, str],
+    image: str | None,
+    command: tuple[str, ...] | None,
+    *,
+    own_entrypoint: bool,
+) -> Applied:
+    """Apply a group's variables where no field is set.
+
+    env, image, command: the group's, with all that it inherits. own_entrypoint: whether the group
+    or the run sets JOB_RUN_ENTRYPOINT, which takes precedence over the job's entry point.
+    """
+    if ENTRYPOINT in env and job.entrypoint is not None and not own_entrypoint:
+        env = {**env, ENTRYPOINT: job.entrypoint}
+    notes = []
+    name, variable_image = image_in(env) or (None, None)
+    used = name if image is None else None
+    if name is not None and image not in (None, variable_image):
+        notes.append(f"{name} is not used: image is {image}")
     try:
-        return group.command == command_in(group.env)
-    except Refused:
-        return False
+        variable_command = command_in(env) or None
+    except Refused:  # reported by `bad_variables` if it would run
+        variable_command = None
+    has_code = job.artifact is not None or job.git is not None
+    if command is None and not has_code:
+        command = variable_command
+    elif has_command(env) and (command is None or command != variable_command):
+        names = " and ".join(name for name in _WORDS if env.get(name))
+        instead = "the artifact" if command is None else "command"
+        notes.append(f"{names} not used: {instead} is given")
+    return Applied(env, variable_image if image is None else image, used, command, tuple(notes))
+
+
+def unused_entrypoint(job: JobSpec) -> Iterator[str]:
+    """A note if the job's JOB_RUN_ENTRYPOINT is not used."""
+    given = job.env.get(ENTRYPOINT)
+    if given and job.entrypoint is not None and not same_file(given, job.entrypoint):
+        yield f"{ENTRYPOINT}: {given} is not used: entrypoint is {job.entrypoint}"

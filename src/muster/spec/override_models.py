@@ -1,4 +1,6 @@
-"""What a run may change of its Job: how it runs, and nothing of what it is.
+"""What a run may change of its Job, and the names of settings by kind.
+
+Generated from `spec.models` by `python -m muster.spec.generate` (`make docs`); do not edit.
 
 OCI: CreateJobRunDetails may override the job's configuration (environment, arguments, maximum
 runtime, startup probe), its container (image, entrypoint, cmd), infrastructure (shape, storage,
@@ -12,8 +14,20 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from muster.spec.models import Logging, Mount, Network, Resources, Startup, StartupProbe
-from muster.spec.policies import Checkpoint, DependsOn, FailurePolicy, SuccessPolicy
+from muster.spec.models import (
+    Logging,
+    Mount,
+    Network,
+    Resources,
+    Startup,
+    StartupProbe,
+)
+from muster.spec.policies import (
+    Checkpoint,
+    DependsOn,
+    FailurePolicy,
+    SuccessPolicy,
+)
 from muster.spec.values import (
     Count,
     DisplayName,
@@ -21,6 +35,7 @@ from muster.spec.values import (
     Env,
     Label,
     Limit,
+    Natural,
     Options,
     Processes,
     Runtime,
@@ -29,21 +44,148 @@ from muster.spec.values import (
     Words,
 )
 
-#: What a Job is: its name and description, its code and what that needs. Another one of these is
-#: another Job. So are other groups.
+#: One value for the whole run.
+RUN_WIDE = (
+    "processes_per_node",
+    "startup",
+    "success",
+    "failure",
+    "network",
+    "max_runtime",
+    "grace_period",
+    "attempt_timeout",
+    "checkpoint",
+    "ttl_after_finished",
+    "keep_attempts",
+    "suspend",
+    "subdomain",
+    "namespace",
+    "clean_env",
+    "logging",
+)
+#: The fields that are records.
+RUN_WIDE_RECORDS = (
+    "success",
+    "failure",
+    "checkpoint",
+    "logging",
+)
+#: Set for the job or a group; groups inherit them.
+INHERITED = (
+    "command",
+    "args",
+    "resources",
+    "shape",
+    "image",
+    "mounts",
+    "ready_timeout",
+    "hang_timeout",
+)
+#: Set for one group.
+GROUP_ONLY = (
+    "max_replicas",
+    "working_dir",
+    "node_args",
+    "startup_probe",
+    "min_success",
+    "depends_on",
+    "max_restarts",
+    "retries",
+    "timeout",
+    "max_runtime",
+    "hostname",
+)
+#: All settings of a group except records.
+GROUP_SETTINGS = (
+    "nodes",
+    "replicas",
+    "max_replicas",
+    "command",
+    "args",
+    "working_dir",
+    "node_args",
+    "env",
+    "shape",
+    "image",
+    "min_success",
+    "max_restarts",
+    "retries",
+    "timeout",
+    "max_runtime",
+    "ready_timeout",
+    "hang_timeout",
+    "hostname",
+    "node_env",
+)
+#: Set without naming the group, if there is only one.
+ONLY_GROUP = (
+    "nodes",
+    "startup_probe",
+    "min_success",
+)
+#: Where the code is and what it needs.
+CODE = (
+    "artifact",
+    "git",
+    "entrypoint",
+    "notebook",
+    "requirements",
+    "conda",
+)
+#: Explained even if they are not set.
+ALWAYS_SHOWN = (
+    "framework",
+    "processes_per_node",
+    "startup",
+    "network",
+    "max_runtime",
+    "grace_period",
+    "logging",
+)
+#: What the Job is: a run cannot change it.
 OF_THE_JOB = (
-    *("name", "display_name", "description", "annotations"),
-    *("artifact", "git", "entrypoint", "notebook", "requirements", "conda", "framework"),
+    "name",
+    "display_name",
+    "description",
+    "artifact",
+    "git",
+    "entrypoint",
+    "notebook",
+    "requirements",
+    "conda",
+    "framework",
+    "annotations",
+)
+#: Options of `muster run` with the same names.
+FLAGS = (
+    "processes_per_node",
+    "network",
+    "max_runtime",
+    "suspend",
+    "max_restarts",
+    "run_name",
+)
+#: Durations in seconds.
+DURATIONS = (
+    "max_runtime",
+    "grace_period",
+    "attempt_timeout",
+    "ready_timeout",
+    "hang_timeout",
+    "ttl_after_finished",
+    "timeout",
+    "period",
+    "initial_delay",
+    "initial",
+    "max",
+    "reset_after",
+    "grace",
 )
 
 
 class GroupOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of one group; what is left out stays.
-
-    env: Environment variables, merged key by key.
-    node_env: The same with a value of their own on each node.
-    mounts: Mounts, in place of all the job has for the group.
-    """
+    """What a run may change of a group. Fields that are left out keep the group's values; env and
+    node_env are merged key by key; mounts replace all mounts that the job has for the group."""
 
     nodes: Count | None = None
     replicas: Count | None = None
@@ -58,10 +200,10 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
     startup_probe: StartupProbe | None = None
-    min_success: Annotated[int, Meta(ge=0)] | None = None
+    min_success: Natural | None = None
     depends_on: tuple[DependsOn, ...] | None = None
-    max_restarts: Annotated[int, Meta(ge=0)] | None = None
-    retries: Annotated[int, Meta(ge=0)] | None = None
+    max_restarts: Natural | None = None
+    retries: Natural | None = None
     timeout: Limit | None = None
     max_runtime: Runtime | None = None
     ready_timeout: Limit | None = None
@@ -71,56 +213,46 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
 
 
 class RunOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of its Job. env, tags and framework_options are merged key by
-    key; everything else replaces.
+    """What a run may change of its Job: how the Job runs, but not its program. env, tags and
+    framework_options are merged key by key; every other field replaces the Job's value.
 
-    Overrides of the whole run take precedence over the Job, job-wide and for a group; overrides of
-    a group take precedence over both.
-
-    nodes: Nodes of the only group.
-    command: What to run, instead of the artifact's entry point.
-    env: Environment variables, merged key by key.
-    framework_options: Framework options, merged key by key.
-    mounts: Mounts, in place of all the job has.
-    startup_probe: When the nodes of the only group count as up.
-    min_success: Replicas of the only group that must succeed.
-    max_restarts: In place of failure.max_restarts.
-    suspend: Whether the run is accepted suspended.
-    run_name: What people call this run: any text of one line, which other runs may have, too.
-    tags: Labels of the run, on top of the job's.
-    node_groups: What changes for a group, by its name.
+    Run-level overrides take precedence over the Job and its groups; overrides of a group take
+    precedence over both.
     """
 
-    nodes: Count | None = None
     command: Words | None = None
     args: Words | None = None
     env: Env = field(default_factory=dict)
+    framework_options: Options = field(default_factory=dict)
+    processes_per_node: Processes | None = None
+    nodes: Count | None = None
+    startup: Startup | None = None
+    success: SuccessPolicy | None = None
+    failure: FailurePolicy | None = None
     resources: Resources | None = None
     shape: Text | None = None
     image: Text | None = None
     mounts: tuple[Mount, ...] | None = None
-    startup_probe: StartupProbe | None = None
-    min_success: Annotated[int, Meta(ge=0)] | None = None
-    startup: Startup | None = None
     network: Network | None = None
     max_runtime: Runtime | None = None
     grace_period: Annotated[Duration, Meta(ge=0)] | None = None
     attempt_timeout: Limit | None = None
     ready_timeout: Limit | None = None
     hang_timeout: Limit | None = None
-    max_restarts: Annotated[int, Meta(ge=0)] | None = None
-    success: SuccessPolicy | None = None
-    failure: FailurePolicy | None = None
     checkpoint: Checkpoint | None = None
-    suspend: bool | None = None
-    processes_per_node: Processes | None = None
-    framework_options: Options = field(default_factory=dict)
-    logging: Logging | None = None
-    keep_attempts: Count | None = None
     ttl_after_finished: Annotated[Duration, Meta(ge=0)] | None = None
+    keep_attempts: Count | None = None
+    suspend: bool | None = None
     subdomain: Label | None = None
     namespace: Label | None = None
     clean_env: bool | None = None
-    run_name: DisplayName | None = None
+    startup_probe: StartupProbe | None = None
+    min_success: Natural | None = None
+    logging: Logging | None = None
     tags: Tags = field(default_factory=dict)
+    max_restarts: Natural | None = None
+    """Replaces failure.max_restarts."""
+    run_name: DisplayName | None = None
+    """Display name of the run: one line of any text. Need not be unique."""
     node_groups: dict[str, GroupOverrides] = field(default_factory=dict)
+    """Overrides of single groups, by name."""

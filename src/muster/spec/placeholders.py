@@ -1,7 +1,7 @@
-"""The `${...}` that owners may write into what differs from node to node.
+"""Placeholders (`${...}`) in settings that differ from node to node.
 
-Dollar signs right before a `{` count in pairs: two of them are one, so `$${rank}` is the text
-`${rank}`, and `$$${rank}` a dollar sign before the rank. Everywhere else they are what they are.
+Before a `{`, two dollar signs stand for one: `$${rank}` is the text `${rank}`, and `$$${rank}` is
+a dollar sign followed by the rank. Elsewhere, dollar signs are plain text.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
-#: All dollar signs before a `{`, and what may be a name. `${HOME}` and the like are no
-#: placeholders: they are left to whoever reads the text.
+#: All dollar signs before a `{`, and a possible name. `${HOME}` and the like are not placeholders;
+#: they are left to the program.
 _DOLLARS = re.compile(r"(?<!\$)(\$++)(?=\{)(\{[a-z0-9_.-]+\})?")
-#: Dollar signs that would not stay what they are.
+#: Dollar signs that are not read as plain text.
 _MISTAKEN = re.compile(r"(?<!\$)(?:\$\$++(?=\{)|\$(?=\{[a-z0-9_.-]+\}))")
 
-#: What a host name may hold: known before there is a node, and the same in every attempt.
+#: Placeholders of host names: known before a node starts, and the same in each attempt.
 IN_HOSTNAME = ("rank", "group", "replica", "index", "run.name", "run.replica")
-#: What a variable of `node_env`, or a word of `node_args`, may hold.
+#: Placeholders of `node_env` and `node_args`.
 IN_ENV = (*IN_HOSTNAME, "attempt", "run.restarts", "run.id", "address", "hostname")
 
 DEFAULT_HOSTNAME = "node-${rank}"
@@ -26,17 +26,19 @@ DEFAULT_HOSTNAME = "node-${rank}"
 
 def fill(template: str, value: Callable[[str], object]) -> str:
     """`template` with each placeholder replaced by the value of its name."""
+    if "${" not in template:
+        return template
     return "".join([text if name is None else str(value(name)) for text, name in _parts(template)])
 
 
 @lru_cache(maxsize=64)
 def _parts(template: str) -> tuple[tuple[str, str | None], ...]:
-    """One template is filled in for every node."""
+    """The parts of a template, cached: the same template is filled for every node."""
     return tuple(pieces(template))
 
 
 def pieces(template: str) -> Iterator[tuple[str, str | None]]:
-    """A template in parts: (a text as it will be, None), or (a placeholder, its name)."""
+    """The parts of a template: (text, None) or (placeholder, its name)."""
     text, end = "", 0
     for match in _DOLLARS.finditer(template):
         pairs, single = divmod(len(match[1]), 2)
@@ -54,17 +56,17 @@ def pieces(template: str) -> Iterator[tuple[str, str | None]]:
 
 
 def placeholders(template: str) -> list[str]:
-    """The names of its placeholders, each once."""
+    """The names of the placeholders in a template, each once."""
     return list(dict.fromkeys(name for _, name in pieces(template) if name is not None))
 
 
 def literal(text: str) -> str:
-    """The template for a text that may look like one."""
+    """The template that stands for exactly this text."""
     return _MISTAKEN.sub(lambda match: match[0] * 2, text)
 
 
 def joined(parts: Iterable[tuple[str, str | None]]) -> str:
-    """The template of such parts; what `pieces` takes apart."""
+    """The template of these parts: the inverse of `pieces`."""
     made = text = ""
     for part, name in parts:
         if name is None:
@@ -77,17 +79,17 @@ def joined(parts: Iterable[tuple[str, str | None]]) -> str:
 
 
 def unknown_placeholders(text: str, known: tuple[str, ...]) -> Iterator[str]:
-    """Names in `text` that are not among those known."""
+    """Names of placeholders in `text` that are not known."""
     return (name for name in placeholders(text) if name not in known)
 
 
 def expand_hostname(template: str, facts: Mapping[str, object]) -> str:
-    """The host name of a node. facts: a value for each of `IN_HOSTNAME`; the group's name may be
-    one that no host can have."""
+    """The host name of a node. facts: a value for each of `IN_HOSTNAME`; the group's name is
+    converted to a label."""
     return fill(template, {**facts, "group": as_label(str(facts["group"]))}.__getitem__)
 
 
 def as_label(name: str) -> str:
-    """The name of a run or a group as a part of a host name (RFC 1123: lower-case letters, digits
+    """The name of a run or group as a label of a host name (RFC 1123: lower-case letters, digits
     and -)."""
     return re.sub(r"[^a-z0-9-]", "-", name.lower())

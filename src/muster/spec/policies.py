@@ -1,6 +1,6 @@
-"""What a user may say about a run's life: order, success, failure, restarts, time.
+"""Policies of a run: order, success, failure, restarts, checkpoints.
 
-The docstrings' field texts end up in docs/spec.md. Rules between fields are in `spec.rules`.
+Rules between fields are in `spec.rules.policies`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from muster.spec.patterns import check_pattern
-from muster.spec.values import Duration, Text
+from muster.spec.values import Duration, Natural, Text
 from muster.spec.wording import Refused, short
 
-#: JobSet: failurePolicy.rules.name, and what runs and groups may be called besides.
+#: JobSet's failurePolicy.rules.name, and the characters of names of runs and groups.
 _RULE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._,:-]*")
-#: JobSet's 128, and room for what tells apart the rules that one of them becomes.
-_LONGEST_RULE_NAME = 255
+#: JobSet's 128, and room for suffixes where one of its rules becomes several.
+_MAX_RULE_NAME = 255
 
 
 def _exit_codes(value: Any) -> Any:
-    """137, "1-9" or a list of such, as single numbers."""
+    """The single numbers of 137, "1-9" or a list of these."""
     if isinstance(value, bool) or not isinstance(value, (int, str, list, tuple)):
         return value
     codes: list[int] = []
     for item in value if isinstance(value, (list, tuple)) else str(value).split(","):
         match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", str(item))
         if match is None:
-            raise Refused(f"{short(item)} is no exit code", "write 137, or 1-9 for a range")
+            raise Refused(f"{short(item)} is not an exit code", "write 137, or 1-9 for a range")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= 255:
-            raise Refused(f"{short(item)} is no exit code of a failure", "they are 1 to 255")
+            raise Refused(f"{short(item)} is not an exit code of a failure", "use 1 to 255")
         codes += range(first, last + 1)
     return sorted(set(codes))
 
 
 def _signal(value: Any) -> Any:
-    """A signal's name, from a name with or without SIG, or a number."""
+    """The name of a signal, given by name (with or without SIG) or by number."""
     try:
         if isinstance(value, int) and not isinstance(value, bool):
             return signal.Signals(value).name
@@ -47,7 +47,7 @@ def _signal(value: Any) -> Any:
             name = value.upper()
             return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"].name
     except (ValueError, KeyError):
-        raise Refused(f"{short(value)} is no signal", "write a name such as SIGUSR1") from None
+        raise Refused(f"{short(value)} is not a signal", "write a name such as SIGUSR1") from None
     return value
 
 
@@ -58,7 +58,7 @@ def _pattern(value: Any) -> Any:
 
 
 def _is_rule_name(name: str) -> bool:
-    return len(name) <= _LONGEST_RULE_NAME and _RULE_NAME.fullmatch(name) is not None
+    return len(name) <= _MAX_RULE_NAME and _RULE_NAME.fullmatch(name) is not None
 
 
 def _rule_name(name: Any) -> Any:
@@ -84,7 +84,7 @@ SignalName = Annotated[
 RuleName = Annotated[str, Meta(extra={"parse": _rule_name})]
 Pattern = Annotated[str, Meta(extra={"parse": _pattern}, min_length=1)]
 
-#: Why a node failed, where its exit code does not say it all; `lifecycle.status.Reason`.
+#: Reasons of a failure; the same as `lifecycle.status.Reason`.
 ReasonName = Literal[
     "exit",
     "out_of_memory",
@@ -100,113 +100,102 @@ StrategyName = Literal["in_place", "recreate", "blocking_recreate"]
 
 
 class DependsOn(Struct, frozen=True, kw_only=True):
-    """A group that must come first.
-
-    group: Its name.
-    status: ready: all its nodes are up, or have ended. complete: it has succeeded.
-    """
+    """A group that must start first."""
 
     group: Text
+    """Name of the group."""
     status: Literal["ready", "complete"] = "ready"
+    """ready: all its nodes are ready or have ended. complete: it has succeeded."""
 
 
 class SuccessPolicy(Struct, frozen=True, kw_only=True):
-    """When the run has succeeded.
-
-    when: all: every group it looks at has its minimum of successful replicas. any: one replica
-        of any of them has succeeded.
-    groups: The groups it looks at. Default: all of them, less those with min_success 0.
-    others: What becomes of nodes that still run then: stop ends them, wait lets them finish.
-    """
+    """When the run succeeds."""
 
     when: Literal["all", "any"] = "all"
+    """all: every group listed in `groups` has its minimum of successful replicas. any: one replica
+    of these groups has succeeded."""
     groups: tuple[Text, ...] = ()
+    """Groups that decide. Default: all except those with min_success 0."""
     others: Literal["stop", "wait"] = "stop"
+    """Nodes that still run then: stop ends them, wait lets them finish."""
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """How long a restart waits. The first one after a stable time does not.
-
-    initial: Before the second restart in a row.
-    factor: Each further one waits so many times longer.
-    max: No wait is longer.
-    jitter: Each wait is made longer by up to this share of it.
-    reset_after: A run that was up for so long is stable: counting starts anew.
-    """
+    """Delay before a restart. The first restart after a stable period is not delayed."""
 
     initial: Annotated[Duration, Meta(ge=0)] = 1.0
+    """Delay of the second consecutive restart."""
     factor: Annotated[float, Meta(ge=1)] = 2.0
+    """Factor by which the delay grows with each consecutive restart."""
     max: Annotated[Duration, Meta(ge=0)] = 300.0
+    """Maximum delay."""
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    """Maximum fraction by which each delay is randomly extended."""
     reset_after: Annotated[Duration, Meta(ge=0)] = 600.0
+    """After this time without a restart, consecutive restarts are counted from 0 again."""
 
 
 class FailureRule(Struct, frozen=True, kw_only=True):
-    """What to do about some failures. The first rule that fits one decides; within a rule, the
-    earliest failure. Everything it says must fit; what it leaves out fits always.
-
-    action: What to do.
-    name: For messages. Default: rule-1, rule-2, ...
-    groups: The failed node is of one of these groups.
-    exit_codes: It exited with one of these: 137, or "1-9".
-    signals: One of these signals ended it.
-    reasons: It failed for one of these reasons.
-    messages: One of these regular expressions is found in its last lines on stderr, or in
-        Muster's sentence on its end. Their syntax is RE2's, as in JobSet: no lookaround and no
-        backreferences.
-    text: Or in this text, with ${exit_code}, ${rank}, ${group}, ${replica} and ${index} of the
-        failed node: what another system would say.
-    count: Whether its restarts count towards the run's and the group's max_restarts.
-    max_restarts: So many restarts by this rule, and the run fails. Default: no limit of its own.
-    before_retries: Look at it, and others like it, before a group's retries are used.
-    """
+    """What to do about certain failures. The first rule that matches a failure decides; if a rule
+    matches several, the earliest failure counts. A rule matches if all its conditions do;
+    conditions that are left out always match."""
 
     action: ActionName
+    """What to do."""
     name: RuleName | None = None
+    """Name in messages. Default: rule-1, rule-2, ..."""
     groups: tuple[Text, ...] = ()
+    """The failed node belongs to one of these groups."""
     exit_codes: ExitCodes = ()
+    """Its exit code is one of these: 137, or "1-9"."""
     signals: tuple[SignalName, ...] = ()
+    """One of these signals killed it."""
     reasons: tuple[ReasonName, ...] = ()
+    """It failed for one of these reasons."""
     messages: tuple[Pattern, ...] = ()
+    """One of these regular expressions is found in the last lines of its stderr or in Muster's
+    description of the failure. The syntax is RE2's, as in JobSet: no lookaround, no
+    backreferences."""
     text: Text | None = None
+    """Text in which messages are searched instead: what another system would report, with
+    ${exit_code}, ${rank}, ${group}, ${replica} and ${index} of the failed node."""
     count: bool = True
-    max_restarts: Annotated[int, Meta(ge=0)] | None = None
+    """Count its restarts towards max_restarts of the run and of the group."""
+    max_restarts: Natural | None = None
+    """Maximum restarts by this rule; after them the run fails. Default: no limit per rule."""
     before_retries: bool = False
+    """Apply this rule before a group's retries are used."""
 
 
 def named_rules(rules: Iterable[FailureRule]) -> Iterator[tuple[FailureRule, str]]:
-    """Each rule, and what it is called."""
+    """Each rule with its name, given or default."""
     for number, rule in enumerate(rules, 1):
         yield rule, rule.name or f"rule-{number}"
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
-    """What happens when a replica fails that its group cannot do without.
+    """What to do when a required replica fails."""
 
-    max_restarts: So many restarts, of whatever, that count; then the run fails.
-    action: What to do where no rule fits and restarts are left. Default: restart_node for nodes
-        that the framework can replace while others live, else restart_run.
-    rules: Looked at in order, those that say before_retries first.
-    strategy: in_place: nodes stay, with their addresses and what they have in memory and on disk;
-        only their processes start again, when the old ones of all are gone. recreate: each
-        replica gets new nodes as soon as its old ones are gone. blocking_recreate: as soon as all
-        old ones are. Default: in_place, where the engine can.
-    backoff: How long a restart waits.
-    """
-
-    max_restarts: Annotated[int, Meta(ge=0)] = 0
+    max_restarts: Natural = 0
+    """Maximum counted restarts; after them the run fails."""
     action: Literal["restart_run", "restart_group", "restart_replica", "restart_node"] | None = None
+    """Action if no rule matches and restarts are left. Default: restart_node for nodes that the
+    framework can replace while the others keep running, else restart_run."""
     rules: tuple[FailureRule, ...] = ()
+    """Rules, tried in order; those with before_retries first."""
     strategy: StrategyName | None = None
+    """in_place: nodes keep their addresses, memory and disk; only their processes restart, once
+    all old processes have ended. recreate: each replica gets new nodes as soon as its old ones
+    have ended. blocking_recreate: as soon as all old nodes have ended. Default: in_place, if the
+    engine can."""
     backoff: Backoff = Backoff()
+    """Delay before a restart."""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How nodes are told to save what they have before they are suspended or their time is over.
-
-    signal: What they get.
-    grace: How long they have to save and to end by themselves; then SIGTERM follows.
-    """
+    """How nodes are made to save a checkpoint before the run is suspended or its time is over."""
 
     signal: SignalName = "SIGUSR1"
+    """Signal that is sent to them."""
     grace: Annotated[Duration, Meta(gt=0)] = 60.0
+    """Time to save and exit before SIGTERM follows."""

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them."""
+"""Durations and sizes as text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _POWERS = "KMGTP"
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of `90s`, `10m`, `1h30m`, `1.5h`, `30d`; a bare number is seconds.
+    """The seconds of `90s`, `10m`, `1h30m`, `1.5h`, `30d`; a bare number is seconds.
 
-    Never negative, infinite or NaN. Raises ValueError.
+    Never negative, infinite or NaN. Raises Refused.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         text = f"must be a duration, not {say(value)}"
@@ -32,12 +32,12 @@ def parse_duration(value: object) -> float:
     else:
         raise Refused(f"{short(value)} is not a duration", "write 90s, 10m, 1h30m or 30d")
     if seconds == float("inf"):
-        raise Refused(f"{short(value)} is longer than can be counted", "write 30d or less")
+        raise Refused(f"{short(value)} is too long", "write 30d or less")
     return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """A short text that `parse_duration` reads as exactly this."""
+    """A short text that `parse_duration` reads as exactly this duration."""
     if seconds != int(seconds):
         from decimal import Decimal
 
@@ -51,9 +51,10 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(value: object) -> int:
-    """Bytes of `4GiB`, `500MB`, `1.5Gi`, `1024`. Ki, Mi, ... are powers of 1024, K, M, ... of 1000.
+    """The bytes of `4GiB`, `500MB`, `1.5Gi`, `1024`. Ki, Mi, ... are powers of 1024, K, M, ... of
+    1000.
 
-    Raises ValueError.
+    Raises Refused.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         text = f"must be a size, not {say(value)}"
@@ -64,7 +65,7 @@ def parse_size(value: object) -> int:
     number, unit, binary = match.groups()
     power = _POWERS.index(unit.upper()) + 1 if unit else 0
     whole, _, fraction = number.partition(".")
-    # in whole numbers: a float would be off by bytes for the largest sizes
+    # integers, because floats are inexact for the largest sizes
     unit_size: int = (1024 if binary else 1000) ** power
     scaled = int(f"{whole or 0}{fraction}") * unit_size
     digits: int = 10 ** len(fraction)
@@ -75,7 +76,7 @@ def parse_size(value: object) -> int:
 
 
 def format_size(size: int) -> str:
-    """A size for people, to one decimal: 1.5GiB."""
+    """A size with one decimal: 1.5GiB."""
     for power in range(len(_POWERS), 0, -1):
         # 1023.99KiB would be written 1024KiB
         if round(size / 1024 ** (power - 1), 1) >= 1024:

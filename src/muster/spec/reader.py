@@ -1,4 +1,4 @@
-"""A spec file, or data as from one, into a checked `JobSpec`."""
+"""Read a spec file, or plain data, into a checked `JobSpec`."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from typing import Any
 from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.decode import salvage
-from muster.spec.files import STDIN, called, read_text
+from muster.spec.decode import decode_partial
+from muster.spec.files import STDIN, read_text, shown_name
 from muster.spec.models import JobSpec
-from muster.spec.places import Lines, Origins, in_order, placed
+from muster.spec.paths import absolute_job
+from muster.spec.problem_places import Lines, Origins, in_order, placed
 from muster.spec.rules import check
-from muster.spec.source_paths import absolute_sources
+from muster.spec.wording import say, suggestion
 
-#: ADS: what its YAML says at the top; apiVersion may be missing.
+#: ADS: kinds of its YAML files. apiVersion may be missing.
 ADS_KINDS = ("distributed", "job")
 _MANIFEST = re.compile(
-    r"""^["']?apiVersion["']?[ \t]*:|^["']?kind["']?[ \t]*:[ \t]*(distributed|job)\s*$""",
+    r"""^["']?apiVersion["']?[ \t]*:|^["']?kind["']?[ \t]*:[ \t]*"""
+    rf"""({"|".join(ADS_KINDS)})\s*$""",
     re.MULTILINE,
 )
 
 
-class Written(Struct, frozen=True):
-    """A spec as somebody wrote it: what could be read of it, and all that is wrong with it.
-
-    broken: paths of what could not be read, and is at its default. source: the file, for messages;
-    lines: path -> line there. origins: of a file that is no spec itself, where the spec's fields
-    stand in it.
-    """
+class ParsedSpec(Struct, frozen=True):
+    """A spec as written, with its valid fields and all problems."""
 
     spec: JobSpec
     problems: tuple[Problem, ...] = ()
     broken: tuple[str, ...] = ()
+    """Paths that could not be read; the spec has their defaults."""
     source: str = ""
+    """The file's name in messages."""
     lines: Lines = field(default_factory=dict)
+    """Path -> line in the file."""
     origins: Origins = field(default_factory=dict)
+    """For files of other formats: the origin of each field."""
 
-    def whole(self) -> JobSpec:
+    def require_valid(self) -> JobSpec:
         """The spec. Raises InvalidInput with every problem and its line."""
         if self.problems:
             problems = in_order(self.problems, self.lines)
@@ -50,17 +51,16 @@ class Written(Struct, frozen=True):
 
 
 def read_spec(path: Path, name: str | None = None) -> JobSpec:
-    """The spec in a YAML or JSON file, which may also be a JobSet manifest, or a folder of those.
-    Relative paths in it are taken from its folder; without a name it is called after the file.
+    """Read a YAML or JSON file: a spec, a JobSet manifest or a folder of manifests. Relative paths
+    are relative to its folder. The default name is the file's.
 
-    name: of the JobSet that is meant, where there are several. Raises InvalidInput with every
-    problem and its line.
+    name: which JobSet, if there are several. Raises InvalidInput with all problems and their lines.
     """
-    return read_written(path, name).whole()
+    return parse_file(path, name).require_valid()
 
 
-def read_written(path: Path, name: str | None = None) -> Written:
-    """As `read_spec`, with whatever could be read. Raises InvalidInput where that is nothing."""
+def parse_file(path: Path, name: str | None = None) -> ParsedSpec:
+    """Like `read_spec`, but keep the valid fields. Raises InvalidInput if there are none."""
     from muster.spec.yaml import load
 
     text = "" if os.path.isdir(path) else read_text(path)
@@ -68,16 +68,25 @@ def read_written(path: Path, name: str | None = None) -> Written:
         from muster.spec.formats.manifests import read_manifest
 
         found = read_manifest(path, name)
-        return Written(found.spec, source=found.source, lines=found.lines, origins=found.origins)
-    data, lines = load(text, called(path))
+        return ParsedSpec(found.spec, source=found.source, lines=found.lines, origins=found.origins)
+    data, lines = load(text, shown_name(path))
+    if isinstance(data, Mapping) and "kind" in data and "spec" in data:
+        raise InvalidInput(_unknown_kind(data["kind"], shown_name(path), lines))
     if isinstance(data, Mapping) and data.get("name") is None:
         data = {**data, "name": _default_name(path)}
-    return written_from(data, source=called(path), lines=lines, folder=path.absolute().parent)
+    return parse_spec(data, source=shown_name(path), lines=lines, folder=path.absolute().parent)
+
+
+def _unknown_kind(kind: Any, source: str, lines: Lines) -> Problem:
+    """The problem of ADS's YAML whose kind is not one of ADS's."""
+    text = f"{say(kind)} is not a kind of ADS's YAML"
+    hint = suggestion(str(kind), ADS_KINDS)
+    return placed(Problem("kind", text, hint), source, lines)
 
 
 def is_manifest(text: str) -> bool:
-    """Whether a file's text is a Kubernetes manifest, whatever its kind, or ADS's YAML. A spec has
-    neither apiVersion nor kind at its top."""
+    """Whether a file's text is a Kubernetes manifest of any kind or ADS's YAML. A spec has neither
+    apiVersion nor kind at the top level."""
     if text.lstrip().startswith("{"):
         return '"kind"' in text and ('"apiVersion"' in text or '"runtime"' in text)
     return _MANIFEST.search(text) is not None
@@ -86,79 +95,35 @@ def is_manifest(text: str) -> bool:
 def spec_from_mapping(
     data: Any, *, source: str = "", lines: Lines | None = None, folder: Path | None = None
 ) -> JobSpec:
-    """The spec that plain data describe.
+    """Read a spec from plain data.
 
-    source: where they are from, for messages; lines: path -> line there; folder: what relative
-    paths are relative to (default: the working directory). Raises InvalidInput.
+    source: the file's name in messages. lines: path -> line in it. folder: base of relative paths;
+    default: the working directory. Raises InvalidInput.
     """
-    return written_from(data, source=source, lines=lines, folder=folder).whole()
+    return parse_spec(data, source=source, lines=lines, folder=folder).require_valid()
 
 
-def written_from(
+def parse_spec(
     data: Any, *, source: str = "", lines: Lines | None = None, folder: Path | None = None
-) -> Written:
-    """As `spec_from_mapping`, with whatever could be read. Raises InvalidInput where that is
-    nothing."""
+) -> ParsedSpec:
+    """Like `spec_from_mapping`, but keep valid fields. Raises InvalidInput if there are none."""
     problems: list[Problem] = []
-    spec = salvage(JobSpec, _absolute(data, folder or Path.cwd()), problems)
+    spec = decode_partial(JobSpec, absolute_job(data, folder or Path.cwd()), problems)
     if spec is None:
         raise InvalidInput(*(placed(problem, source, lines or {}) for problem in problems))
-    # a misspelt field is no reason to say that it is missing
+    # a misspelled field is not reported as missing, too
     broken = dict.fromkeys(path for p in problems for path in (p.path, p.meant) if path)
     problems += check(spec, tuple(broken))
-    return Written(spec, tuple(problems), tuple(broken), source, lines or {})
+    return ParsedSpec(spec, tuple(problems), tuple(broken), source, lines or {})
 
 
 def _default_name(path: Path) -> str:
     unnamed = path == STDIN or path.stem in ("job", "muster")
     name = path.absolute().parent.name if unnamed else path.stem
-    cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in name).strip("._-")
+    return job_name_from(name)
+
+
+def job_name_from(text: str) -> str:
+    """A job's default name: `text` with - for the characters that a name may not have."""
+    cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in text).strip("._-")
     return cleaned or "job"
-
-
-def _absolute(data: Any, folder: Path) -> Any:
-    """Relative paths made absolute. What has the wrong shape is left for `decode` to refuse."""
-    if not isinstance(data, Mapping):
-        return data
-    made = absolute_paths(data, folder)
-    made["artifact"] = _path(made.get("artifact"), folder)
-    made |= absolute_sources(made, folder)
-    groups = made.get("node_groups")
-    if isinstance(groups, list):
-        made["node_groups"] = [absolute_paths(group, folder) for group in groups]
-    return made
-
-
-def absolute_paths(data: Any, folder: Path) -> Any:
-    """The paths of a job, a group, or what a run changes of either, made absolute: of its mounts
-    and its logs."""
-    if not isinstance(data, Mapping):
-        return data
-    made = dict(data)
-    logging = made.get("logging")
-    if isinstance(logging, Mapping):
-        made["logging"] = {**logging, "directory": _path(logging.get("directory"), folder)}
-    mounts = made.get("mounts")
-    if isinstance(mounts, (list, tuple)):
-        made["mounts"] = [_absolute_mount(mount, folder) for mount in mounts]
-    return made
-
-
-def _absolute_mount(mount: Any, folder: Path) -> Any:
-    if not isinstance(mount, Mapping) or not isinstance(mount.get("source"), str):
-        return mount
-    return {**mount, "source": absolute_source(mount["source"], folder)}
-
-
-def _path(text: Any, folder: Path) -> Any:
-    if not isinstance(text, str) or not text:
-        return text
-    # leaves ~nobody as it is, where Path.expanduser raises
-    return str(folder / os.path.expanduser(text))
-
-
-def absolute_source(source: str, folder: Path) -> str:
-    """A mount's source with a relative directory made absolute; all others as they are."""
-    if not source or ":/" in source or source.startswith(("scratch:", "volume:")):
-        return source
-    return os.path.normpath(str(_path(source, folder)))

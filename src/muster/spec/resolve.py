@@ -1,12 +1,11 @@
-"""A Job and a run's overrides into what the run is: one normal form, and where each value is from.
+"""Merge a Job with a run's overrides into the run's spec in normal form, and record origins.
 
-In normal form there is at least one group and every group carries everything it inherits, so that
-nobody after this needs to look at the job-wide fields again.
+In normal form there is at least one group and each group has all that it inherits, so that later
+steps do not look at the job-wide fields again.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,61 +16,38 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
 from muster.spec.models import DEFAULT_GROUP, JobSpec, NodeGroup, Resources
-from muster.spec.oci_variables import ENTRYPOINT, command_in, image_in, overruled
-from muster.spec.origins import Origin, job_origins, told
-from muster.spec.override_models import GroupOverrides, RunOverrides
+from muster.spec.oci_variables import ENTRYPOINT, apply_variables, unused_entrypoint
+from muster.spec.origins import Origin, changed, job_origins
+from muster.spec.override_models import (
+    GROUP_ONLY,
+    INHERITED,
+    ONLY_GROUP,
+    RUN_WIDE,
+    GroupOverrides,
+    RunOverrides,
+)
 from muster.spec.policies import FailurePolicy, named_rules
 from muster.spec.rules import check
-from muster.spec.wording import Refused, suggestion
+from muster.spec.wording import suggestion
 
-_INHERITED = ("command", "args", "image", "ready_timeout", "hang_timeout")
-#: What only a group can say.
-_OWN = (
-    "max_replicas",
-    "working_dir",
-    "node_args",
-    "startup_probe",
-    "min_success",
-    "depends_on",
-    "max_restarts",
-    "retries",
-    "timeout",
-    "max_runtime",
-    "hostname",
-)
-#: What a run can say for its only group without naming it.
-_OF_ONE_GROUP = ("nodes", "startup_probe", "min_success")
-#: What only the whole run has, and is the same for all of it.
-_OF_RUN = (
-    "startup",
-    "network",
-    "max_runtime",
-    "grace_period",
-    "attempt_timeout",
-    "success",
-    "checkpoint",
-    "suspend",
-    "processes_per_node",
-    "logging",
-    "keep_attempts",
-    "ttl_after_finished",
-    "subdomain",
-    "namespace",
-    "clean_env",
-)
+#: Settings that groups inherit by their own rule; the first value found wins for the others.
+_COMBINED = ("resources", "shape", "mounts")
+_JOB_DEFAULTS = JobSpec()
 
 
 class Resolved(Struct, frozen=True):
-    """spec: in normal form. origins: path -> where the value is from. notes: what was said and is
-    not used."""
+    """A Job merged with a run's overrides."""
 
     spec: JobSpec
+    """In normal form."""
     origins: Mapping[str, Origin]
+    """Path -> origin of the value."""
     notes: tuple[str, ...] = ()
+    """Values that were given but are not used."""
 
 
 def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
-    """Merge. Raises InvalidInput if an override names no group or breaks a rule."""
+    """Merge and check. Raises InvalidInput for unknown groups and broken rules."""
     resolved, problems = merge(job, overrides)
     problems = problems or check(resolved.spec)
     if problems:
@@ -80,39 +56,33 @@ def resolve(job: JobSpec, overrides: RunOverrides) -> Resolved:
 
 
 def merge(job: JobSpec, overrides: RunOverrides) -> tuple[Resolved, list[Problem]]:
-    """The two together, and what is wrong with the names of groups in overrides: those are left
-    out."""
+    """Merge without checking rules. Returns problems of group names in overrides; overrides of
+    unknown groups are ignored."""
     written = job.node_groups or (_shorthand(job),)
     overrides, problems = _by_name(written, overrides)
     problems += _unknown_groups(written, overrides)
     origins: dict[str, Origin] = dict(job_origins(job, overrides))
     groups = []
+    notes = list(unused_entrypoint(job))
     for group in written:
-        merged, theirs = _merge(job, group, overrides)
+        merged, theirs, unused = _merge(job, group, overrides)
         groups.append(merged)
+        notes += [f"group {group.name}: {note}" for note in unused]
         origins |= {f"node_groups[{group.name}].{name}": origin for name, origin in theirs.items()}
     spec = replace(
         job,
-        node_groups=tuple(groups),
-        nodes=None,
-        startup_probe=None,
-        min_success=None,
-        env={},
-        args=None,
-        mounts=(),
-        resources=None,
-        shape=None,
-        image=None,
-        ready_timeout=None,
-        hang_timeout=None,
-        failure=_failure(job, overrides),
-        tags={**job.tags, **overrides.tags},
-        framework_options={**job.framework_options, **overrides.framework_options},
-        **_of_run(job, overrides),
+        **{
+            **_moved_to_groups(),
+            **_run_wide(job, overrides),
+            "node_groups": tuple(groups),
+            "failure": _failure(job, overrides),
+            "tags": {**job.tags, **overrides.tags},
+            "framework_options": {**job.framework_options, **overrides.framework_options},
+        },
     )
     if spec.attempt_timeout is None:
         origins.pop("attempt_timeout", None)
-    return Resolved(spec, origins, tuple(overruled(job, spec.node_groups))), problems
+    return Resolved(spec, origins, tuple(notes)), problems
 
 
 def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
@@ -123,13 +93,22 @@ def _failure(job: JobSpec, overrides: RunOverrides) -> FailurePolicy:
     return replace(failure, rules=rules)
 
 
-def _of_run(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
-    changes = {name: said for name in _OF_RUN if (said := getattr(overrides, name)) is not None}
+def _moved_to_groups() -> dict[str, Any]:
+    """The job-wide fields that groups have in normal form, at their defaults."""
+    # the command is kept: it shows whether the job runs a command or its code
+    names = (*INHERITED, *ONLY_GROUP, "env")
+    return {name: getattr(_JOB_DEFAULTS, name) for name in names if name != "command"}
+
+
+def _run_wide(job: JobSpec, overrides: RunOverrides) -> dict[str, Any]:
+    """The run-wide settings that the run overrides."""
+    changes = {name: value for name in RUN_WIDE if (value := getattr(overrides, name)) is not None}
     if overrides.command is not None:
-        changes |= {"command": overrides.command, "entrypoint": None}  # it takes its place
+        changes |= {"command": overrides.command, "entrypoint": None}  # runs instead of the code
     longest, limit = overrides.max_runtime, job.attempt_timeout
     if longest is not None and limit is not None and limit > longest:
-        changes.setdefault("attempt_timeout", None)  # a short run does not live to see it
+        # max_runtime would end the run before this limit
+        changes.setdefault("attempt_timeout", None)
     return changes
 
 
@@ -145,18 +124,18 @@ def _shorthand(job: JobSpec) -> NodeGroup:
 def _by_name(
     groups: tuple[NodeGroup, ...], overrides: RunOverrides
 ) -> tuple[RunOverrides, list[Problem]]:
-    """Groups by name that were given by number, as in `node_groups[0].nodes`."""
+    """The overrides with groups by name where they are given by number (`node_groups[0].nodes`)."""
     names = {str(number): group.name for number, group in enumerate(groups)}
     known = {group.name for group in groups}
     if not any(name in names and name not in known for name in overrides.node_groups):
         return overrides, []
     problems = []
     changes: dict[str, GroupOverrides] = {}
-    for said, change in overrides.node_groups.items():
-        name = said if said in known else names.get(said, said)
+    for given, change in overrides.node_groups.items():
+        name = given if given in known else names.get(given, given)
         if name in changes:
-            text = f"given as {said}, too"
-            hint = "say it in one of the ways"
+            text = f"also given as {given}"
+            hint = "use one of the two"
             problems.append(Problem(f"node_groups[{name}]", text, hint))
         changes[name] = change
     return replace(overrides, node_groups=changes), problems
@@ -169,22 +148,26 @@ def _unknown_groups(groups: tuple[NodeGroup, ...], overrides: RunOverrides) -> l
         for name in overrides.node_groups
         if name not in known
     ]
-    for name in _OF_ONE_GROUP if len(known) > 1 else ():
-        if (said := getattr(overrides, name)) is not None:
-            way = f"--set node_groups.{known[0]}.{name}=..."
-            way = f"--nodes {known[0]}={said}" if name == "nodes" else way
+    for name in ONLY_GROUP if len(known) > 1 else ():
+        if (value := getattr(overrides, name)) is not None:
+            flag = f"--set node_groups.{known[0]}.{name}=..."
+            flag = f"--nodes {known[0]}={value}" if name == "nodes" else flag
             text = f"the job has the groups {', '.join(known)}"
-            problems.append(Problem(name, text, f"say for which: {way}"))
+            problems.append(Problem(name, text, f"name the group: {flag}"))
     return problems
+
+
+#: Where a group's value may be given, in order of precedence.
+_Levels = tuple[tuple[Any, Origin], ...]
 
 
 def _merge(
     job: JobSpec, group: NodeGroup, overrides: RunOverrides
-) -> tuple[NodeGroup, dict[str, Origin]]:
-    """The group with all it inherits, and where each of its settings is from."""
+) -> tuple[NodeGroup, dict[str, Origin], tuple[str, ...]]:
+    """The group with all that it inherits, the origin of each of its settings, and notes on OCI's
+    variables that are not used."""
     own = overrides.node_groups.get(group.name, GroupOverrides())
-    # whoever comes first wins
-    levels: tuple[tuple[Any, Origin], ...] = (
+    levels: _Levels = (
         (own, "override"),
         (overrides, "override"),
         (group, "job"),
@@ -193,33 +176,63 @@ def _merge(
     changes: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     for name in ("nodes", "replicas"):
-        said = _said(own, overrides, name)
-        changes[name] = getattr(group, name) if said is None else said
+        value = _override(own, overrides, name)
+        changes[name] = getattr(group, name) if value is None else value
         given: Origin = "default" if getattr(group, name) == 1 else "job"
-        origins[name] = given if said is None else "override"
-    for name in _INHERITED:
-        for level, origin in levels:
-            if getattr(level, name, None) is not None:
-                changes[name], origins[name] = getattr(level, name), origin
-                break
-    for place, (level, origin) in enumerate(levels):
-        if level.resources is not None or level.shape is not None:
-            below = [weaker for weaker, _ in levels[place + 1 :]]
-            resources = level.resources or _disk(below)
-            changes |= {"resources": resources, "shape": level.shape}
-            if resources is not None:
-                origins["resources"] = origin if level.resources is not None else "job"
-            if level.shape is not None:
-                origins["shape"] = origin
-            break
+        origins[name] = given if value is None else "override"
+    for name in INHERITED:
+        if name not in _COMBINED:
+            _inherit(name, levels, changes, origins)
+    _merge_resources(levels, changes, origins)
     mounts = own.mounts if own.mounts is not None else overrides.mounts
     changes["mounts"] = (*job.mounts, *group.mounts) if mounts is None else mounts
     if mounts is not None or changes["mounts"]:
         origins["mounts"] = "job" if mounts is None else "override"
-    origins |= dict.fromkeys(told(group, NodeGroup(name=group.name), _OWN), "job")
-    for name in _OWN:
-        if (said := _said(own, overrides, name)) is not None:
-            changes[name], origins[name] = said, "override"
+    origins |= dict.fromkeys(changed(group, NodeGroup(name=group.name), GROUP_ONLY), "job")
+    for name in GROUP_ONLY:
+        if (value := _override(own, overrides, name)) is not None:
+            changes[name], origins[name] = value, "override"
+    _merge_env(levels, changes, origins)
+    applied = apply_variables(
+        job,
+        changes["env"],
+        changes.get("image"),
+        changes.get("command"),
+        own_entrypoint=any(ENTRYPOINT in level.env for level, _ in levels[:-1]),
+    )
+    changes |= {"env": applied.env, "image": applied.image, "command": applied.command}
+    if applied.image_variable is not None:
+        origins["image"] = origins[f"env.{applied.image_variable}"]
+    return replace(group, **changes), origins, applied.notes
+
+
+def _inherit(
+    name: str, levels: _Levels, changes: dict[str, Any], origins: dict[str, Origin]
+) -> None:
+    """Take the first value given."""
+    for level, origin in levels:
+        if getattr(level, name, None) is not None:
+            changes[name], origins[name] = getattr(level, name), origin
+            return
+
+
+def _merge_resources(levels: _Levels, changes: dict[str, Any], origins: dict[str, Origin]) -> None:
+    """Resources and shape come from the same level: the first that has one of them."""
+    for place, (level, origin) in enumerate(levels):
+        if level.resources is None and level.shape is None:
+            continue
+        below = [weaker for weaker, _ in levels[place + 1 :]]
+        resources = level.resources or _disk(below)
+        changes |= {"resources": resources, "shape": level.shape}
+        if resources is not None:
+            origins["resources"] = origin if level.resources is not None else "job"
+        if level.shape is not None:
+            origins["shape"] = origin
+        return
+
+
+def _merge_env(levels: _Levels, changes: dict[str, Any], origins: dict[str, Origin]) -> None:
+    (own, _), _, (group, _), _ = levels
     changes["node_env"] = {**group.node_env, **own.node_env}
     origins |= {f"node_env.{name}": "job" for name in group.node_env}
     origins |= {f"node_env.{name}": "override" for name in own.node_env}
@@ -227,38 +240,20 @@ def _merge(
     for level, origin in reversed(levels):
         changes["env"] |= level.env
         origins |= {f"env.{name}": origin for name in level.env}
-    _of_variables(job, any(ENTRYPOINT in level.env for level, _ in levels[:-1]), changes, origins)
-    return replace(group, **changes), origins
-
-
-def _of_variables(
-    job: JobSpec, chosen: bool, changes: dict[str, Any], origins: dict[str, Origin]
-) -> None:
-    """What OCI's variables say, where no field does. chosen: whether the group or the run has an
-    entry point of its own."""
-    env = changes["env"]
-    if ENTRYPOINT in env and job.entrypoint is not None and not chosen:
-        env[ENTRYPOINT] = job.entrypoint  # what programs are told
-    image = image_in(env)
-    if image is not None and changes.get("image") is None:
-        changes["image"], origins["image"] = image[1], origins[f"env.{image[0]}"]
-    if job.artifact is None and job.git is None and changes.get("command") is None:
-        with contextlib.suppress(Refused):  # `rules` says where
-            changes["command"] = command_in(env) or None
 
 
 def _disk(levels: Sequence[Any]) -> Resources | None:
-    """What is said of the disk below a level that says a shape, which has none."""
-    said = next((level.resources for level in levels if level.resources is not None), None)
-    if said is None or said.disk is None:
+    """The disk of the first resources in these levels. A shape above them has no disk."""
+    found = next((level.resources for level in levels if level.resources is not None), None)
+    if found is None or found.disk is None:
         return None
-    return Resources(disk=said.disk, disk_image=said.disk_image)
+    return Resources(disk=found.disk, disk_image=found.disk_image)
 
 
-def _said(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
-    """What a run says of a group's setting: for the group, or for the only one there is."""
-    said = getattr(own, name)
-    return getattr(overrides, name) if said is None and name in _OF_ONE_GROUP else said
+def _override(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
+    """A run's value for a group: the group's override, or the run's if there is one group."""
+    value = getattr(own, name)
+    return getattr(overrides, name) if value is None and name in ONLY_GROUP else value
 
 
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:
@@ -270,7 +265,7 @@ def setting_value(spec: Mapping[str, Any], path: str) -> Any:
 
 
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
-    """A spec as it was stored, by this version or an older one."""
+    """A stored spec, written by this version or an older one."""
     problems: list[Problem] = []
     spec = decode(JobSpec, data, problems)
     if spec is None:

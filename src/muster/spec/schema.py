@@ -1,14 +1,18 @@
 """The spec's reference and its JSON Schema, both from the models: `python -m muster.spec.schema`.
 
-The text of a field is its line in the docstring of its class.
+The text of a field is the string literal under it.
 """
 
 from __future__ import annotations
 
-import re
+import ast
+import sys
 import types
 from collections.abc import Iterator
-from inspect import cleandoc
+from functools import cache
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from types import ModuleType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -16,6 +20,7 @@ from msgspec.structs import FieldInfo, fields
 
 from muster.spec import models, override_models, policies, sources, values
 from muster.spec.decode import unwrap
+from muster.spec.generate import is_duration
 from muster.spec.quantities import format_duration
 
 _MODELS = (
@@ -33,9 +38,15 @@ _MODELS = (
     policies.Backoff,
     policies.Checkpoint,
     models.Logging,
+    models.Metadata,
     override_models.RunOverrides,
     override_models.GroupOverrides,
 )
+#: What a run may change of them.
+_OVERRIDES: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
+    models.JobSpec: override_models.RunOverrides,
+    models.NodeGroup: override_models.GroupOverrides,
+}
 
 
 def json_schema() -> dict[str, Any]:
@@ -54,13 +65,13 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = summary
         definition["additionalProperties"] = False
         for info in fields(model):
-            property_ = _accepted(info.type) or definition["properties"][info.encode_name]
+            property_ = _accepted_values(info.type) or definition["properties"][info.encode_name]
             property_["description"] = texts[info.encode_name]
             definition["properties"][info.encode_name] = property_
     return schema
 
 
-def _accepted(kind: Any) -> dict[str, Any] | None:
+def _accepted_values(kind: Any) -> dict[str, Any] | None:
     """What may be written where more is accepted than the type; None for all others."""
     plain, optional, metas = unwrap(kind)
     for meta in metas:
@@ -68,39 +79,50 @@ def _accepted(kind: Any) -> dict[str, Any] | None:
             kinds = meta.extra_json_schema["type"]
             listed = kinds if isinstance(kinds, list) else [kinds]
             return {**meta.extra_json_schema, "type": [*listed, "null"] if optional else kinds}
-    if get_origin(plain) is tuple and (items := _accepted(get_args(plain)[0])) is not None:
+    if get_origin(plain) is tuple and (items := _accepted_values(get_args(plain)[0])) is not None:
         return {"type": "array", "items": items}
     return None
 
 
 def field_texts(model: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """A class's own text, and the text of each of its fields."""
-    summary, _, rest = cleandoc(model.__doc__ or "").partition("\n\n")
-    texts: dict[str, str] = {}
-    name = ""
-    for line in rest.splitlines():
-        if match := re.match(r"(\w+): (.*)", line):
-            name = match[1]
-            texts[name] = match[2]
-        elif line.startswith(" ") and name:
-            texts[name] += " " + line.strip()
-    return summary, texts
+    """A class's docstring, and the string literal under each of its fields, in one line each."""
+    tree = _classes(sys.modules[model.__module__])[model.__name__]
+    names = {info.name: info.encode_name for info in fields(model)}
+    texts = {}
+    for field, after in pairwise(tree.body):
+        match field, after:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[names[name]] = " ".join(text.split())
+    summary = cleandoc(model.__doc__ or "").partition("\n\n")[0]
+    return " ".join(summary.split()), texts
+
+
+@cache
+def _classes(module: ModuleType) -> dict[str, ast.ClassDef]:
+    tree = ast.parse(getsource(module))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def reference_markdown() -> str:
     """docs/spec.md."""
     parts = [
         "# The spec\n",
-        "A job as YAML (or JSON). This page is made from the models by "
-        "`python -m muster.spec.schema`; `muster schema` prints the same as a JSON Schema for "
+        "A job as YAML or JSON. This page is made from the models by "
+        "`python -m muster.spec.schema`; `muster schema` prints them as a JSON Schema for "
         "editors.\n",
-        "Durations are written `90s`, `10m`, `1h30m`, `30d`; sizes `4GiB`, `500MB`. A relative "
-        "path is relative to the spec's file. A field that is left empty is as one that is not "
-        "there. What programs get as text (env, args, command, tags) is taken as it is written: "
-        "`010` stays `010`, `1.10` stays `1.10`, `yes` stays `yes`.\n",
-        "A shape is a name from the catalogue that ships, or from your own `shapes.yaml` under "
-        "`MUSTER_HOME`; `local` is all of this machine. A flexible shape may be given its OCPUs "
-        "and memory: `VM.Standard.E5.Flex:4:64GiB`.\n",
+        "Durations are written `90s`, `10m`, `1h30m`, `30d`; sizes `4GiB`, `500MB`. Relative paths "
+        "are relative to the spec's file. An empty field is the same as a missing one. Text for "
+        "programs (env, args, command, tags) is used as written: `010` stays `010`, `1.10` stays "
+        "`1.10`, `yes` stays `yes`.\n",
+        "A shape is a name from the built-in catalogue or from your own `shapes.yaml` under "
+        "`MUSTER_HOME`; `local` is the whole machine. OCPUs and memory of a flexible shape can be "
+        "added: `VM.Standard.E5.Flex:4:64GiB`.\n",
+        'A run can override the fields marked in the column "run" (`muster run --set`, or the '
+        "options with the same names): *replaces* the job's value, or is *merged* with it key by "
+        "key.\n",
     ]
     for model in _MODELS:
         parts += _section(model)
@@ -109,19 +131,29 @@ def reference_markdown() -> str:
 
 def _section(model: type[msgspec.Struct]) -> Iterator[str]:
     summary, texts = field_texts(model)
+    overrides = _OVERRIDES.get(model)
+    run = "run | " if overrides else ""
     yield f"## {model.__name__}\n"
     yield f"{summary}\n"
-    yield "| field | type | default | |"
-    yield "| --- | --- | --- | --- |"
-    levels = [field_texts(level)[1] for level in (models.NodeGroup, models.JobSpec)]
-    if model is override_models.GroupOverrides:
-        levels.reverse()
-    fallback = levels[0] | levels[1]
-    for info in fields(model):
+    # overrides repeat the fields of the model that they override
+    rows = [info for info in fields(model) if texts.get(info.encode_name)]
+    if not rows:
+        return
+    yield f"| field | type | default | {run}|"
+    yield f"| --- | --- | --- | {'--- | ' if overrides else ''}--- |"
+    for info in rows:
         name = info.encode_name
-        text = texts.get(name) or fallback.get(name, "")
-        yield f"| `{name}` | {_type(info.type)} | {_default(info)} | {text} |"
+        how = f"{_override(overrides, info.name)} | " if overrides else ""
+        yield f"| `{name}` | {_type(info.type)} | {_default(info)} | {how}{texts[name]} |"
     yield ""
+
+
+def _override(overrides: type[msgspec.Struct], name: str) -> str:
+    """How a run overrides a field."""
+    found = next((info for info in fields(overrides) if info.name == name), None)
+    if found is None:
+        return ""
+    return "merged" if found.default_factory is dict else "replaces"
 
 
 def _default(info: FieldInfo) -> str:
@@ -131,19 +163,14 @@ def _default(info: FieldInfo) -> str:
         return ""
     if isinstance(info.default, msgspec.Struct):
         return ""
-    if _is_duration(info.type):
+    if is_duration(info.type):
         return f"`{format_duration(info.default)}`"
     value = info.default
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _is_duration(kind: Any) -> bool:
-    return kind in (values.Duration, values.Runtime) or (
-        get_origin(kind) is Annotated and get_args(kind)[0] is float and "parse" in str(kind)
-    )
-
-
 def _type(kind: Any) -> str:
+    kind = _without_kinds(kind)
     for known, text in (
         (values.Words, "text or list of text"),
         (values.Size, "size"),
@@ -156,7 +183,7 @@ def _type(kind: Any) -> str:
     ):
         if kind == known:
             return text
-    if _is_duration(kind):
+    if is_duration(kind):
         return "duration"
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -172,6 +199,15 @@ def _type(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return f"[{kind.__name__}](#{kind.__name__.lower()})"
     return {int: "whole number", float: "number", str: "text", bool: "true or false"}[kind]
+
+
+def _without_kinds(kind: Any) -> Any:
+    """A field's type without the marks of `spec.setting_kinds`."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    plain, *notes = get_args(kind)
+    kept = tuple(note for note in notes if not isinstance(note, str))
+    return Annotated[(plain, *kept)] if kept else plain
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Shapes: names for what a node has. The catalogue is a file; a person's own goes before it.
+"""Shapes: named node sizes, from the built-in catalogue and the user's own, which takes precedence.
 
-OCI: listJobShapes. A flexible shape may be given its size: `VM.Standard.E5.Flex:4:64GiB`
-(OCPUs, memory). An OCPU is one core; on x86 it is two CPUs of the operating system.
+OCI: listJobShapes. A flexible shape may have a size: `VM.Standard.E5.Flex:4:64GiB` (OCPUs,
+memory). An OCPU is one core; on x86 it is two CPUs of the operating system.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -18,40 +19,44 @@ from muster.errors import InvalidInput, Problem
 from muster.spec.decode import decode
 from muster.spec.files import read_text
 from muster.spec.models import JobSpec, Resources
-from muster.spec.places import placed
+from muster.spec.problem_places import placed
 from muster.spec.quantities import format_size, parse_size
 from muster.spec.values import Positive, Size
 from muster.spec.wording import close_to, say
 from muster.spec.yaml import load
 
 CATALOGUE = Path(__file__).with_name("shapes.yaml")
-#: OCI: multi-node runs take every shape but those with so many cores or fewer.
+#: OCI: shapes with this many cores or fewer are refused for multi-node runs.
 MAX_CORES_SINGLE_NODE = 2
 
 
 class Shape(Struct, frozen=True):
-    """ocpus: cores; memory in bytes; local: whatever this machine has; source: of the numbers.
-
-    catalogue: the file of a person's own, "" for the one that ships. replaces: whether it stands
-    there in the place of one that ships.
-    """
+    """A named node size."""
 
     name: str
     ocpus: float
+    """Cores."""
     cpus: float
+    """CPUs of the operating system."""
     memory: int
+    """Bytes."""
     gpus: int = 0
     gpu: str = ""
+    """Model of the GPUs."""
     flex: bool = False
+    """Whether OCPUs and memory can be chosen."""
     local: bool = False
+    """Whether it stands for the whole machine."""
     source: str = ""
+    """Source of the figures."""
     catalogue: str = ""
+    """The user's catalogue file; "" for the built-in catalogue."""
     replaces: bool = False
+    """Whether it replaces a built-in shape of the same name."""
 
 
 class _Entry(Struct, frozen=True, kw_only=True):
-    """What a catalogue says of a shape. arm: one CPU a core instead of two; source: where the
-    numbers are from."""
+    """A shape in a catalogue file."""
 
     ocpus: Positive
     memory: Size
@@ -59,54 +64,61 @@ class _Entry(Struct, frozen=True, kw_only=True):
     gpus: Annotated[int, Meta(ge=0)] = 0
     gpu: str = ""
     arm: bool = False
+    """Whether a core has one CPU instead of two."""
     flex: bool = False
     local: bool = False
     source: str = ""
 
 
 def find_shape(text: str, own: Path | None = None) -> Shape:
-    """The shape of that name. own: a person's catalogue. Raises InvalidInput."""
+    """The shape with this name, with or without a size. own: the user's catalogue file. Raises
+    InvalidInput."""
     name, _, size = text.partition(":")
     known = catalogue(own)
     if name not in known:
-        begun = [other for other in known if name and other.lower().startswith(name.lower())]
-        close = begun[:3] or close_to(name, known, 3, 0.4)
+        longer = [other for other in known if name and other.lower().startswith(name.lower())]
+        close = longer[:3] or close_to(name, known, 3, 0.4)
         hint = f"did you mean {' or '.join(close)}?" if close else "`local` is this machine"
         raise InvalidInput(Problem("shape", f"no shape named {name!r}", hint))
-    return _sized(known[name], size) if size else known[name]
+    return _with_size(known[name], size) if size else known[name]
 
 
 def catalogue(own: Path | None = None) -> dict[str, Shape]:
-    """Every shape by name."""
-    shapes = dict(_read(CATALOGUE))
+    """All shapes by name. own: the user's catalogue file."""
+    shapes = dict(_built_in())
     if own is not None and os.path.exists(own):
         for name, shape in _read(own):
             shapes[name] = replace(shape, catalogue=str(own), replaces=name in shapes)
     return shapes
 
 
+@cache
+def _built_in() -> tuple[tuple[str, Shape], ...]:
+    return tuple(_read(CATALOGUE))
+
+
 def without_unknown(spec: JobSpec, own: Path | None = None) -> tuple[JobSpec, tuple[str, ...]]:
-    """A manifest's job without a shape that nobody knows, and a note of it: there are new ones
-    all the time, and it says what nodes would have elsewhere."""
+    """A manifest's job without its shape if the shape is unknown, and a note. OCI adds shapes
+    regularly, and a manifest's shape describes nodes elsewhere."""
     name = (spec.shape or "").partition(":")[0]
     if not name or name in catalogue(own):
         return spec, ()
-    note = f"shape {name} is not known (`muster shapes` lists what is): nodes are not limited"
+    note = f"shape {name} is not known (see `muster shapes`); nodes are not limited"
     return replace(spec, shape=None), (note,)
 
 
 def check_multinode(shape: Shape, nodes: int) -> list[Problem]:
-    """OCI: multi-node runs need shapes with more than two cores. Local ones may do as they like."""
+    """OCI: multi-node runs need shapes with more than two cores. The local shape is exempt."""
     if nodes < 2 or shape.local or shape.ocpus > MAX_CORES_SINGLE_NODE:
         return []
     cores = "1 core" if shape.ocpus == 1 else f"{shape.ocpus:g} cores"
     text = f"{shape.name} has {cores}; a run of several nodes needs more than 2"
-    hint = f"write {shape.name}:4:64GiB" if shape.flex else "take a larger shape, or `local`"
+    hint = f"write {shape.name}:4:64GiB" if shape.flex else "use a larger shape, or `local`"
     return [Problem("shape", text, hint)]
 
 
-def check_within(shape: Shape, asked: Resources, path: str) -> list[Problem]:
-    """Resources beside a shape are a part of what it has. path: of the resources."""
+def check_within(shape: Shape, resources: Resources, path: str) -> list[Problem]:
+    """Resources given with a shape must not exceed it. path: of the resources."""
     if shape.local:
         return []
     found = []
@@ -115,16 +127,16 @@ def check_within(shape: Shape, asked: Resources, path: str) -> list[Problem]:
         ("memory", shape.memory, format_size(shape.memory)),
         ("gpus", shape.gpus, f"{shape.gpus} GPUs" if shape.gpus else "no GPUs"),
     ):
-        if (getattr(asked, name) or 0) > had:
+        if (getattr(resources, name) or 0) > had:
             text = f"more than shape {shape.name} has: {shown}"
-            hint = "ask for less, take a larger shape, or leave out one of the two"
+            hint = "reduce it, use a larger shape, or leave out one of the two"
             found.append(Problem(f"{path}.{name}", text, hint))
     return found
 
 
-def _sized(shape: Shape, size: str) -> Shape:
+def _with_size(shape: Shape, size: str) -> Shape:
     if not shape.flex:
-        text = f"{shape.name} is not flexible; it cannot be {size}"
+        text = f"{shape.name} is not flexible, so its size cannot be {size}"
         raise InvalidInput(Problem("shape", text, f"write {shape.name}"))
     ocpus, _, memory = size.partition(":")
     try:
@@ -134,7 +146,7 @@ def _sized(shape: Shape, size: str) -> Shape:
     except (ValueError, OverflowError):
         cores = amount = 0
     if not (cores > 0 and amount > 0):
-        text = f"{size!r} is no size for {shape.name}"
+        text = f"{size!r} is not a valid size of {shape.name}"
         raise InvalidInput(Problem("shape", text, f"write {shape.name}:4:64GiB"))
     return replace(shape, ocpus=cores, cpus=cores * shape.cpus / shape.ocpus, memory=amount)
 

@@ -1,4 +1,4 @@
-"""What was probably meant by a field that is not there. Imported only when there is one."""
+"""Suggestions for unknown fields. Imported only if there is one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import msgspec
 from muster.errors import Problem
 from muster.spec import models, override_models, policies
 from muster.spec.decode import names
-from muster.spec.wording import close_to
+from muster.spec.wording import alternatives, close_to
 
-#: What people write who come from a neighbouring tool.
-_NEIGHBOURS = {
+#: Names of the same settings in other tools.
+_OTHER_NAMES = {
     "num_nodes": "nodes",
     "nnodes": "nodes",
     "node_count": "nodes",
@@ -107,15 +107,15 @@ _NEIGHBOURS = {
     "operator": "when",
 }
 
-#: The same, of one model alone.
-_NEIGHBOURS_IN: dict[type[msgspec.Struct], dict[str, str]] = {
+#: The same for single models.
+_OTHER_NAMES_IN: dict[type[msgspec.Struct], dict[str, str]] = {
     models.StartupProbe: {"command": "exec", "cmd": "exec", "script": "exec", "url": "http"},
 }
 
-#: Names that fit into a message; of more, only those that are close are named.
-_MOST = 15
+#: Maximum number of fields to list in a message.
+_MAX_LISTED = 15
 
-#: Where else a field may belong, and how that is said.
+#: Models in which a field is looked for, and the hint if it is found there.
 _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
     (models.JobSpec, "to the whole job: at the top of the spec"),
     (policies.FailurePolicy, "below failure: {{{name}: ...}}"),
@@ -128,7 +128,7 @@ _PLACES: tuple[tuple[type[msgspec.Struct], str], ...] = (
 
 
 def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem:
-    """The problem of a field `model` does not have. where: its path."""
+    """The problem of a field that `model` does not have. where: the field's path."""
     known = names(model)
     if model in (override_models.RunOverrides, override_models.GroupOverrides):
         of_run = model is override_models.RunOverrides
@@ -144,26 +144,26 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
             hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
             return Problem(where, "unknown field", hint)
     hint, meant_here = _hint(model, name, known)
-    beside = where.removesuffix(name)
-    return Problem(where, "unknown field", hint, meant=beside + meant_here if meant_here else "")
+    parent = where.removesuffix(name)
+    return Problem(where, "unknown field", hint, meant=parent + meant_here if meant_here else "")
 
 
 def _way_to_change(name: str, *, of_run: bool) -> str:
-    """A hint, for what belongs to the Job."""
+    """A hint for a field that belongs to the Job."""
     from muster.spec.edit import EDITABLE
 
     if not of_run:
-        return "another name is another group: change the spec"
+        return "another name is another group; change the spec"
     if name in EDITABLE:
         return f"`muster jobs edit JOB --set {name}=VALUE` does, or change the spec"
     return "change the spec: that makes a new version of the Job"
 
 
 def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str, str]:
-    """What to do, and the field of the same model that was probably meant, or ""."""
+    """A hint, and the field of the same model that was probably meant, or ""."""
     plain = name.replace("-", "_")
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in plain).strip("_")
-    meant = [snake, _NEIGHBOURS_IN.get(model, {}).get(snake, ""), _NEIGHBOURS.get(snake, "")]
+    meant = [snake, _OTHER_NAMES_IN.get(model, {}).get(snake, ""), _OTHER_NAMES.get(snake, "")]
     close = [text for text in meant if text in known] or close_to(snake, known, 1, 0.7)
     if close:
         return f'did you mean "{close[0]}"?', close[0]
@@ -173,6 +173,6 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str
         if found and other is not model:
             verb = "it belongs" if found[0] == name else f'did you mean "{found[0]}"? it belongs'
             return f"{verb} {place.format(name=found[0])}", ""
-    if len(known) > _MOST:
-        return "`muster schema` prints all that there are", ""
-    return f"there are: {', '.join(known)}" if known else "there are none here; remove it", ""
+    if len(known) > _MAX_LISTED:
+        return "`muster schema` lists all fields", ""
+    return f"use {alternatives(known)}" if known else "remove it: there are no fields here", ""

@@ -1,7 +1,7 @@
-"""What single fields take: types that accept more than they are, and the texts they refuse.
+"""Types of the spec's fields.
 
-What a field accepts besides its own type is in `Meta(extra={"parse": ...})`, which makes the one of
-the other; `extra_json_schema` is the whole of what may be written.
+`Meta(extra={"parse": ...})` converts or refuses a value before its type is checked;
+`extra_json_schema` describes all values that are accepted.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from msgspec import Meta
 from muster.spec.quantities import parse_duration, parse_size
 from muster.spec.wording import Refused, short
 
-#: The tag by which a run is known to be a cluster that stays.
+#: The tag that marks a run as a persistent cluster.
 CLUSTER_TAG = "muster-cluster"
 #: OCI: maximumRuntimeInMinutes, default and ceiling 43,200.
 MAX_RUNTIME = 30 * 86400.0
-#: OCI: displayName, characters.
+#: OCI: maximum characters of displayName.
 MAX_DISPLAY_NAME = 255
-#: OCI: custom environment variables, characters of all keys and values together.
+#: OCI: maximum characters of all keys and values of custom environment variables.
 MAX_ENV_CHARACTERS = 20_000
-#: Nodes of one run: more is a typing mistake, better told than tried.
+#: Maximum nodes of a run: more is probably a typing mistake.
 MAX_NODES = 100_000
-#: Processes of one run, over all its nodes.
+#: Maximum processes of a run, over all its nodes.
 MAX_PROCESSES = 1_000_000
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,25 +33,25 @@ _KEY_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _GROUP_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-#: What a shell would do something about, and a program is given as it stands.
+#: Operators of a shell, which a program would get as text.
 _OPERATORS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
 _OPERATORS_IN = re.compile(r"[&|;<>]")
-_MOST_SHOWN = 120  # characters of a command in a hint
+_MAX_SHOWN = 120  # maximum characters of a command in a hint
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-LABEL_HINT = "use up to 63 lower-case letters, digits and -, from a letter or digit to another"
+LABEL_HINT = "use up to 63 lower-case letters, digits and -; start and end with a letter or digit"
 
 
 def _runtime(value: Any) -> float:
     seconds = parse_duration(value)
     if seconds == 0:
-        raise Refused(f"{short(value)} is no time at all", "at most 30d, the default")
+        raise Refused(f"{short(value)} is too short", "give up to 30d, the default")
     if seconds > MAX_RUNTIME:
-        raise Refused(f"{short(value)} is too long", "a run may take 30d at most")
+        raise Refused(f"{short(value)} is too long", "a run may take up to 30d")
     return seconds
 
 
 def _scalar(value: Any) -> Any:
-    """YAML's own scalars as the text a program would expect."""
+    """A YAML scalar as the text that a program expects."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else value
@@ -62,7 +62,7 @@ def _words(value: Any) -> Any:
 
 
 def words_of(text: str) -> list[str]:
-    """A command's text as words. Raises Refused for what only a shell could make sense of."""
+    """Split a command's text into words. Raises Refused for operators of a shell."""
     try:
         words = shlex.split(text)
         operator = _operator(text)
@@ -72,17 +72,17 @@ def words_of(text: str) -> list[str]:
     if operator:
         import json
 
-        way = f"[sh, -c, {json.dumps(text)}]" if len(text) < _MOST_SHOWN else "[sh, -c, '...']"
-        hint = f"write {way}, or quote {operator} if the program is to get it"
-        raise Refused(f"has {operator} in it, but no shell reads this", hint)
+        way = f"[sh, -c, {json.dumps(text)}]" if len(text) < _MAX_SHOWN else "[sh, -c, '...']"
+        hint = f"write {way}, or quote {operator} to pass it to the program"
+        raise Refused(f"contains {operator}, but no shell runs", hint)
     return words
 
 
 def _operator(text: str) -> str:
-    """The first word that is a shell's and not the program's: whole, and without quotes."""
+    """The first unquoted word that is an operator of a shell; "" if there is none."""
     if not _OPERATORS_IN.search(text):
         return ""
-    lexer = shlex.shlex(text, posix=False)  # which leaves quotes where they are
+    lexer = shlex.shlex(text, posix=False)  # keeps quotes
     lexer.whitespace_split, lexer.commenters = True, ""
     return next((word for word in lexer if word in _OPERATORS), "")
 
@@ -90,19 +90,21 @@ def _operator(text: str) -> str:
 def _env_name(name: str) -> str:
     if not _ENV_NAME.fullmatch(name):
         hint = "use letters, digits and _, not starting with a digit"
-        raise Refused(f"{short(name)} cannot name an environment variable", hint)
+        raise Refused(f"{short(name)} is not a valid name of an environment variable", hint)
     return name
 
 
 def is_group_name(name: str) -> bool:
-    """Whether a group can be called so."""
+    """Whether the text is a valid name of a group."""
     return len(name) <= 40 and _GROUP_NAME.fullmatch(name) is not None
 
 
 def _group_name(name: Any) -> Any:
     if isinstance(name, str) and not is_group_name(name):
-        hint = "use up to 40 letters, digits, - and _, from a letter to a letter or digit"
-        raise Refused(f"{short(name)} is not a name for a group", hint)
+        hint = (
+            "use up to 40 letters, digits, - and _; start with a letter, end with a letter or digit"
+        )
+        raise Refused(f"{short(name)} is not a valid group name", hint)
     return name
 
 
@@ -110,19 +112,19 @@ def _job_name(name: Any) -> Any:
     if isinstance(name, str) and not (_JOB_NAME.fullmatch(name) and len(name) <= 255):
         hint = "use up to 255 letters, digits, . _ and -, starting with a letter or digit"
         if display_name_fault(name) is None:
-            hint += "; display_name takes any text"
-        raise Refused(f"{short(name)} is not a name for a job", hint)
+            hint += "; display_name can be any text"
+        raise Refused(f"{short(name)} is not a valid job name", hint)
     return name
 
 
 def display_name_fault(text: str) -> str | None:
-    """What is wrong with a name for people (OCI: displayName); None if nothing is."""
+    """What is wrong with a display name (OCI: displayName); None if it is valid."""
     if not text.strip():
         return "is empty"
     if len(text) > MAX_DISPLAY_NAME:
-        return f"has {len(text)} characters, and {MAX_DISPLAY_NAME} are allowed"
+        return f"has {len(text)} characters, {MAX_DISPLAY_NAME} are allowed"
     if not text.isprintable():
-        return "has characters in it that cannot be shown, or several lines"
+        return "has unprintable characters or several lines"
     return None
 
 
@@ -133,32 +135,39 @@ def _display_name(value: Any) -> Any:
     return value
 
 
+def _mount_source(value: Any) -> Any:
+    """A mount's source, with the present name for `scratch:life/`, which still works."""
+    if isinstance(value, str) and value.startswith("scratch:life/"):
+        return value.replace("life", "incarnation", 1)
+    return value
+
+
 _TEXT_OR_NUMBER = {"type": ["string", "number"]}
 
 
 def is_label(text: str) -> bool:
-    """Whether it can be a part of a host name (RFC 1123)."""
+    """Whether the text is a valid label of a host name (RFC 1123)."""
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
 def _label(value: Any) -> Any:
     if isinstance(value, str) and not is_label(value):
-        raise Refused(f"{short(value)} cannot be part of a host name", LABEL_HINT)
+        raise Refused(f"{short(value)} is not a valid part of a host name", LABEL_HINT)
     return value
 
 
 def _metadata_key(key: str) -> str:
-    """Kubernetes: what labels and annotations may be called."""
+    """Kubernetes: keys of labels and annotations."""
     prefix, slash, name = key.rpartition("/")
     fits = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) if slash else True
     if not fits or not _KEY_NAME.fullmatch(name):
-        hint = "use up to 63 letters, digits, - _ and ., behind a domain and / if you like"
-        raise Refused(f"{short(key)} cannot be the key of a label or annotation", hint)
+        hint = "use up to 63 letters, digits, - _ and ., optionally after a domain and /"
+        raise Refused(f"{short(key)} is not a valid key of a label or annotation", hint)
     return key
 
 
 def is_label_value(text: str) -> bool:
-    """Kubernetes: whether a label may have it."""
+    """Kubernetes: whether the text is a valid value of a label."""
     return not text or _KEY_NAME.fullmatch(text) is not None
 
 
@@ -166,13 +175,13 @@ def _label_value(value: Any) -> Any:
     text = _scalar(value)
     if isinstance(text, str) and not is_label_value(text):
         hint = "use up to 63 letters, digits, - _ and ., or make it an annotation"
-        raise Refused(f"{short(text)} cannot be the value of a label", hint)
+        raise Refused(f"{short(text)} is not a valid value of a label", hint)
     return text
 
 
 _SCALARS = {"type": ["string", "number", "boolean"]}
 
-#: 90, 90s, 1.5h: becomes seconds.
+#: 90, 90s, 1.5h; in seconds.
 Duration = Annotated[
     float, Meta(extra={"parse": parse_duration}, extra_json_schema=_TEXT_OR_NUMBER)
 ]
@@ -206,9 +215,10 @@ Annotations = Annotated[
     dict[_MetadataKey, _Word],
     Meta(extra_json_schema={"type": "object", "additionalProperties": _SCALARS}),
 ]
-#: Anything JSON can say, for a framework to look at.
+#: Any JSON object; checked by the framework.
 Options = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 Text = Annotated[str, Meta(min_length=1)]
+MountSource = Annotated[Text, Meta(extra={"parse": _mount_source})]
 GroupName = Annotated[str, Meta(extra={"parse": _group_name})]
 JobName = Annotated[str, Meta(extra={"parse": _job_name})]
 DisplayName = Annotated[
@@ -217,8 +227,9 @@ DisplayName = Annotated[
 ]
 Label = Annotated[str, Meta(extra={"parse": _label})]
 Count = Annotated[int, Meta(ge=1)]
-#: A time after which something is over.
+Natural = Annotated[int, Meta(ge=0)]
+#: A timeout.
 Limit = Annotated[Duration, Meta(gt=0)]
 Positive = Annotated[float, Meta(gt=0)]
-#: More than any shape has CPUs: beyond it, it is a typing mistake.
+#: The maximum exceeds the CPUs of any shape; more is probably a typing mistake.
 Processes = Annotated[int, Meta(ge=1, le=1024)]

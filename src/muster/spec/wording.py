@@ -1,8 +1,8 @@
-"""How messages name values and guess what was meant."""
+"""Parts of messages: values as text, suggestions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from muster.errors import Problem
@@ -10,7 +10,7 @@ from muster.secrets import names_secret, redacted
 
 
 class Refused(ValueError):  # noqa: N818
-    """A value that cannot be taken: what is wrong with it, and what to do."""
+    """An invalid value: what is wrong with it, and a hint."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
@@ -18,12 +18,12 @@ class Refused(ValueError):  # noqa: N818
         self.hint = hint
 
 
-#: Longer values are cut: a message has to stay one line a person reads.
-_LONGEST = 60
+#: Maximum characters of a value in a message; longer ones are cut.
+_MAX_LENGTH = 60
 
 
 def say(value: Any) -> str:
-    """A value as it stands in "must be a number, not ...". Containers by kind only."""
+    """A value as in "must be a number, not ...". Only the kind of containers is named."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -38,14 +38,14 @@ def say(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """`repr`, cut where it would fill the screen."""
+    """`repr`, cut if it is long."""
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...{text[-1]}"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 4]}...{text[-1]}"
 
 
-def unsaid(problem: Problem, holder: Any, field: str) -> Problem:
-    """What is wrong with a field of a mapping, or in it; without its value where that goes by the
-    name of a secret, which may be the field's or stand beside it (Kubernetes: `{name, value}`)."""
+def without_secret(problem: Problem, holder: Any, field: str) -> Problem:
+    """A problem of a mapping's field, without the value if the name is that of a secret. The name
+    is the field's, or is given next to it (Kubernetes: `{name, value}`)."""
     value, name = holder.get(field), holder.get("name")
     by = name if field == "value" and isinstance(name, str) else str(field)
     if not names_secret(by) or not isinstance(value, (str, int, float)):
@@ -56,17 +56,28 @@ def unsaid(problem: Problem, holder: Any, field: str) -> Problem:
 
 
 def close_to(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
-    """The known names that look most like this one; upper and lower case are the same."""
+    """The most similar known names. Case is ignored, except to choose between names that differ in
+    nothing else."""
     from difflib import get_close_matches
 
-    by_lower = {text.lower(): text for text in known}
-    if name.lower() in by_lower:
-        return [by_lower[name.lower()]]
-    return [by_lower[text] for text in get_close_matches(name.lower(), by_lower, count, cutoff)]
+    by_lower: dict[str, list[str]] = {}
+    for text in known:
+        by_lower.setdefault(text.lower(), []).append(text)
+    lower = name.lower()
+    close = [lower] if lower in by_lower else get_close_matches(lower, by_lower, count, cutoff)
+    return [get_close_matches(name, by_lower[text], 1, 0.0)[0] for text in close]
+
+
+def alternatives(names: Collection[str]) -> str:
+    """Names as in "a, b or c"; "" if there are none."""
+    *others, last = names or [""]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """A hint: the one that was probably meant, else everything there is."""
+    """A hint: the name that was probably meant, else all names; "" if there are none."""
     names = list(known)
     close = close_to(name, names)
-    return f'did you mean "{close[0]}"?' if close else f"there are: {', '.join(names)}"
+    if close:
+        return f'did you mean "{close[0]}"?'
+    return f"use {alternatives(names)}" if names else ""

@@ -1,8 +1,8 @@
-"""YAML with line numbers, and without its traps.
+"""Load YAML with line numbers and without its pitfalls.
 
-A key given twice is an error. Keys are text, whatever YAML makes of `NO` or `1`. What ends up as
-text for a program (env, args, command, tags) stays as it was written: 010 is not 8 and 1.10 is
-not 1.1. Nesting and aliases are bounded, so no file can make us hang, swell or crash.
+Duplicate keys are errors. Keys are text, even `NO` or `1`. Text for programs (env, args, command,
+tags) is kept as written: 010 is not 8 and 1.10 is not 1.1. Nesting and aliases are limited, so
+that no file takes unlimited time or memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _YAML = "tag:yaml.org,2002:"
 _TEXT_TAG = f"{_YAML}str"
 _GUESSED_TAGS = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "timestamp", "value")}
-#: What JSON does not know either; as it was written, it is text.
+#: Types that JSON does not have; their values are text as written.
 _TEXTS = {f"{_YAML}{kind}" for kind in ("timestamp", "value")}
-#: What a value may be said to be. `merge` is the key <<.
+#: Tags that a scalar may have. `merge` is the key <<.
 _SCALARS = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "null", "merge")}
 _WHOLE = f"{_YAML}int"
 _NUMBERS = {_WHOLE, f"{_YAML}float"}
@@ -33,25 +33,25 @@ _COLLECTIONS: dict[type[yaml.Node], str] = {
 _VERBATIM = re.compile(
     r"(.*\.)?((env|tags|labels|annotations)\.[^\n]+|(args|command|exec)(\[\d+\])?)"
 )
-#: YAML 1.1 takes 1:30 for the number 90; Kubernetes' reader, like everybody else, for text.
+#: In YAML 1.1, 1:30 is the number 90; in Kubernetes and elsewhere it is text.
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
-#: A spec needs six levels; libyaml runs out of stack somewhere beyond 10,000.
+#: A spec needs six levels; libyaml overflows the stack beyond 10,000.
 MAX_DEPTH = 50
-#: Characters of a number: no field takes one of more, and counting takes time.
+#: Maximum characters of a number: no field needs more, and conversion takes time.
 MAX_DIGITS = 40
-#: With every alias written out. A large spec has some thousands.
+#: Maximum number of values, with aliases expanded. A large spec has some thousands.
 MAX_VALUES = 100_000
-#: Characters of the paths of all values: long names with many values in them swell.
+#: Maximum characters of the paths of all values.
 MAX_PATHS = 32 * 2**20
 _TOO_MANY = f"more than {MAX_VALUES:,} values"
 
-#: What PyYAML says -> what to do about it.
-_WAYS_OUT = {
+#: Part of PyYAML's message -> hint.
+_HINTS = {
     "mapping values are not allowed": 'put text that holds ": " in quotes',
     "could not find expected ':'": "is there a colon and a space after the name?",
     "a tab": "indent with spaces",
-    "unexpected end of stream": "a quote is opened here and never closed",
+    "unexpected end of stream": "a quote that is opened here is never closed",
     "found another document": "one file holds one job; remove the --- between",
     "undefined alias": "a text that starts with * needs quotes",
     "cannot start any token": "text that starts with @, ` or % needs quotes",
@@ -67,8 +67,8 @@ def load(
 ) -> tuple[Any, dict[str, int]]:
     """The data of one document, and the line of every path in it (`node_groups[0].env.A`).
 
-    root: the path the document itself stands at. typed: a number is a number wherever it stands,
-    as Kubernetes reads it. above: lines of the file before the text. Raises InvalidInput.
+    root: path of the document itself. typed: read numbers as numbers everywhere, as Kubernetes
+    does. above: lines of the file before the text. Raises InvalidInput.
     """
     loader = None
     try:
@@ -83,7 +83,7 @@ def load(
             raise InvalidInput(*walk.problems)
         return loader.construct_document(node), walk.lines
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise InvalidInput(_broken(error, text, source, above)) from None
+        raise InvalidInput(_syntax_problem(error, text, source, above)) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -105,11 +105,11 @@ def _check_bounds(text: str, source: str, above: int) -> None:
 
 def _too_deep(place: str) -> Problem:
     message = f"nested more than {MAX_DEPTH} levels deep"
-    return Problem("", message, "is a bracket left open?", place)
+    return Problem("", message, "is a bracket not closed?", place)
 
 
 class _Walk:
-    """Notes the line of every path, and settles which plain values are text."""
+    """Records the line of every path and decides which plain values are text."""
 
     def __init__(self, source: str, loader: Any, *, typed: bool, above: int) -> None:
         self._loader = loader
@@ -125,14 +125,14 @@ class _Walk:
         self._seen += 1
         if id(node) in self._open or self._seen > MAX_VALUES:
             endless = id(node) in self._open
-            what = "an alias that holds itself" if endless else _TOO_MANY
-            hint = "write it without & and *" if endless else "do aliases hold aliases?"
+            what = "an alias that contains itself" if endless else _TOO_MANY
+            hint = "write it without & and *" if endless else "do aliases contain aliases?"
             raise InvalidInput(Problem(path, what, hint, self._place(node)))
         self._length += len(path)
         if self._length > MAX_PATHS:
-            text = f"{short(path)} and what is in it have names that are too long"
+            text = f"names in {short(path)} are too long"
             raise InvalidInput(Problem("", text, "shorten them", self._place(node)))
-        if len(self._open) > MAX_DEPTH:  # by way of aliases
+        if len(self._open) > MAX_DEPTH:  # through aliases
             raise InvalidInput(_too_deep(self._place(node)))
         self.lines.setdefault(path, self._line(node))
         self._open.add(id(node))
@@ -143,7 +143,7 @@ class _Walk:
             for number, value in enumerate(node.value):
                 self.visit(value, f"{path}[{number}]")
         elif self._as_text(node, path):
-            _as_written(node)
+            _keep_as_written(node)
         self._open.remove(id(node))
 
     def _mapping(self, node: yaml.MappingNode, path: str) -> None:
@@ -152,11 +152,11 @@ class _Walk:
             if isinstance(key, yaml.ScalarNode):
                 self._check_tag(key, path)
                 key.tag = _TEXT_TAG if key.tag == _NOTHING else key.tag
-                _as_written(key)
+                _keep_as_written(key)
             name, line = str(key.value), self._line(key)
             inner = f"{path}.{name}" if path else name
             if name in first:
-                text = f"given twice (first on line {first[name]})"
+                text = f"given twice, first on line {first[name]}"
                 self.problems.append(Problem(inner, text, "remove one", self._place(key)))
             first.setdefault(name, line)
             self.lines[inner] = line
@@ -171,11 +171,11 @@ class _Walk:
         return known is not None
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:
-        """A tag that is written out may say anything of a value: be sure that it is so."""
+        """Check that an explicit tag agrees with the value."""
         if node.tag in (_TEXT_TAG, *_TEXTS) and isinstance(node, yaml.ScalarNode):
             return
         if isinstance(node, yaml.ScalarNode):
-            # what it is if nobody says so; !!int x is refused, !!str 1 is not
+            # the type without the tag; !!int x is refused, !!str 1 is not
             plain = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
             number = node.tag in _NUMBERS
             if number and plain in _NUMBERS and len(node.value) > MAX_DIGITS:
@@ -188,7 +188,7 @@ class _Walk:
             known = node.tag == _COLLECTIONS[type(node)]
         if not known:
             tag = node.tag.replace(_YAML, "!!")
-            self._problem(node, path, f"the tag {tag} means nothing here", _TAG_HINT)
+            self._problem(node, path, f"the tag {tag} is not supported here", _TAG_HINT)
 
     def _problem(self, node: yaml.Node, path: str, text: str, hint: str) -> None:
         self.problems.append(Problem(path, text, hint, self._place(node)))
@@ -204,20 +204,20 @@ def _line(node: yaml.Node | yaml.Event) -> int:
     return node.start_mark.line + 1 if node.start_mark is not None else 1
 
 
-def _as_written(node: yaml.Node) -> None:
+def _keep_as_written(node: yaml.Node) -> None:
     if node.tag in _GUESSED_TAGS:
         node.tag = _TEXT_TAG
 
 
-def _broken(error: Exception, text: str, source: str, above: int) -> Problem:
+def _syntax_problem(error: Exception, text: str, source: str, above: int) -> Problem:
     kind = "JSON" if source.endswith(".json") else "YAML"
     if isinstance(error, yaml.reader.ReaderError):
-        what = f"holds the character {short(chr(error.character))}, which {kind} does not allow"
+        what = f"contains the character {short(chr(error.character))}, which {kind} does not allow"
         return Problem("", what, "remove it", source)
     what = getattr(error, "problem", None) or str(error)
     mark = getattr(error, "problem_mark", None)
     if "end of stream" in what:
-        # where a quote or bracket was opened says more than where the file ended
+        # the place where a quote or bracket was opened is more useful than the file's end
         mark = getattr(error, "context_mark", None) or mark
     place = source
     if mark is not None:
@@ -227,6 +227,6 @@ def _broken(error: Exception, text: str, source: str, above: int) -> Problem:
         if "".join(lines[number : number + 1])[mark.column : mark.column + 1] == "\t":
             what = "a tab where spaces are needed"
     usual = "commas, brackets" if kind == "JSON" else "indentation, colons"
-    hints = (hint for sign, hint in _WAYS_OUT.items() if sign in what)
+    hints = (hint for sign, hint in _HINTS.items() if sign in what)
     hint = next(hints, f"check {usual} and quotes")
     return Problem("", f"not valid {kind}: {what}", hint, place)

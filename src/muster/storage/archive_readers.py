@@ -1,7 +1,7 @@
-"""Zip and tar under one roof: entries with clean names, their bytes, and one way to fail.
+"""Read zip and tar archives through one interface, with validated names and one kind of error.
 
-Nothing is believed. Sizes, counts and names come from whoever made the archive, and the standard
-library's tar reader takes the length of a header at its word.
+Archives are untrusted: sizes, counts and names are checked here, because the standard library's tar
+reader trusts the length in a header.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from msgspec import Struct
 from muster.errors import InvalidInput, Problem
 
 _BLOCK = 1 << 20
-#: POSIX PATH_MAX and NAME_MAX of every file system that matters.
+#: PATH_MAX and NAME_MAX of Linux, in bytes.
 _MAX_PATH, _MAX_NAME = 4096, 255
-#: What one tar entry may spend on headers. Long names and attributes need a few KiB.
+#: Maximum bytes and reads for the headers of one tar entry; long names need a few KiB.
 _MAX_HEADER, _MAX_HEADER_READS = 64 << 10, 64
-#: No name is that long; the standard library's search for numbers is quadratic in such a run.
+#: Refused in headers: the standard library takes quadratic time to parse such a number.
 _DIGITS = re.compile(rb"\d{300}")
-#: What reading an archive raises that is not one, or not whole, or of a kind nobody can read.
+#: Errors that the libraries raise for a damaged, truncated or unsupported archive.
 _DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -44,18 +44,20 @@ _DAMAGE = (
 
 
 class Entry(Struct, frozen=True):
-    """name: relative, clean, "" for the root itself. kind: file, folder, symlink or hardlink.
+    """One entry of an archive."""
 
-    size: bytes of a file. cost: bytes it takes to read, headers and all. link: where a link leads.
-    key: how the reader finds its bytes.
-    """
-
+    #: A relative, normalized path; "" for the root.
     name: str
+    #: file, folder, symlink or hardlink.
     kind: str
+    #: Bytes of a file.
     size: int
+    #: Bytes to read for the entry, including its headers.
     cost: int
     mode: int
+    #: Identifies the entry's content to its reader.
     key: object
+    #: The target of a link.
     link: str = ""
 
 
@@ -65,44 +67,44 @@ class Reader(Protocol):
     name: str
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in the archive's order, each checked by itself."""
+        """The entries in the archive's order, each validated on its own."""
 
     def blocks(self, entry: Entry) -> Iterator[bytes]:
-        """The bytes of a file."""
+        """The content of a file, in blocks."""
 
 
 @contextmanager
 def open_archive(path: Path, name: str) -> Iterator[Reader]:
-    """Open by what the archive is called. Raises InvalidInput if it is none."""
+    """Open an archive whose format follows from its name. Raises InvalidInput if it is not one."""
     with open(path, "rb") as file:
         if name.lower().endswith(".zip"):
-            with _mended(name):
+            with _translated_errors(name):
                 archive = zipfile.ZipFile(file)
             with archive:
                 yield _Zip(archive, name)
         else:
-            with _mended(name):
+            with _translated_errors(name):
                 stream = _decompressed(file)
             with stream:
                 yield _Tar(stream, name)
 
 
 def refusal(name: str, why: str) -> InvalidInput:
-    """The archive is not taken. What it says of itself is shown without control characters."""
+    """The error for an archive that is refused. Control characters in the reason are escaped."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in why)
     text = f"{name} is refused: {shown}"
-    return InvalidInput(Problem("artifact", text, "make it without that"))
+    return InvalidInput(Problem("artifact", text, "create it without that"))
 
 
 @contextmanager
-def _mended(name: str) -> Iterator[None]:
-    """Failures of the libraries, as one error a person can act on."""
+def _translated_errors(name: str) -> Iterator[None]:
+    """Raise InvalidInput for the errors of the libraries."""
     try:
         yield
     except _DAMAGE as error:
-        why = str(error).partition("\n")[0] or "it ends too early"
-        text = f"{name} is damaged or no archive: {why}"
-        raise InvalidInput(Problem("artifact", text, "make it again")) from None
+        why = str(error).partition("\n")[0] or "it is truncated"
+        text = f"{name} is damaged or not an archive: {why}"
+        raise InvalidInput(Problem("artifact", text, "create it again")) from None
 
 
 class _Zip:
@@ -122,23 +124,23 @@ class _Zip:
             elif stat.S_ISLNK(mode):
                 if info.file_size > _MAX_PATH:
                     raise refusal(self.name, f"the link {name} is too long")
-                with _mended(self.name):
+                with _translated_errors(self.name):
                     link = os.fsdecode(self._archive.read(info))
                 yield _link(self.name, Entry(name, "symlink", 0, 0, mode, info, link))
             elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-                raise refusal(self.name, f"{name} is neither file, folder nor link")
+                raise refusal(self.name, f"{name} is not a file, folder or link")
             else:
                 yield Entry(name, "file", info.file_size, info.file_size, mode, info)
 
     def blocks(self, entry: Entry) -> Iterator[bytes]:
-        with _mended(self.name):
+        with _translated_errors(self.name):
             file = self._archive.open(cast(zipfile.ZipInfo, entry.key))
         with file:
             while block := self._read(file):
                 yield block
 
     def _read(self, file: IO[bytes]) -> bytes:
-        with _mended(self.name):
+        with _translated_errors(self.name):
             return file.read(_BLOCK)
 
 
@@ -149,15 +151,15 @@ class _Tar:
 
     def entries(self) -> Iterator[Entry]:
         headers = _Headers(self._stream, self.name)
-        with _mended(self.name):
+        with _translated_errors(self.name):
             archive = tarfile.TarFile(fileobj=cast("IO[bytes]", headers))
         while (info := self._next(archive)) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # it would keep all
+            archive.members.clear()  # type: ignore[attr-defined]  # bounds memory
             yield self._entry(info, headers.spent())
         yield from self._rest(archive.offset)
 
     def _next(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        with _mended(self.name):
+        with _translated_errors(self.name):
             return archive.next()
 
     def _entry(self, info: tarfile.TarInfo, header: int) -> Entry:
@@ -174,29 +176,29 @@ class _Tar:
             raise refusal(self.name, f"{name} is a sparse file")
         if info.isreg():
             return Entry(name, "file", info.size, info.size + header, info.mode, where)
-        raise refusal(self.name, f"{name} is neither file, folder nor link")
+        raise refusal(self.name, f"{name} is not a file, folder or link")
 
     def _rest(self, offset: int) -> Iterator[Entry]:
-        """What follows the last entry: zeros, or the reader has stopped at a damaged header.
+        """Read to the end, where decompressors verify checksums.
 
-        Read to the end, which is where compressed tars are proven whole.
+        Only zeros may follow the last entry; otherwise the reader has stopped at a damaged header.
         """
-        with _mended(self.name):
+        with _translated_errors(self.name):
             self._stream.seek(offset)
             block = self._stream.read(tarfile.BLOCKSIZE)
             if block.strip(b"\0"):
-                raise tarfile.ReadError("one of its headers is not one")
+                raise tarfile.ReadError("one of its headers is invalid")
         while block:
             yield Entry("", "folder", 0, len(block), 0, None)
-            with _mended(self.name):
+            with _translated_errors(self.name):
                 block = self._stream.read(_BLOCK)
 
     def blocks(self, entry: Entry) -> Iterator[bytes]:
         offset, left = cast("tuple[int, int]", entry.key)
-        with _mended(self.name):
+        with _translated_errors(self.name):
             self._stream.seek(offset)
         while left:
-            with _mended(self.name):
+            with _translated_errors(self.name):
                 block = self._stream.read(min(left, _BLOCK))
                 if not block:
                     raise EOFError
@@ -205,7 +207,7 @@ class _Tar:
 
 
 class _Headers:
-    """A tar's stream as its headers are read: so much for each entry, and no more."""
+    """The stream from which a tar's headers are read, with limits per entry."""
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream = stream
@@ -213,7 +215,7 @@ class _Headers:
         self._bytes = self._reads = 0
 
     def spent(self) -> int:
-        """Bytes read since the last time it was asked."""
+        """Bytes read since the last call."""
         spent = self._bytes
         self._bytes = self._reads = 0
         return spent
@@ -236,7 +238,7 @@ class _Headers:
 
 
 def _decompressed(file: IO[bytes]) -> IO[bytes]:
-    """The tar in a file, whatever it is packed with; told by how it begins."""
+    """The tar in a file, decompressed according to its first bytes."""
     start = file.read(6)
     file.seek(0)
     if start.startswith(b"\x1f\x8b"):
@@ -254,12 +256,12 @@ def _decompressed(file: IO[bytes]) -> IO[bytes]:
 
 def _clean(archive: str, name: str, *, folder: bool) -> str:
     path = PurePosixPath(name)
-    # a backslash is a separator to who made it on Windows, and part of the name here
+    # a backslash is a separator on Windows and part of the name here
     if path.is_absolute() or ".." in path.parts or "\0" in name or "\\" in name:
-        raise refusal(archive, f"{name!r} would land outside of it")
+        raise refusal(archive, f"{name!r} would be unpacked outside the folder")
     if not path.parts and not folder:
-        raise refusal(archive, f"it holds a file called {name!r}")
-    with _mended(archive):
+        raise refusal(archive, f"it contains a file named {name!r}")
+    with _translated_errors(archive):
         lengths = [len(os.fsencode(part)) for part in path.parts]
     if max(lengths, default=0) > _MAX_NAME or sum(lengths) + len(lengths) > _MAX_PATH // 2:
         raise refusal(archive, f"the name {name[:60]}... is too long")

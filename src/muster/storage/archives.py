@@ -1,6 +1,7 @@
-"""Archives from anywhere, unpacked so that nothing lands outside and nothing explodes.
+"""List, unpack and create archives. Unpacking never writes outside the target folder and is limited
+in size.
 
-`archive_readers` knows the formats; the rules are here and are the same for all of them.
+`archive_readers` reads the formats; the rules here apply to all of them.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from muster.errors import StoreError
+from muster.spec.quantities import format_size
 from muster.storage.archive_readers import Entry, Reader, open_archive, refusal
 
 MAX_ENTRIES = 100_000
 MAX_UNPACKED = 20 << 30  # bytes
-#: An archive that grows by more than this, and beyond the size below, was made to.
+#: An archive is refused as malicious if it unpacks to more than this ratio and this many bytes.
 MAX_RATIO, RATIO_MATTERS_FROM = 200, 256 << 20
-#: Linux follows so many links in a path and no more.
+#: Linux follows at most 40 links in a path.
 _MAX_HOPS = 40
 
 
 def list_files(path: Path) -> list[str]:
-    """The files in an archive, every byte of which was read.
+    """The files in an archive; reads all of them to find damage.
 
     Raises InvalidInput if it is unsafe, damaged or too large.
     """
     with open_archive(path, path.name) as reader:
-        entries = _checked(reader, path)
+        entries = _check_entries(reader, path)
         for entry in entries:
             if entry.kind == "file":
                 for _ in reader.blocks(entry):
@@ -37,32 +39,32 @@ def list_files(path: Path) -> list[str]:
 
 
 def names_in(path: Path, archive: str) -> list[str]:
-    """The same of an archive that was stored, and so was read before. archive: what it was
-    called."""
+    """The files and links in a stored archive, which was checked when it was stored. archive: its
+    original name."""
     with open_archive(path, archive) as reader:
-        return [entry.name for entry in _checked(reader, path) if entry.kind != "folder"]
+        return [entry.name for entry in _check_entries(reader, path) if entry.kind != "folder"]
 
 
 def read_start(path: Path, archive: str, name: str, length: int) -> bytes:
-    """How a file in an archive begins; nothing if it is no plain file. archive: what that was
-    called. Raises InvalidInput."""
+    """The first `length` bytes of a file in an archive; empty if it is not a regular file. archive:
+    the archive's original name. Raises InvalidInput."""
     with open_archive(path, archive) as reader:
-        for entry in _checked(reader, path):
+        for entry in _check_entries(reader, path):
             if entry.name == name and entry.kind == "file":
                 return next(reader.blocks(entry), b"")[:length]
     return b""
 
 
 def unpack(path: Path, name: str, target: Path) -> None:
-    """Unpack into an existing folder. name: what the archive was called, which tells its format.
+    """Unpack into an existing folder. name: the archive's original name, which has its format.
 
-    Executable stays executable; all else of owners, modes and times is left out. Raises
-    InvalidInput before anything is written if it is unsafe or too large, StoreError if the folder
-    cannot take it; on any failure nothing of it is left in the folder.
+    Keeps whether a file is executable, but no owners, other modes or times. Raises InvalidInput
+    before anything is written if the archive is unsafe or too large, StoreError if the folder
+    cannot be written. After any error the unpacked entries are removed.
     """
     before = set(os.listdir(target))
     with open_archive(path, name) as reader:
-        entries = _checked(reader, path)
+        entries = _check_entries(reader, path)
         tops = {entry.name.partition("/")[0] for entry in entries} - before
         try:
             _write(reader, entries, target)
@@ -75,10 +77,10 @@ def unpack(path: Path, name: str, target: Path) -> None:
 
 
 def pack(folder: Path, files: Sequence[str], to: IO[bytes], *, follow: bool = False) -> None:
-    """A tar of these files and links of a folder; the same files give the same bytes.
+    """Write a tar of these files and links of a folder. The same files give the same bytes.
 
-    Links that go by a way outside of the folder are made to go straight to where they lead.
-    follow: what links lead to is packed in their place.
+    A link whose path leaves the folder and returns is replaced by a direct link to its target.
+    follow: pack the targets of links instead of the links.
     """
     linked = [] if follow else [name for name in files if (folder / name).is_symlink()]
     links = {name: os.readlink(folder / name) for name in linked}
@@ -101,10 +103,10 @@ def pack(folder: Path, files: Sequence[str], to: IO[bytes], *, follow: bool = Fa
 
 
 def stays_inside(name: str, links: Mapping[str, str]) -> bool:
-    """Whether the link of this name leads nowhere but into the tree, by whatever other links.
+    """Whether a link stays inside the tree at every step, including steps through other links.
 
-    links: every link of the tree -> where it leads. Counting `..` is not enough: after a link to
-    the root of the tree, one more is outside.
+    links: every link of the tree -> its target. Counting `..` is not enough: after a link to the
+    root of the tree, one more `..` is outside.
     """
     here: list[str] = []
     todo = name.split("/")[::-1]
@@ -123,7 +125,7 @@ def stays_inside(name: str, links: Mapping[str, str]) -> bool:
         if onward is not None:
             hops += 1
             if hops > _MAX_HOPS:
-                return True  # nobody can follow it
+                return True  # the kernel refuses to follow it
             if onward.startswith("/"):
                 return False
             here.pop()
@@ -131,8 +133,8 @@ def stays_inside(name: str, links: Mapping[str, str]) -> bool:
     return True
 
 
-def _checked(reader: Reader, path: Path) -> list[Entry]:
-    """Every entry, once all are known to be safe."""
+def _check_entries(reader: Reader, path: Path) -> list[Entry]:
+    """All entries. Raises InvalidInput unless every entry is safe."""
     entries: dict[str, Entry] = {}
     count = total = 0
     packed = path.stat().st_size
@@ -142,7 +144,7 @@ def _checked(reader: Reader, path: Path) -> list[Entry]:
         if count > MAX_ENTRIES:
             raise refusal(reader.name, f"holds more than {MAX_ENTRIES:,} entries")
         if total > MAX_UNPACKED:
-            raise refusal(reader.name, "unpacks to more than 20 GiB")
+            raise refusal(reader.name, f"unpacks to more than {format_size(MAX_UNPACKED)}")
         if total > RATIO_MATTERS_FROM and total > MAX_RATIO * packed:
             raise refusal(reader.name, f"unpacks to more than {MAX_RATIO} times its size")
         if not entry.name:
@@ -159,15 +161,15 @@ def _check_links(name: str, entries: dict[str, Entry]) -> None:
     links = {entry.name: entry.link for entry in entries.values() if entry.kind == "symlink"}
     for entry in entries.values():
         if entry.kind == "symlink" and not stays_inside(entry.name, links):
-            raise refusal(name, f"the link {entry.name} leads outside, to {entry.link}")
+            raise refusal(name, f"the link {entry.name} points outside, to {entry.link}")
         if entry.kind == "hardlink":
             target = entries.get(entry.link)
             if target is None or target.kind != "file":
-                raise refusal(name, f"the link {entry.name} leads to no file of it")
+                raise refusal(name, f"the link {entry.name} points to a file that is not in it")
         for parent in PurePosixPath(entry.name).parents:
             above = entries.get(str(parent))
             if above is not None and above.kind != "folder":
-                raise refusal(name, f"{entry.name} lies below {parent}, which is no folder")
+                raise refusal(name, f"{entry.name} is below {parent}, which is not a folder")
 
 
 def _write(reader: Reader, entries: list[Entry], target: Path) -> None:

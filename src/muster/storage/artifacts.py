@@ -1,7 +1,7 @@
-"""Code, stored once under its SHA-256 and never changed.
+"""Artifacts: code, stored once under its SHA-256 and never changed.
 
-OCI: a job's artifact is immutable, at most 4 GB; its kind is told by its file name; archives need
-JOB_RUN_ENTRYPOINT, a path from the archive's root.
+OCI: a job's artifact is immutable and has at most 4 GB; its kind follows from its file name;
+archives need JOB_RUN_ENTRYPOINT, a path from the archive's root.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from muster.storage.entrypoint import command, kind_of, locate
 from muster.storage.home import Home
 
 _BLOCK = 1 << 20
-_HOME_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_HOME_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class ArtifactRef(Struct, frozen=True):
-    """Stored code. kind: python, notebook, function, shell, jar, class,
-    program or archive; size in bytes."""
+    """Stored code."""
 
     sha256: str
+    #: The original name.
     file_name: str
+    #: python, notebook, function, shell, jar, class, program or archive.
     kind: str
+    #: Bytes.
     size: int
 
 
 def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRef:
     """Check and store a file or folder; the same content is stored once.
 
-    A folder becomes an archive, less what its ignore files name. entrypoint: "" = none is needed,
-    only commands run. Raises InvalidInput.
+    A folder is stored as an archive without the files that its ignore files exclude. entrypoint: ""
+    = none is needed, because only commands run. Raises InvalidInput.
     """
-    with _explaining(home, path):
+    with _translated_errors(home, path):
         kind, files = _examine(home, path, entrypoint)
         if files is not None:
             return _pack(home, path, files)
@@ -57,13 +59,13 @@ def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRe
 
 
 def check_artifact(home: Home, path: Path, entrypoint: str | None) -> None:
-    """What `store_artifact` refuses, with nothing stored. Raises InvalidInput."""
-    with _explaining(home, path):
+    """Check as `store_artifact` does, without storing anything. Raises InvalidInput."""
+    with _translated_errors(home, path):
         _examine(home, path, entrypoint)
 
 
 def _examine(home: Home, path: Path, entrypoint: str | None) -> tuple[str, Sequence[str] | None]:
-    """The kind of a file; of a folder, and its files that count. Raises InvalidInput."""
+    """The kind of a file, or of a folder with its files to store. Raises InvalidInput."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
         from muster.storage.ignore import files_of
@@ -71,29 +73,29 @@ def _examine(home: Home, path: Path, entrypoint: str | None) -> tuple[str, Seque
         files = files_of(path, home.root)
         check_files(path, files, entrypoint, str(path))
         return "archive", files
-    if not stat.S_ISREG(mode):  # opening a FIFO would wait for ever
-        raise InvalidInput(Problem("artifact", f"{path} is neither file nor folder"))
+    if not stat.S_ISREG(mode):  # opening a FIFO would block
+        raise InvalidInput(Problem("artifact", f"{path} is neither a file nor a folder"))
     with open(path, "rb") as file:
         return check_file(path, file, entrypoint), None
 
 
 @contextmanager
-def _explaining(home: Home, path: Path) -> Iterator[None]:
+def _translated_errors(home: Home, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _explain(error, home, path) from None
+        raise _translate(error, home, path) from None
 
 
-def _explain(error: OSError, home: Home, path: Path) -> InvalidInput | StoreError:
+def _translate(error: OSError, home: Home, path: Path) -> InvalidInput | StoreError:
     where = str(error.filename or path)
-    if error.errno in _HOME_TROUBLE or where.startswith(f"{home.artifacts}/"):
+    if error.errno in _HOME_ERRNOS or where.startswith(f"{home.artifacts}/"):
         why = error.strerror or str(error)
         hint = "free some space, or set MUSTER_HOME to a folder you can write to"
         return StoreError(f"cannot store code in {home.artifacts}: {why} ({hint})")
     if isinstance(error, FileNotFoundError):
         hint = similar(Path(where)) or "check the path; it is relative to the spec's file"
-        return NotFound(Problem("artifact", f"there is no {where}", hint))
+        return NotFound(Problem("artifact", f"{where} not found", hint))
     if isinstance(error, PermissionError):
         text = f"{where} cannot be read: permission denied"
         return InvalidInput(Problem("artifact", text, "make it readable"))
@@ -102,26 +104,34 @@ def _explain(error: OSError, home: Home, path: Path) -> InvalidInput | StoreErro
 
 
 def load_ref(home: Home, sha256: str, file_name: str) -> ArtifactRef:
-    """The stored artifact. Raises InvalidInput if its file is gone."""
+    """The stored artifact. Raises InvalidInput if its file is missing."""
     try:
         size = stored_path(home, sha256).stat().st_size
     except FileNotFoundError:
-        raise _gone(home, sha256) from None
+        raise _missing(home, sha256) from None
     return ArtifactRef(sha256, file_name, kind_of(file_name) or "program", size)
 
 
-def _gone(home: Home, sha256: str) -> InvalidInput:
-    text = f"the stored code {sha256[:12]} is gone from {home.artifacts}"
+def _missing(home: Home, sha256: str) -> InvalidInput:
+    text = f"the stored code {sha256[:12]} is missing from {home.artifacts}"
     return InvalidInput(Problem("artifact", text, "run the job's file again"))
 
 
 def stored_path(home: Home, sha256: str) -> Path:
-    """Where code of this digest is kept."""
+    """The file that stores the code with this digest."""
     return home.artifacts / sha256[:2] / sha256
 
 
+def stored_size(home: Home, sha256: str) -> int | None:
+    """The size of stored code in bytes; None if it was deleted."""
+    try:
+        return stored_path(home, sha256).stat().st_size
+    except FileNotFoundError:
+        return None
+
+
 def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
-    """Where an entry point lies in a stored archive. Raises InvalidInput."""
+    """The path of an entry point in a stored archive. Raises InvalidInput."""
     from muster.storage.archives import names_in, read_start
     from muster.storage.code_checks import check_entry, check_start
 
@@ -132,12 +142,12 @@ def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
         if kind_of(entry) is None:
             check_start(entry, read_start(stored, ref.file_name, entry, 4))
     except FileNotFoundError:
-        raise _gone(home, ref.sha256) from None
+        raise _missing(home, ref.sha256) from None
     return entry
 
 
 def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[str, str]:
-    """The name of the Python program that is run, and its source; nothing of anything else."""
+    """The name and source of the Python program that is run; ("", "") for other programs."""
     stored = stored_path(home, ref.sha256)
     if ref.kind == "python":
         with open(stored, "rb") as file:
@@ -151,9 +161,9 @@ def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[st
 
 
 def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
-    """Put the code into a folder: a file under its name, an archive unpacked.
+    """Put the code into a folder: a file under its original name, an archive unpacked.
 
-    Raises InvalidInput if the stored code is gone; what `archives.unpack` raises.
+    Raises InvalidInput if the stored code is missing, and the errors of `archives.unpack`.
     """
     source = stored_path(home, ref.sha256)
     try:
@@ -170,7 +180,7 @@ def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
     except FileNotFoundError as error:
         if error.filename != str(source):
             raise
-        raise _gone(home, ref.sha256) from None
+        raise _missing(home, ref.sha256) from None
 
 
 def entry_command(
@@ -181,9 +191,10 @@ def entry_command(
     *,
     from_elsewhere: bool = False,
 ) -> tuple[str, ...]:
-    """What to run in `folder`, where the code was placed; or in any other. Raises InvalidInput.
+    """The command to run in `folder`, where the code was placed. Raises InvalidInput.
 
-    A program that lost its permission to run on the way (zips often do that) gets it back.
+    Makes a program executable: zip archives often lose that permission. from_elsewhere: the command
+    runs in another folder.
     """
     base = f"{folder}/" if from_elsewhere else ""
     if ref.kind != "archive":
@@ -207,10 +218,10 @@ def store_files(
     *,
     follow: bool = False,
 ) -> ArtifactRef:
-    """Check and store some files of a folder, as an archive called after it.
+    """Check and store some files of a folder, as an archive named like the folder.
 
-    entrypoint: "" = none is needed. shown: what messages call the folder. follow: links are stored
-    as the files they lead to. Raises InvalidInput.
+    entrypoint: "" = none is needed. shown: the folder in messages. follow: store the targets of
+    links instead of the links. Raises InvalidInput.
     """
     check_files(folder, files, entrypoint, shown, follow=follow)
     return _pack(home, folder, files, follow=follow)
@@ -224,7 +235,7 @@ def check_files(
     *,
     follow: bool = False,
 ) -> None:
-    """What `store_files` refuses. Raises InvalidInput."""
+    """Check as `store_files` does. Raises InvalidInput."""
     if entrypoint != "":
         entry = check_entry(shown, _archive_name(folder), files, entrypoint)
         if (kind := kind_of(entry)) is None:
@@ -253,10 +264,10 @@ def _archive_name(folder: Path) -> str:
 
 
 def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
-    """Copy into the store what is not there yet.
+    """Copy a file into the store unless it is stored already.
 
-    Written whole under another name first, so that nobody sees half; the file and its name are on
-    the disk before the store may speak of them.
+    The copy is written under a temporary name and renamed, so that no partial file is visible. The
+    file and its name are synced to disk before the caller records them.
     """
     known, size = _digest(file)
     if _is_stored(home, known, size):
@@ -265,7 +276,7 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
     part = _temporary(home)
     try:
         with open(part, "wb") as copy:
-            known, size = _digest(file, copy)  # again: it may be written to while we read
+            known, size = _digest(file, copy)  # again: it may have changed meanwhile
             final = stored_path(home, known)
             final.parent.mkdir(exist_ok=True)
             copy.flush()
@@ -275,12 +286,12 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
     finally:
         part.unlink(missing_ok=True)
     for folder in (final.parent, home.artifacts):
-        _sync_names(folder)
+        _sync_folder(folder)
     return ArtifactRef(known, name, kind, size)
 
 
 def _digest(file: IO[bytes], copy: IO[bytes] | None = None) -> tuple[str, int]:
-    """SHA-256 and size of what is left to read, written to `copy` on the way."""
+    """SHA-256 and size of the rest of `file`, which is also written to `copy`."""
     import hashlib
 
     digest, size = hashlib.sha256(), 0
@@ -294,12 +305,14 @@ def _digest(file: IO[bytes], copy: IO[bytes] | None = None) -> tuple[str, int]:
 
 def _is_stored(home: Home, sha256: str, size: int) -> bool:
     try:
-        return stored_path(home, sha256).stat().st_size == size  # else cut short by a power cut
+        return (
+            stored_path(home, sha256).stat().st_size == size
+        )  # a power failure may have truncated it
     except FileNotFoundError:
         return False
 
 
-def _sync_names(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Certificates by which the nodes of one run trust each other, and nobody else."""
+"""TLS certificates that only the nodes of one run trust."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from muster.errors import EngineError
 from muster.node.files import replace_file
 
-_LIFETIME = datetime.timedelta(days=31)  # a run lives 30 at most
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+    from cryptography.x509 import Certificate, CertificateBuilder
+
+_LIFETIME = datetime.timedelta(days=31)  # a run takes at most 30
+_AUTHORITY = "muster run"
 
 
 class Named(Protocol):
-    """A node: its address and what it is called."""
+    """A node with its address and host names."""
 
     @property
     def address(self) -> str: ...
@@ -26,74 +34,91 @@ class Named(Protocol):
 
 
 def make_certificates(folder: Path, nodes: Sequence[Named]) -> None:
-    """Write `ca.pem`, `cert.pem` and `key.pem`, for all nodes, readable by their owner alone.
+    """Write `ca.pem`, `cert.pem` and `key.pem` for all nodes, readable only by their owner.
 
-    The authority's own key is not kept: nobody can be added. Raises EngineError where the
-    `cryptography` package is missing.
+    The key of the certificate authority is discarded, so that no certificate can be added. Raises
+    EngineError if the `cryptography` package is not installed.
     """
     try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import NameOID
     except ImportError:
         text = "certificates need the cryptography package: pip install 'muster-jobs[tls]'"
         raise EngineError(text) from None
-    now = datetime.datetime.now(datetime.UTC)
     authority, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster run")])
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "muster node")])
-    names: list[x509.GeneralName] = []
-    for node in nodes:
-        names.append(x509.IPAddress(ipaddress.ip_address(node.address)))
-        names += [x509.DNSName(name) for name in dict.fromkeys((node.hostname, *node.names))]
-
-    def builder(name: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(issuer)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + _LIFETIME)
-        )
-
-    # key usage and identifiers: Python 3.13 and later trust no authority without them (RFC 5280)
-    known = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
-    ca = (
-        builder(issuer, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(x509, key_cert_sign=True), critical=True)
-        .add_extension(known, critical=False)
-        .sign(authority, hashes.SHA256())
-    )
-    by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
-    cert = (
-        builder(subject, key.public_key())
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(x509, digital_signature=True), critical=True)
-        .add_extension(by, critical=False)
-        .sign(authority, hashes.SHA256())
-    )
     pem = serialization.Encoding.PEM
     private = key.private_bytes(
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     folder.mkdir(mode=0o700, exist_ok=True)
     for name, content in (
-        ("ca.pem", ca.public_bytes(pem)),
-        ("cert.pem", cert.public_bytes(pem)),
+        ("ca.pem", _authority_certificate(authority).public_bytes(pem)),
+        ("cert.pem", _node_certificate(key.public_key(), authority, nodes).public_bytes(pem)),
         ("key.pem", private),
     ):
         replace_file(folder / name, content, 0o600)
 
 
-def _usage(x509: Any, **meant: bool) -> Any:
-    """What a key is for: this, and nothing else."""
+def _authority_certificate(authority: EllipticCurvePrivateKey) -> Certificate:
+    """The certificate of the run's own authority, signed by itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    # Python 3.13 and later require key usage and identifiers of an authority (RFC 5280)
+    public = authority.public_key()
+    return (
+        _certificate(_AUTHORITY, public)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(x509, key_cert_sign=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+
+
+def _node_certificate(
+    public: EllipticCurvePublicKey, authority: EllipticCurvePrivateKey, nodes: Sequence[Named]
+) -> Certificate:
+    """A certificate for the addresses and names of all nodes."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    names: list[x509.GeneralName] = []
+    for node in nodes:
+        names.append(x509.IPAddress(ipaddress.ip_address(node.address)))
+        names += [x509.DNSName(name) for name in dict.fromkeys((node.hostname, *node.names))]
+    signer = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
+    by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer)
+    return (
+        _certificate("muster node", public)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(x509, digital_signature=True), critical=True)
+        .add_extension(by, critical=False)
+        .sign(authority, hashes.SHA256())
+    )
+
+
+def _certificate(subject: str, public: EllipticCurvePublicKey) -> CertificateBuilder:
+    """A certificate that the run's authority issues, without extensions."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY)]))
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _LIFETIME)
+    )
+
+
+def _usage(x509: Any, **purposes: bool) -> Any:
+    """A key usage extension with only these purposes."""
     others = (
         *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
         *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
     )
-    return x509.KeyUsage(**{**dict.fromkeys(others, False), **meant})
+    return x509.KeyUsage(**{**dict.fromkeys(others, False), **purposes})

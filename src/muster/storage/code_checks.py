@@ -1,4 +1,4 @@
-"""Whether code can be run, found out before anything starts."""
+"""Check that code can be run, before anything starts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from muster.errors import InvalidInput, Problem
+from muster.spec.quantities import format_size
+from muster.spec.wording import close_to
 from muster.storage.entrypoint import ARCHIVES, KINDS, command, kind_of, locate
 
 #: OCI: artifact at most 4 GB.
@@ -18,8 +20,8 @@ _MANIFEST = "META-INF/MANIFEST.MF"
 
 
 def check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:
-    """The kind of a file that can be run; of any, if `entrypoint` is "": only commands run then.
-    Raises InvalidInput."""
+    """The kind of a file. Raises InvalidInput if it cannot be run, unless `entrypoint` is "": then
+    only commands run."""
     check_size(path.name, os.fstat(file.fileno()).st_size)
     kind = kind_of(path.name)
     if kind == "archive":
@@ -30,7 +32,7 @@ def check_file(path: Path, file: IO[bytes], entrypoint: str | None) -> str:
         hint = "an entry point is for folders and archives"
         raise InvalidInput(Problem("entrypoint", f"{path.name} is a single file", hint))
     if kind == "class":
-        command(kind, path.name, None, "", path.parent)  # says if it cannot run from here
+        command(kind, path.name, None, "", path.parent)  # raises if it cannot be run
     elif kind == "jar":
         _check_jar(path, entrypoint)
     elif kind == "notebook":
@@ -48,13 +50,13 @@ def check_notebook(name: str, data: bytes, where: str) -> None:
         cells = None
     if not isinstance(cells, list):
         hint = "save it again as a notebook of version 4"
-        raise InvalidInput(Problem(where, f"{name} is damaged or no notebook", hint))
+        raise InvalidInput(Problem(where, f"{name} is damaged or not a notebook", hint))
 
 
 def check_size(name: str, size: int) -> None:
     """size: in bytes. Raises InvalidInput."""
     if size > MAX_SIZE:
-        text = f"{name} has {size / 2**30:.1f} GiB, at most 4 GiB are allowed"
+        text = f"{name} has {format_size(size)}; at most {format_size(MAX_SIZE)} are allowed"
         raise InvalidInput(Problem("artifact", text, "mount large data instead"))
 
 
@@ -66,11 +68,11 @@ def _check_jar(path: Path, main_class: str | None) -> None:
             names = jar.namelist()
             manifest = jar.read(_MANIFEST) if _MANIFEST in names else b""
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError) as error:
-        text = f"{path.name} is damaged or no JAR: {error}"
-        raise InvalidInput(Problem("artifact", text, "make it again")) from None
+        text = f"{path.name} is damaged or not a JAR: {error}"
+        raise InvalidInput(Problem("artifact", text, "create it again")) from None
     if main_class is None and b"\nmain-class:" not in b"\n" + manifest.lower():
         hint = "give the main class as the entry point, or pack it with its Main-Class"
-        raise InvalidInput(Problem("entrypoint", f"{path.name} names no main class", hint))
+        raise InvalidInput(Problem("entrypoint", f"{path.name} does not name a main class", hint))
 
 
 def _check_program(path: Path, file: IO[bytes]) -> str:
@@ -82,7 +84,7 @@ def _check_program(path: Path, file: IO[bytes]) -> str:
         raise InvalidInput(Problem("artifact", f"{path.name} is a binary program", hint))
     known = ", ".join([*KINDS, *ARCHIVES])
     hint = f"known are {known}, folders, and files that begin with #!"
-    raise InvalidInput(Problem("artifact", f"cannot tell how to run {path.name}", hint))
+    raise InvalidInput(Problem("artifact", f"do not know how to run {path.name}", hint))
 
 
 def _check_archive(path: Path, entrypoint: str | None) -> None:
@@ -97,28 +99,31 @@ def _check_archive(path: Path, entrypoint: str | None) -> None:
 
 
 def check_entry(shown: str, archive: str, files: Sequence[str], entrypoint: str | None) -> str:
-    """Where the entry point lies among the files. Raises InvalidInput."""
+    """The path of the entry point among the files. Raises InvalidInput."""
     if entrypoint is None:
         likely = [f for f in files if kind_of(f) in ("python", "notebook", "shell", "jar")][:5]
         first = min(likely, key=lambda name: name.count("/"), default="")
-        which = f"say which file to run: --entrypoint {shlex.quote(first)}" if first else ""
+        which = f"choose the file to run: --entrypoint {shlex.quote(first)}" if first else ""
         others = f"it holds {', '.join(likely)}" if len(likely) > 1 else ""
         ways = [which, others, "or give a command, after -- or in the spec"]
         hint = "; ".join(filter(None, ways))
-        raise InvalidInput(Problem("entrypoint", f"{shown} needs one", hint))
+        raise InvalidInput(Problem("entrypoint", f"is required for {shown}", hint))
     roots = sorted({f.partition("/")[0] for f in files if "/" in f})
     found = locate(entrypoint, archive, roots, set(files).__contains__)
     if found is None:
-        from difflib import get_close_matches
-
-        close = get_close_matches(entrypoint, files, 3, 0.4) or files[:5]
+        close = nearest_files(entrypoint, files)
         hint = f"it holds {', '.join(close)}" if close else "it is empty"
         raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in {shown}", hint))
     return found
 
 
+def nearest_files(name: str, files: Sequence[str]) -> Sequence[str]:
+    """For a hint: the files with the most similar names, else the first ones."""
+    return close_to(name, files, 3, 0.4) or files[:5]
+
+
 def check_start(entry: str, start: bytes) -> None:
-    """Whether a file of no known kind is a program, told by how it begins. Raises InvalidInput."""
+    """Check by its first bytes that a file of unknown kind is a program. Raises InvalidInput."""
     if start[:2] != b"#!" and start[:4] != b"\x7fELF":
         hint = f"known are {', '.join(KINDS)}, programs, and files that begin with #!"
-        raise InvalidInput(Problem("entrypoint", f"cannot tell how to run {entry}", hint))
+        raise InvalidInput(Problem("entrypoint", f"do not know how to run {entry}", hint))

@@ -1,5 +1,5 @@
-"""From stored code to what is run: which kind a file is, where the entry point lies, which
-program runs it."""
+"""The command that runs stored code: the kind of a file, the path of the entry point, and the
+program that runs it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ KINDS = {
     ".class": "class",
     ".function": "function",
 }
-#: What runs them on a node, with the node's own Python.
+#: Programs that run notebooks and functions, with the node's own Python.
 _NODE = Path(__file__).parents[1] / "node"
 _RUNNERS = {"notebook": str(_NODE / "notebook.py"), "function": str(_NODE / "function.py")}
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
 def kind_of(name: str) -> str | None:
-    """The kind a file name tells, in capitals too; None if it tells none."""
+    """The kind that follows from a file name; None if its suffix is unknown. Ignores case."""
     lower = name.lower()
     return "archive" if lower.endswith(ARCHIVES) else KINDS.get(PurePosixPath(lower).suffix)
 
 
 def folder_name(kind: str, name: str) -> str:
-    """What the folder with the code is called: as the one it was packed from, or the archive; ""
-    if it is a single file."""
+    """The archive's name without its suffix, for the folder with the code; "" for a single file."""
     if kind != "archive":
         return ""
     suffix = max((suffix for suffix in ARCHIVES if name.lower().endswith(suffix)), key=len)
@@ -42,31 +41,32 @@ def folder_name(kind: str, name: str) -> str:
 def locate(
     entrypoint: str, archive: str, roots: Iterable[str], has: Callable[[str], bool]
 ) -> str | None:
-    """Where the entry point lies in an archive, None if nowhere or in several places.
+    """The path of the entry point in an archive; None if it is missing or ambiguous.
 
-    OCI: the path starts at the archive's root folder, which is called as the archive is; ADS packs
-    without that folder, or leaves it out of the path. All of them will do. roots: the folders at
-    the top. has: whether there is such a file.
+    OCI: the path starts at the archive's root folder, which has the archive's name. ADS packs
+    without that folder, or leaves it out of the path. All three are accepted. roots: the top-level
+    folders. has: whether a path is a file of the archive.
     """
     path = PurePosixPath(entrypoint)
     if path.is_absolute() or ".." in path.parts:
         return None
-    wanted = str(path)
-    if has(wanted):
-        return wanted
-    below = [place for root in roots if has(place := f"{root}/{wanted}")]
+    whole = str(path)
+    if has(whole):
+        return whole
+    below = [place for root in roots if has(place := f"{root}/{whole}")]
     if len(below) == 1:
         return below[0]
-    first, _, rest = wanted.partition("/")
+    first, _, rest = whole.partition("/")
     return rest if rest and first == archive.partition(".")[0] and has(rest) else None
 
 
 def command(kind: str, name: str, entrypoint: str | None, python: str, folder: Path) -> list[str]:
-    """What to run in `folder` for the file `name` of it; with its whole path, in any other.
+    """The command that runs the file `name` of `folder`. It runs in that folder; if `name` is an
+    absolute path, in any other.
 
     entrypoint: the main class of a JAR.
     """
-    given = f"./{name}" if name.startswith("-") else name  # no option of python's or bash's
+    given = f"./{name}" if name.startswith("-") else name  # not an option of python or bash
     if kind == "python":
         return [python, given]
     if kind in _RUNNERS:
@@ -82,7 +82,7 @@ def command(kind: str, name: str, entrypoint: str | None, python: str, folder: P
 
 
 def _shell(line: bytes) -> list[str]:
-    """The shell a script's first line asks for, with its options (`-e` decides about failure)."""
+    """The shell in a script's first line, with its options (`-e` decides about failure)."""
     words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
     if words and PurePosixPath(words[0]).name == "env":
         words = [word for word in words[1:] if word != "-S"]
@@ -91,26 +91,26 @@ def _shell(line: bytes) -> list[str]:
 
 
 def _class_path(name: str, data: bytes) -> list[str]:
-    """Class path and class: the class tells its package, hence the folder the package is in."""
+    """Class path and class. The class names its package, which gives the class path."""
     own = class_name(name, data)
     path = str(PurePosixPath(name).with_suffix(""))
     if path != own and not path.endswith(f"/{own}"):
         hint = f"put it at {own}.class below the root of its packages"
-        raise InvalidInput(Problem("entrypoint", f"{name} holds the class {own}", hint))
+        raise InvalidInput(Problem("entrypoint", f"{name} contains the class {own}", hint))
     return [path.removesuffix(own).rstrip("/") or ".", own.replace("/", ".")]
 
 
 def class_name(name: str, data: bytes) -> str:
-    """The name a Java class has, with its package: `com/example/Main`. Raises InvalidInput.
+    """The name of a Java class with its package: `com/example/Main`. Raises InvalidInput.
 
-    Java Virtual Machine Specification 4.1 and 4.4: the constant pool, then what the class is.
+    Java Virtual Machine Specification 4.1 and 4.4: the constant pool, then the class itself.
     """
     try:
         own = _class_name(data) if data.startswith(b"\xca\xfe\xba\xbe") else ""
     except (ValueError, IndexError, KeyError):
         own = ""
     if not own:
-        text = f"{name} is damaged or no Java class"
+        text = f"{name} is damaged or not a Java class"
         raise InvalidInput(Problem("artifact", text, "compile it again"))
     return own
 
@@ -127,11 +127,11 @@ def _class_name(data: bytes) -> str:
         elif tag == 7:
             classes[index] = _u2(data, at + 1)
         at += _POOL_SIZES[tag]
-        index += 2 if tag in (5, 6) else 1  # long and double take two places
+        index += 2 if tag in (5, 6) else 1  # long and double take two entries
     return texts[classes[_u2(data, at + 2)]]
 
 
-#: Bytes of a constant with its tag; a text's own length comes on top.
+#: Bytes of a constant with its tag; the length of a text is added.
 _POOL_SIZES = {
     **dict.fromkeys((7, 8, 16, 19, 20), 3),
     **dict.fromkeys((3, 4, 9, 10, 11, 12, 17, 18), 5),
@@ -141,5 +141,5 @@ _POOL_SIZES = {
 
 def _u2(data: bytes, at: int) -> int:
     if len(data) < at + 2:
-        raise ValueError("it ends too early")
+        raise ValueError("it is truncated")
     return int.from_bytes(data[at : at + 2])

@@ -1,11 +1,12 @@
-"""What runs have installed: each environment made once, under a lock, and kept by what is in it.
+"""Environments with the packages of runs: each is installed once, under a lock, and then shared.
 
     MUSTER_HOME/environments/KEY/env       a virtual or conda environment
-    MUSTER_HOME/environments/KEY/about     what is in it; written last: without it, it is half-made
-    MUSTER_HOME/environments/KEY.lock      held shared while a node uses it, alone while it is made
-    MUSTER_HOME/environments/KEY.log       what the installer said
+    MUSTER_HOME/environments/KEY/about     its content; written last: without it, it is incomplete
+    MUSTER_HOME/environments/KEY.lock      locked shared by users, exclusively by the installer
+    MUSTER_HOME/environments/KEY.log       the installer's output
 
-An environment has its own path in its scripts, so it cannot be made elsewhere and moved.
+KEY is a hash of everything that determines the content. The scripts of an environment contain its
+path, so that it cannot be installed elsewhere and moved.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from msgspec import Struct
 from muster.errors import EngineError
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
-from muster.spec.source_paths import path_in
+from muster.spec.paths import path_in
 from muster.storage.home import Home
 from muster.storage.installers import install, parent_packages
 
-#: What building leaves in a folder of source code; it must not make it another.
+#: Folders that building leaves in source code; they do not change the key.
 _BUILT = ("build", "dist")
 _KEY = 16  # hexadecimal digits
 
 
 class Environment(Struct, frozen=True):
-    """One environment, made or to be made."""
+    """The paths of one environment, whether it is installed or not."""
 
     key: str
     folder: Path
@@ -65,64 +66,64 @@ class Environment(Struct, frozen=True):
 
     @property
     def failed(self) -> Path:
-        """Why it could not be made the last time."""
+        """The error of the last installation, if it failed."""
         return self.folder.with_suffix(".failed")
 
 
 def locate(home: Home, plan: EnvironmentPlan) -> Environment:
-    """The environment that a plan needs on this machine, for the Python that runs us."""
+    """The environment that a plan needs on this machine, for the Python of this process."""
     key = hashlib.sha256(json.dumps(list(_identity(plan))).encode()).hexdigest()[:_KEY]
     return Environment(key, home.environments / key)
 
 
-def enter(
+def acquire(
     environment: Environment,
     plan: EnvironmentPlan,
     environ: Mapping[str, str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
-    """Have it there, and stay there for as long as this process lives.
+    """Install the environment if necessary, and hold its shared lock until this process ends.
 
-    The first to come makes it, the others wait. say: told what the installer says. Raises
-    EngineError, with the installer's last lines, if it cannot be made.
+    The first process installs, the others wait. log: receives the installer's output by line.
+    Raises EngineError, with the installer's last lines, if the installation fails.
     """
     environment.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(environment.lock, flags, 0o600)  # never closed: see above
+    descriptor = os.open(environment.lock, flags, 0o600)  # never closed, which keeps the lock
     since = time.time_ns()
     while True:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         if environment.about.exists():
-            os.utime(environment.about)  # when it was used last
+            os.utime(environment.about)  # the time of last use
             return
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if environment.about.exists():
             continue
         with suppress(FileNotFoundError):
-            # whoever came with us, and made it first, has failed: so would we
+            # another process has failed to install it since this one started to wait
             if environment.failed.stat().st_mtime_ns >= since:
                 raise EngineError(environment.failed.read_text())
         shutil.rmtree(environment.folder, ignore_errors=True)
-        _make(environment, plan, environ, say)
+        _install(environment, plan, environ, log)
 
 
-def _make(
+def _install(
     environment: Environment,
     plan: EnvironmentPlan,
     environ: Mapping[str, str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
     environment.folder.mkdir(mode=0o700)
     started = time.monotonic()
     try:
-        with open(environment.log, "w") as log:
+        with open(environment.log, "w") as file:
 
-            def both(line: str) -> None:
+            def write_line(line: str) -> None:
                 shown = redacted(line)
-                print(shown, file=log, flush=True)
-                say(shown)
+                print(shown, file=file, flush=True)
+                log(shown)
 
-            install(environment.prefix, plan, environ, both)
+            install(environment.prefix, plan, environ, write_line)
     except EngineError as error:
         text = f"{error}\n(all of it: {environment.log})"
         environment.failed.write_text(text)
@@ -138,14 +139,14 @@ def _make(
     part.write_text(json.dumps(about))
     os.replace(part, environment.about)
     environment.failed.unlink(missing_ok=True)
-    say(f"muster: installed in {time.monotonic() - started:.1f} s, and kept for later runs")
+    log(f"muster: installed in {time.monotonic() - started:.1f} s, and kept for later runs")
 
 
 def _identity(plan: EnvironmentPlan) -> Iterator[object]:
-    """Everything it depends on."""
+    """Everything that determines the environment's content."""
     yield [plan.requirements, plan.conda]
     if plan.conda is None:
-        # it stands on the Python that runs us and what that has
+        # it also sees the packages of the Python of this process
         yield [platform.python_version(), sys.executable, platform.machine(), sys.platform]
         for folder in parent_packages() or [sysconfig.get_path("purelib")]:
             yield sorted(path.name for path in Path(folder).glob("*.dist-info"))
@@ -156,10 +157,10 @@ def _identity(plan: EnvironmentPlan) -> Iterator[object]:
         if path is not None and os.path.isfile(path):
             yield hashlib.sha256(path.read_bytes()).hexdigest()
         elif path is not None and os.path.isdir(path):
-            yield list(_state(path))
+            yield list(_file_stamps(path))
 
 
-def _state(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _file_stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
     from muster.storage.ignore import files_of
 
     for name in files_of(folder, folder):
@@ -170,11 +171,7 @@ def _state(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 
 class Installed(Struct, frozen=True):
-    """An environment that is there. Times are epoch seconds, sizes bytes.
-
-    used: when somebody last began to use it. busy: it is in use, or being made, now. ready: it is
-    whole. failed: it could not be made.
-    """
+    """An environment on disk. Times are epoch seconds."""
 
     key: str
     path: str
@@ -182,26 +179,31 @@ class Installed(Struct, frozen=True):
     conda: bool
     python: str
     created: float | None
+    #: When a process last started to use it.
     used: float | None
+    #: Bytes.
     size: int
+    #: It is in use, or being installed.
     busy: bool
+    #: It is complete.
     ready: bool
+    #: The last installation failed.
     failed: bool
 
 
-def listing(home: Home) -> list[Installed]:
-    """All, the one used last first."""
-    found = [_look(environment) for environment in _all(home)]
+def list_installed(home: Home) -> list[Installed]:
+    """All environments, most recently used first."""
+    found = [_inspect(environment) for environment in _all(home)]
     return sorted(found, key=lambda one: one.used or 0, reverse=True)
 
 
 def remove(home: Home, key: str) -> bool:
-    """Remove one; False if it is in use."""
+    """Remove an environment. Returns False if it is in use."""
     environment = Environment(key, home.environments / key)
-    with _alone(environment) as alone:
-        if not alone:
+    with _exclusive_lock(environment) as locked:
+        if not locked:
             return False
-        environment.about.unlink(missing_ok=True)  # first: what is half gone must not look whole
+        environment.about.unlink(missing_ok=True)  # first: a partly removed one is incomplete
         shutil.rmtree(environment.folder, ignore_errors=True)
         for path in (environment.log, environment.failed):
             path.unlink(missing_ok=True)
@@ -213,18 +215,18 @@ def _all(home: Home) -> list[Environment]:
         return []
     known = {path.name.partition(".")[0] for path in home.environments.iterdir()}
     found = [Environment(key, home.environments / key) for key in known]
-    # a lock stays for ever: somebody may be waiting for it
+    # locks are never removed: a process may be waiting for one
     return [one for one in found if one.folder.is_dir() or one.failed.exists()]
 
 
-def _look(environment: Environment) -> Installed:
+def _inspect(environment: Environment) -> Installed:
     about: dict[str, object] = {}
     used = None
     with suppress(FileNotFoundError):
         about = json.loads(environment.about.read_text())
         used = environment.about.stat().st_mtime
-    with _alone(environment) as alone:
-        busy = not alone
+    with _exclusive_lock(environment) as locked:
+        busy = not locked
     lines, created = about.get("requirements", []), about.get("created")
     return Installed(
         key=environment.key,
@@ -251,10 +253,10 @@ def _size(folder: Path) -> int:
 
 
 @contextmanager
-def _alone(environment: Environment) -> Iterator[bool]:
-    """Whether nobody uses or makes it, and nobody will while we look."""
+def _exclusive_lock(environment: Environment) -> Iterator[bool]:
+    """Try to lock the environment. Yields whether no other process uses or installs it."""
     try:
-        descriptor = os.open(environment.lock, os.O_RDONLY | os.O_CLOEXEC)  # a disk may be full
+        descriptor = os.open(environment.lock, os.O_RDONLY | os.O_CLOEXEC)  # the disk may be full
     except FileNotFoundError:
         descriptor = os.open(environment.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Running `git`, with a secret it may need, and what it says in words a person can act on."""
+"""Run `git` with credentials, and translate its errors into problems with hints."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ from msgspec import Struct
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.secrets import redacted, without_credentials
 from muster.spec.sources import Git
-from muster.spec.wording import close_to
+from muster.spec.wording import alternatives, close_to
 
-#: Where the secret is for the helper below: in git's environment, never among its arguments.
+#: Variables that pass the secret to the helper below; arguments would be visible to others.
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
-# git-credential(1): a helper that begins with ! is a piece of shell
+# git-credential(1): a helper that starts with ! is shell code
 _HELPER = (
     '!f() { test "$1" = get && '
     f'printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}"; }}; f'
 )
-#: What of the submitter's environment would make git look at another repository.
-_LEADING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
-#: ssh that fails where it would ask for a passphrase, a password or about a host's key.
+#: Variables of the user that would direct git to another repository.
+_REPOSITORY_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+)
+#: ssh that fails instead of asking for a passphrase, a password or about a host's key.
 _SSH = "ssh -oBatchMode=yes -oConnectTimeout=30"
-#: What git may speak, as GIT_ALLOW_PROTOCOL has it.
+#: The protocols that git may use, in the format of GIT_ALLOW_PROTOCOL.
 PROTOCOLS = "file:git:http:https:ssh"
 
 
 class Remote(Struct, frozen=True):
-    """Where a repository is, and how to get in. url: without credentials."""
+    """The address of a repository and its credentials."""
 
+    #: Without credentials.
     url: str
     user: str = ""
     password: str = ""
@@ -42,7 +49,7 @@ class Remote(Struct, frozen=True):
 
 
 def remote_of(git: Git, environ: Mapping[str, str]) -> Remote:
-    """Raises InvalidInput if the variable that should hold the token does not."""
+    """The remote of a source. Raises InvalidInput if the variable for the token is not set."""
     token = ""
     if git.token_env is not None:
         token = environ.get(git.token_env, "")
@@ -56,10 +63,10 @@ def remote_of(git: Git, environ: Mapping[str, str]) -> Remote:
     if parts.scheme not in ("http", "https"):
         return Remote(without_credentials(git.url))
     if not password and user and not token:
-        user, password = "", user  # https://TOKEN@host: the token stands in for the user
+        user, password = "", user  # https://TOKEN@host: the token is in place of the user
     host = parts.netloc.rpartition("@")[2]
     clean = urlunsplit((parts.scheme, host, parts.path, parts.query, parts.fragment))
-    # GitHub, GitLab and Gitea take a token with any user at all
+    # GitHub, GitLab and Gitea accept a token with any user
     secret = token or password
     return Remote(clean, (user or "oauth2") if secret else user, secret)
 
@@ -72,9 +79,10 @@ class GitProgram:
         self._folder = folder
         self._env = _environment(remote, environ)
 
-    def quiet(self) -> None:
-        """Have ssh ask nothing, unless its user has said how it is called. Once the folder is a
-        repository: before, git would look into that around it. Raises as a call does."""
+    def disable_prompts(self) -> None:
+        """Keep ssh from prompting, unless the user has configured an ssh command. Call it after
+        `git init`: git would read the configuration of a surrounding repository before. Raises as a
+        call does."""
         if "GIT_SSH_COMMAND" in self._env or "GIT_SSH" in self._env:
             return
         try:
@@ -83,10 +91,10 @@ class GitProgram:
             self._env["GIT_SSH_COMMAND"] = _SSH
 
     def __call__(self, *words: str, protocols: str = PROTOCOLS) -> str:
-        """What it prints. Raises GitFailed."""
+        """Run git with these arguments. Returns its output. Raises GitFailed."""
         argv = ["git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", *words]
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 argv,
                 cwd=self._folder,
                 env={**self._env, "GIT_ALLOW_PROTOCOL": protocols},
@@ -97,27 +105,27 @@ class GitProgram:
         except FileNotFoundError:
             hint = "install it (apt-get install git), or clone by hand and give the folder"
             raise InvalidInput(Problem("git", "the program git is not installed", hint)) from None
-        if done.returncode:
+        if result.returncode:
             known = (self.remote.password, self._env.get(_PASSWORD, ""))
-            raise GitFailed(redacted(done.stderr.decode(errors="replace"), known).strip())
-        return done.stdout.decode(errors="surrogateescape")
+            raise GitFailed(redacted(result.stderr.decode(errors="replace"), known).strip())
+        return result.stdout.decode(errors="surrogateescape")
 
 
 def _environment(remote: Remote, environ: Mapping[str, str]) -> dict[str, str]:
-    env = {name: value for name, value in environ.items() if name not in _LEADING}
-    env["LC_ALL"] = "C"  # what it says is looked into
-    env["GIT_TERMINAL_PROMPT"] = "0"  # nobody may be there to answer
-    env["GIT_ASKPASS"] = ""  # nor to look at a dialog; empty, it keeps git from SSH_ASKPASS as well
+    env = {name: value for name, value in environ.items() if name not in _REPOSITORY_VARIABLES}
+    env["LC_ALL"] = "C"  # its messages are parsed
+    env["GIT_TERMINAL_PROMPT"] = "0"  # no prompts
+    env["GIT_ASKPASS"] = ""  # nor dialogs; the empty value also keeps git from using SSH_ASKPASS
     env["SSH_ASKPASS_REQUIRE"] = "never"
     env.setdefault("GIT_HTTP_LOW_SPEED_LIMIT", "1")  # bytes a second
-    env.setdefault("GIT_HTTP_LOW_SPEED_TIME", "60")  # for so many seconds: it has died
+    env.setdefault("GIT_HTTP_LOW_SPEED_TIME", "60")  # seconds below the limit until git gives up
     if not remote.password:
         return env
     parts = urlsplit(remote.url)
-    # for this host only: wherever else the server sends us, the secret does not go
+    # only for this host: the secret is not sent to the targets of redirects
     name = f"credential.{parts.scheme}://{parts.netloc}.helper"
     count = int(env.get("GIT_CONFIG_COUNT", "0") or "0")
-    for value in ("", _HELPER):  # the empty one: instead of those that are set up
+    for value in ("", _HELPER):  # the empty value removes configured helpers
         env[f"GIT_CONFIG_KEY_{count}"], env[f"GIT_CONFIG_VALUE_{count}"] = name, value
         count += 1
     return env | {
@@ -128,7 +136,7 @@ def _environment(remote: Remote, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class GitFailed(Exception):  # noqa: N818
-    """git ended with an error. Its text is what git said, with no secret in it."""
+    """git failed. The text is its error output without secrets."""
 
 
 _DENIED = (
@@ -141,7 +149,7 @@ _DENIED = (
     "error: 403",
     "error: 401",
 )
-#: What git says whatever ssh has failed of.
+#: Git's message for every failure of ssh.
 _BY_SSH = "could not read from remote repository"
 _MISSING = ("not found", "does not exist", "does not appear to be a git repository", "no such file")
 _UNREACHABLE = (
@@ -155,11 +163,11 @@ _UNREACHABLE = (
 )
 
 
-def explained(failed: GitFailed, remote: Remote) -> InvalidInput:
-    """What git said when it asked the repository for something."""
-    said, url = str(failed), remote.url
-    low = said.lower()
-    last = _last(said)
+def explain(failed: GitFailed, remote: Remote) -> InvalidInput:
+    """The problem behind an error of a command that contacted the remote."""
+    output, url = str(failed), remote.url
+    low = output.lower()
+    last = _main_line(output)
     if any(text in low for text in _UNREACHABLE):
         return InvalidInput(Problem("git.url", f"cannot reach {url}: {last}", "check the address"))
     if "dubious ownership" in low:
@@ -179,25 +187,28 @@ def explained(failed: GitFailed, remote: Remote) -> InvalidInput:
             hint = "check the address, and that your SSH key is known there"
         else:
             hint = "check the path"
-        return NotFound(Problem("git.url", f"{url} is not there, or not for you: {last}", hint))
+        return NotFound(Problem("git.url", f"{url} not found, or access denied: {last}", hint))
     return InvalidInput(Problem("git.url", f"{url} cannot be cloned: {last}"))
 
 
-def _last(said: str) -> str:
-    """The line that says most: git's first `fatal:`, unless that only says that ssh has failed;
-    then ssh's own."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _main_line(output: str) -> str:
+    """The most useful line without its prefix: git's first `fatal:` line; if that only reports that
+    ssh failed, the line of ssh."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "remote:", "ERROR:"))]
     if fatal and _BY_SSH in fatal[0].lower():
         own = [line for line in lines if ": " in line and line not in fatal]
         fatal = [line for line in own if not line.startswith("Warning:")] or fatal
-    return (fatal or lines or ["git says nothing"])[0].partition(": ")[2] or "git says nothing"
+    return (fatal or lines or ["git printed no error"])[0].partition(": ")[
+        2
+    ] or "git printed no error"
 
 
-def no_such(what: str, name: str, url: str, known: list[str]) -> NotFound:
-    """No branch, tag or file of that name."""
+def not_found(what: str, name: str, url: str, known: list[str]) -> NotFound:
+    """The error for a missing branch, tag or folder. known: the names that exist."""
     close = close_to(name, known, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else ""
     if not hint and known:
-        hint = f"there are: {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+        more = [f"one of {len(known) - 8} others"] if len(known) > 8 else []
+        hint = f"use {alternatives([*known[:8], *more])}"
     return NotFound(Problem("git.branch", f"{url} has no {what} {name}", hint))

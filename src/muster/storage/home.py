@@ -1,4 +1,4 @@
-"""Where everything lives: MUSTER_HOME and what is in it. Deleting it forgets everything."""
+"""The layout of MUSTER_HOME, which contains all of Muster's data, and of each run's folder."""
 
 from __future__ import annotations
 
@@ -17,90 +17,90 @@ class RunDir(Struct, frozen=True):
 
     @property
     def lease(self) -> Path:
-        """Locked by whoever drives the run."""
+        """Locked by the process that drives the run."""
         return self.path / "lease"
 
     @property
-    def bell(self) -> Path:
-        """A FIFO: written to for the supervisor's attention."""
+    def wakeup(self) -> Path:
+        """A FIFO that wakes the supervisor."""
         return self.path / "bell"
 
     @property
     def cluster_file(self) -> Path:
-        """Who is in the run (OCI: the cluster metadata file)."""
+        """The nodes of the run (OCI: the cluster metadata file)."""
         return self.path / "cluster.json"
 
     @property
     def hosts(self) -> Path:
-        """What the nodes see as /etc/hosts."""
+        """The nodes' /etc/hosts."""
         return self.path / "hosts"
 
     @property
     def resolver(self) -> Path:
-        """What the nodes see as /etc/resolv.conf, on a network of the run's own."""
+        """The nodes' /etc/resolv.conf, if the run has a separate network."""
         return self.path / "resolv.conf"
 
     @property
     def namespace(self) -> Path:
-        """The run's network, while its way out starts."""
+        """The run's network namespace, while its uplink starts."""
         return self.path / "namespace"
 
     @property
-    def life(self) -> Path:
-        """A FIFO: held open by the supervisor until the run has ended."""
+    def liveness_pipe(self) -> Path:
+        """A FIFO that the supervisor holds open until the outcome is recorded."""
         return self.path / "life"
 
     @property
-    def pulse(self) -> Path:
-        """Grows by a byte with every step of the run that was recorded."""
+    def event_notification(self) -> Path:
+        """Grows by a byte with every recorded step of the run, for `events --follow`."""
         return self.path / "pulse"
 
     @property
     def environ(self) -> Path:
-        """What the nodes' environment starts from, for whoever takes the run up."""
+        """The base environment of the nodes, for a process that recovers the run."""
         return self.path / "environ"
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor itself had to say: nothing, when all is well."""
+        """The supervisor's own output; empty unless it fails."""
         return self.path / "supervisor.log"
 
     @property
     def mounts(self) -> Path:
-        """Copies of what mounts by URL show."""
+        """Local copies of mounts by URL."""
         return self.path / "mounts"
 
     @property
     def endpoints(self) -> Path:
-        """Where the run's cluster is reached, by name."""
+        """The addresses of the run's cluster, by name."""
         return self.path / "endpoints.json"
 
     @property
     def token(self) -> Path:
-        """The run's secret, for clients of its cluster; for the owner's eyes only."""
+        """The run's secret for clients of its cluster; private to the owner."""
         return self.path / "token"
 
     @property
     def tls(self) -> Path:
-        """Certificates of the run's nodes."""
+        """The folder with the certificates of the run's nodes."""
         return self.path / "tls"
 
     @property
     def arguments(self) -> Path:
-        """What a function is called with, beside `outputs`; for the owner's eyes only."""
+        """The pickled arguments of a function; private to the owner."""
         return self.path / "arguments.pickle"
 
     @property
     def outputs(self) -> Path:
-        """What programs leave behind for their owner: executed notebooks, results."""
+        """The output directories of all ranks: executed notebooks, results."""
         return self.path / "outputs"
 
     def output(self, rank: int) -> Path:
-        """The same, of the process of that rank."""
+        """The output directory of one rank."""
         return self.outputs / f"rank-{rank}"
 
     def scratch(self, name: str) -> Path:
-        """A directory all nodes of the run share."""
+        """A directory that all nodes of the run share."""
         return self.path / "scratch" / name
 
     def node(self, rank: int) -> Path:
@@ -113,11 +113,11 @@ class RunDir(Struct, frozen=True):
 
     @property
     def service_log(self) -> Path:
-        """What Muster says of the run, beside the nodes' output."""
+        """Muster's messages about the run."""
         return self.path / "logs" / "service.log"
 
     def logs(self, attempt: int) -> Path:
-        """Plain files with the nodes' output."""
+        """The folder with the nodes' output in one attempt."""
         return self.path / "logs" / str(attempt)
 
 
@@ -140,40 +140,40 @@ class Home(Struct, frozen=True):
 
     @property
     def shapes(self) -> Path:
-        """The owner's own shapes, beside those that ship."""
+        """The user's shapes, which complement those of Muster."""
         return self.root / "shapes.yaml"
 
     @property
     def checkouts(self) -> Path:
-        """Where git repositories are while their files are stored."""
+        """Temporary checkouts of git repositories, while their files are stored."""
         return self.root / "checkouts"
 
     @property
     def environments(self) -> Path:
-        """What was installed for runs, each by what is in it."""
+        """The environments that were installed for runs."""
         return self.root / "environments"
 
     def volume(self, name: str) -> Path:
-        """A directory that runs share, and that stays when they are gone."""
+        """A directory that runs share and that outlives them."""
         return self.root / "volumes" / name
 
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)
 
     def prepare(self) -> None:
-        """Make what is missing, for its owner's eyes only. Raises InvalidInput if it cannot."""
+        """Create missing folders, private to the owner. Raises InvalidInput if that fails."""
         try:
             for folder in (self.root, self.artifacts, self.runs):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise self._unusable(f"{error.filename} is in the way, a file") from None
+            raise self._unusable(f"{error.filename} is a file; a folder is needed there") from None
         except OSError as error:
             raise self._unusable(error.strerror or str(error)) from None
         if not os.access(self.root, os.W_OK | os.X_OK):
             raise self._unusable("not writable")
 
     def read_only(self) -> bool:
-        """Whether there is something to read, and nothing can be written."""
+        """Whether the database exists and cannot be written."""
         places = (self.root, self.database)
         return self.database.exists() and not all(os.access(p, os.W_OK) for p in places)
 
@@ -184,9 +184,9 @@ class Home(Struct, frozen=True):
 
 def default_home() -> Home:
     """$MUSTER_HOME, else `muster` in the XDG state directory. Raises InvalidInput if neither is
-    known: a user without a home directory has to say."""
+    known, because the user has no home directory."""
     given = os.environ.get("MUSTER_HOME")
-    # XDG Base Directory Specification: paths must be absolute, others are to be ignored
+    # XDG Base Directory Specification: relative paths must be ignored
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         if given:

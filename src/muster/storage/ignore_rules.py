@@ -1,7 +1,7 @@
-"""One ignore file, read and matched as git does it.
+"""Read ignore files and match paths against them as git does.
 
-Source of the rules: gitignore(5), and git's own wildmatch for what that leaves open. Names are
-bytes there (`?` is one of them), so they are here.
+Source of the rules: gitignore(5), and git's wildmatch for what gitignore(5) does not specify. Names
+are bytes, as in git: `?` matches one byte.
 """
 
 from __future__ import annotations
@@ -30,49 +30,51 @@ _NAMED = re.compile(rb"\[:([^\]]*):\]")
 
 
 class Rule(Struct, frozen=True):
-    """keeps: begins with `!`. whole: matched against the path, else against the last name."""
+    """One line of an ignore file."""
 
     pattern: re.Pattern[bytes]
+    #: The line starts with `!`: matching paths are not ignored.
     keeps: bool
+    #: The pattern applies to the path; otherwise to its last name.
     whole: bool
     folders_only: bool
 
 
 def read_rules(content: bytes) -> tuple[Rule, ...]:
-    """The rules of an ignore file, in its order. What git cannot read matches nothing there."""
+    """The rules of an ignore file, in order. Lines that are invalid in git are left out."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return tuple(rule for line in lines if (rule := _rule(line.removesuffix(b"\r"))) is not None)
 
 
-def verdict(rules: Iterable[Rule], path: str, *, folder: bool) -> bool | None:
-    """Whether a path, relative to the ignore file, is left out; None if no rule is about it.
+def is_ignored(rules: Iterable[Rule], path: str, *, folder: bool) -> bool | None:
+    """Whether a path, relative to the ignore file, is ignored; None if no rule matches it.
 
-    The last rule that matches decides. Folders above it are not asked about: who walks down does
-    not enter those that are left out.
+    The last matching rule decides. Parent folders are not matched: callers walk down and do not
+    enter ignored folders.
     """
     whole = os.fsencode(path)
     name = whole.rpartition(b"/")[2]
-    said = None
+    decision = None
     for rule in rules:
         if rule.folders_only and not folder:
             continue
         if rule.pattern.fullmatch(whole if rule.whole else name):
-            said = not rule.keeps
-    return said
+            decision = not rule.keeps
+    return decision
 
 
 def _rule(line: bytes) -> Rule | None:
     if not line or line.startswith(b"#"):
         return None
-    text = _trimmed(line)
+    text = _trim(line)
     keeps = text.startswith(b"!")
     text = text[keeps:]
     folders_only = text.endswith(b"/")
     text = text[: len(text) - folders_only]
     whole = b"/" in text
-    # git compares what comes before the first wildcard by itself; `**` may begin right after
+    # git matches the text before the first wildcard separately; `**` may follow it directly
     plain = re.match(rb"[^*?\[\\]*", text.removeprefix(b"/"))
-    assert plain is not None, "it matches nothing, too"
+    assert plain is not None, "the expression also matches the empty text"
     rest = _translate(text.removeprefix(b"/")[plain.end() :])
     if rest is None:
         return None
@@ -80,8 +82,8 @@ def _rule(line: bytes) -> Rule | None:
     return Rule(pattern, keeps, whole, folders_only)
 
 
-def _trimmed(line: bytes) -> bytes:
-    """Without the spaces at its end, unless they are escaped."""
+def _trim(line: bytes) -> bytes:
+    """The line without trailing spaces, except escaped ones."""
     end = len(line.rstrip(b" "))
     if end == len(line):
         return line
@@ -90,24 +92,26 @@ def _trimmed(line: bytes) -> bytes:
 
 
 class _Block(Struct):
-    """What stands between two `**` of a pattern: expressions with a `*` between any two. before:
-    what the `**` in front of it takes; rest: what one at the end takes."""
+    """The part of a pattern between two `**`."""
 
+    #: Expressions with a `*` between any two.
     parts: list[bytes]
+    #: The expression for the `**` before the part.
     before: bytes = b""
+    #: The expression for a `**` at the end of the pattern.
     rest: bytes = b""
 
     def expression(self) -> bytes:
         first, *others = self.parts
-        # the first place that fits what follows a `*` is as good as any, if another `*` comes
-        # after it: none is tried twice, so that no pattern takes for ever
+        # if another `*` follows, the first match of the text after a `*` is as good as any: no
+        # backtracking, so that no pattern takes exponential time
         middle = b"".join(b"(?>[^/]*?%s)" % part for part in others[:-1])
         last = b"[^/]*" + others[-1] if others else b""
         return self.before + first + middle + last + self.rest
 
 
 def _translate(glob: bytes) -> bytes | None:
-    """The regular expression of a pattern, None if it is not one."""
+    """The regular expression of a pattern; None if the pattern is invalid."""
     blocks, at = [_Block([b""])], 0
     while at < len(glob):
         char = glob[at : at + 1]
@@ -141,18 +145,18 @@ def _translate(glob: bytes) -> bytes | None:
                 return None
             token, at = re.escape(glob[at : at + 1]), at + 1
         blocks[-1].parts[-1] += token
-    # nor is what stands between two `**`: what comes after the second may begin anywhere
+    # no backtracking between two `**` either: the text after the second may start anywhere
     *before, last = (block.expression() for block in blocks)
     return b"".join(b"(?>%s)" % block for block in before) + last
 
 
 def _translate_set(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """A `[...]` whose inside begins at `at`: its expression and where it ends."""
+    """The expression of a `[...]` whose content starts at `at`, and the offset after it."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     parts: list[bytes] = []
     start = at
-    low: int | None = None  # what a `-` would reach from
+    low: int | None = None  # the start of a range, if a `-` follows
     while at == start or glob[at : at + 1] != b"]":
         if at >= len(glob):
             return None

@@ -1,4 +1,4 @@
-"""Making an environment: with uv where it is, else with venv and pip; conda's with conda's own."""
+"""Install environments with uv, with venv and pip if uv is missing, or with conda."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pathlib import Path
 
 from muster.errors import EngineError, Problem
 from muster.plan.model import EnvironmentPlan
+from muster.spec.wording import alternatives
 
 CONDAS = ("micromamba", "mamba", "conda")
-_LAST = 12  # lines of an installer that has failed
+_TAIL = 12  # lines of a failed installer that errors show
 #: pip's settings -> uv's: uv does not read those of pip.
 _SETTINGS = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -24,52 +25,52 @@ _SETTINGS = {
     "PIP_NO_INDEX": "UV_NO_INDEX",
 }
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 def check_tools(plan: EnvironmentPlan, environ: Mapping[str, str]) -> list[Problem]:
-    """What is missing on this machine, found before anything starts."""
+    """The missing tools of this machine, to be reported before anything starts."""
     if plan.conda is None or _conda(environ) is not None:
         return []
-    text = f"needs {', '.join(CONDAS[:-1])} or {CONDAS[-1]}, and none of them is on PATH"
-    hint = "install micromamba, one file without anything else, or use requirements instead"
+    text = f"needs {alternatives(CONDAS)}, and none of them is on PATH"
+    hint = "install micromamba (a single file), or use requirements instead"
     return [Problem("conda", text, hint)]
 
 
-def install(prefix: Path, plan: EnvironmentPlan, environ: Mapping[str, str], say: Say) -> None:
-    """Make the environment at `prefix`. Raises EngineError with the installer's last lines."""
+def install(prefix: Path, plan: EnvironmentPlan, environ: Mapping[str, str], log: Log) -> None:
+    """Install the environment at `prefix`. Raises EngineError with the installer's last lines."""
     env = {name: value for name, value in environ.items() if name not in _MISLEADING}
     env |= {"PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     python = prefix / "bin" / "python"
     if plan.conda is not None:
-        _conda_install(prefix, plan.conda, env, say)
+        _conda_install(prefix, plan.conda, env, log)
         if not python.exists():
             text = "the conda environment has no Python: add python to its dependencies"
             raise EngineError(text)
         if plan.requirements:
-            _pip(prefix, [str(python), "-m", "pip", "install"], plan, env, say)
+            _pip(prefix, [str(python), "-m", "pip", "install"], plan, env, log)
         return
     uv = shutil.which("uv", path=env.get("PATH")) if env.get("MUSTER_INSTALLER") != "pip" else None
     count = len(plan.requirements)
     what = "1 requirement" if count == 1 else f"{count} requirements"
-    say(f"muster: installing {what} with {'uv' if uv else 'pip'}, once for all nodes")
+    log(f"muster: installing {what} with {'uv' if uv else 'pip'}, once for all nodes")
     if uv is not None:
         env |= {
             theirs: env[ours] for ours, theirs in _SETTINGS.items() if _lacks(env, ours, theirs)
         }
         words = [uv, "venv", "-q", "--system-site-packages", "--python", sys.executable]
-        _run([*words, str(prefix)], env, say)
+        _run([*words, str(prefix)], env, log)
         _show_parent(prefix)
-        _pip(prefix, [uv, "pip", "install", "--python", str(python)], plan, env, say)
+        _pip(prefix, [uv, "pip", "install", "--python", str(python)], plan, env, log)
         return
     words = [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip"]
-    _run([*words, str(prefix)], env, say)
+    _run([*words, str(prefix)], env, log)
     _show_parent(prefix)
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--progress-bar=off"]
-    _pip(prefix, pip, plan, env, say)
+    _pip(prefix, pip, plan, env, log)
 
 
-#: Of the submitter's environment: what would make an installer work on another environment.
+#: Variables of the user that would direct an installer to another environment.
 _MISLEADING = ("VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
 
 
@@ -78,9 +79,9 @@ def _lacks(env: Mapping[str, str], ours: str, theirs: str) -> bool:
 
 
 def parent_packages() -> list[str]:
-    """Where the virtual environment that runs us keeps its packages; nothing if it is none.
+    """The package folders of this process's virtual environment; empty outside of one.
 
-    Told by its path: a supervisor may run without the site module, which would know.
+    Derived from the path of Python, because a supervisor may run without the site module.
     """
     prefix = Path(sys.executable).parent.parent
     if not (prefix / "pyvenv.cfg").is_file():
@@ -91,8 +92,9 @@ def parent_packages() -> list[str]:
 
 
 def _show_parent(prefix: Path) -> None:
-    """Let it see what the Python that runs us has, behind what is its own: a large framework need
-    not be installed again. A virtual environment shows only the machine's own by itself."""
+    """Add the packages of this process's virtual environment after the new one's own, so that a
+    large framework need not be installed again. By itself, a virtual environment only adds those of
+    the machine's Python."""
     paths = parent_packages()
     if not paths:
         return
@@ -102,16 +104,16 @@ def _show_parent(prefix: Path) -> None:
 
 
 def _pip(
-    prefix: Path, words: Sequence[str], plan: EnvironmentPlan, env: Mapping[str, str], say: Say
+    prefix: Path, words: Sequence[str], plan: EnvironmentPlan, env: Mapping[str, str], log: Log
 ) -> None:
     lines = prefix.parent / "requirements.txt"
     descriptor = os.open(lines, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.writelines(f"{line}\n" for line in plan.requirements)
     try:
-        _run([*words, "-r", str(lines)], env, say)
+        _run([*words, "-r", str(lines)], env, log)
     finally:
-        lines.unlink()  # there may be passwords in it
+        lines.unlink()  # it may contain passwords
 
 
 def _conda(environ: Mapping[str, str]) -> str | None:
@@ -119,26 +121,26 @@ def _conda(environ: Mapping[str, str]) -> str | None:
     return next((path for path in found if path), None)
 
 
-def _conda_install(prefix: Path, text: str, env: Mapping[str, str], say: Say) -> None:
+def _conda_install(prefix: Path, text: str, env: Mapping[str, str], log: Log) -> None:
     program = _conda(env)
     if program is None:
         raise EngineError(str(check_tools(EnvironmentPlan(conda=text), env)[0]))
-    say(f"muster: making the conda environment with {Path(program).name}, once for all nodes")
+    log(f"muster: creating the conda environment with {Path(program).name}, once for all nodes")
     file = prefix.parent / "environment.yaml"
     file.write_text(text)
-    _run(conda_command(program, prefix, file), env, say)
+    _run(conda_command(program, prefix, file), env, log)
 
 
 def conda_command(program: str, prefix: Path, file: Path) -> list[str]:
-    """How each of them makes an environment from a file."""
+    """The command that creates an environment from a file."""
     if Path(program).name == "micromamba":
         return [program, "create", "-y", "-q", "-p", str(prefix), "-f", str(file)]
     return [program, "env", "create", "-q", "-p", str(prefix), "-f", str(file)]
 
 
-def _run(words: Sequence[str], env: Mapping[str, str], say: Say) -> None:
-    """Run an installer, telling what it says line by line. Raises EngineError."""
-    last: deque[str] = deque(maxlen=_LAST)
+def _run(words: Sequence[str], env: Mapping[str, str], log: Log) -> None:
+    """Run an installer and pass its output on by line. Raises EngineError."""
+    last: deque[str] = deque(maxlen=_TAIL)
     with subprocess.Popen(
         words,
         env=dict(env),
@@ -152,12 +154,14 @@ def _run(words: Sequence[str], env: Mapping[str, str], say: Say) -> None:
         for line in program.stdout:
             if line.strip():
                 last.append(line.rstrip())
-                say(line.rstrip())
+                log(line.rstrip())
     if program.returncode:
         name = "uv" if Path(words[0]).name == "uv" else "pip"
         name = Path(words[0]).name if "env" in words or "create" in words else name
         end = "\n".join(last)
         hint = ""
         if name == "uv":
-            hint = "\n(uv does not read pip.conf; MUSTER_INSTALLER=pip has pip used instead)"
-        raise EngineError(f"what the job needs cannot be installed; {name} says:\n{end}{hint}")
+            hint = "\n(uv does not read pip.conf; set MUSTER_INSTALLER=pip to use pip)"
+        raise EngineError(
+            f"the job's requirements cannot be installed; output of {name}:\n{end}{hint}"
+        )

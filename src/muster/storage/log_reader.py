@@ -1,4 +1,4 @@
-"""Reading a run's output back: whole lines, merged by time, in bounded memory."""
+"""Read the output of one attempt: whole lines, merged by time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,40 +11,45 @@ from msgspec import Struct
 
 from muster.errors import StoreError
 from muster.node.files import open_regular, read_regular
+from muster.storage.log_index import END, ENTRY, StreamInfo, index_block
 from muster.storage.log_stream import OpenFiles, StreamReader
-from muster.storage.logs import END, ENTRY, StreamInfo, index_block
 
 
 class LogChunk(Struct, frozen=True):
-    """Some lines of one stream. data: ends with a newline; time_ns: when they were noted."""
+    """Some lines of one stream."""
 
+    #: When the lines were recorded in the index, in nanoseconds since the epoch.
     time_ns: int
     stream: StreamInfo
+    #: Ends with a newline.
     data: bytes
 
 
 class LogRecord(Struct, frozen=True):
-    """One line. time: epoch seconds; message: without its newline; rank: the node's; local_rank:
-    of the process on its node, None for a launcher's own lines.
+    """One line of a run's output, or a message of Muster (stream `service`)."""
 
-    Of a message of the service (stream: `service`), rank and local_rank are None, and group and
-    node_id empty."""
-
+    #: Epoch seconds.
     time: float
+    #: The node's rank; None for a message of Muster.
     rank: int | None
+    #: "" for a message of Muster, as is `node_id`.
     group: str
     node_id: str
     attempt: int
+    #: stdout, stderr or service.
     stream: str
+    #: Without the newline.
     message: str
+    #: The rank of the process on its node; None for a launcher's own lines.
     local_rank: int | None
+    #: The name of the framework's service that wrote the line.
     service: str = ""
 
 
 def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
-    """The lines of a chunk, one by one. What is not UTF-8 is replaced.
+    """The lines of a chunk. Bytes that are not UTF-8 are replaced.
 
-    A carriage return stays in the message: what a progress bar rewrites is one line.
+    A carriage return does not end a line: all states of a progress bar are one line.
     """
     stream = chunk.stream
     for line in chunk.data[:-1].split(b"\n"):
@@ -66,8 +71,8 @@ def prefixed(chunk: LogChunk, prefix: bytes) -> bytes:
     return prefix + chunk.data[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
 
 
-def _listed(folder: Path) -> list[StreamInfo]:
-    """Which files there are. Raises FileNotFoundError, or StoreError."""
+def _read_streams(folder: Path) -> list[StreamInfo]:
+    """The streams of an attempt. Raises FileNotFoundError or StoreError."""
     try:
         listed = json.loads(read_regular(folder / "streams.json"))
         return [StreamInfo(**stream) for stream in listed]
@@ -77,8 +82,8 @@ def _listed(folder: Path) -> list[StreamInfo]:
         raise _damaged(folder, "streams.json", error) from None
 
 
-def _index(folder: Path) -> int:
-    """Raises FileNotFoundError, or StoreError."""
+def _open_index(folder: Path) -> int:
+    """A descriptor of the index. Raises FileNotFoundError or StoreError."""
     try:
         return open_regular(folder / "index")
     except FileNotFoundError:
@@ -90,48 +95,46 @@ def _index(folder: Path) -> int:
 def _damaged(folder: Path, name: str, error: Exception) -> StoreError:
     why = error.strerror if isinstance(error, OSError) else str(error)
     return StoreError(
-        f"{folder / name} was replaced or damaged ({why}), perhaps by a program of the run; what "
-        f"its nodes wrote is in the other files of {folder}"
+        f"{folder / name} was replaced or damaged ({why}), perhaps by a program of the run; the "
+        f"output of its nodes is in the other files of {folder}"
     )
 
 
 class LogCursor:
-    """A place in a run's output; reading moves it on.
+    """A position in the output of one attempt; reading advances it.
 
-    folder: that of one attempt. select: which streams; None = all. `finished`: the index has said
-    that nothing follows. Times of chunks never decrease. Memory: a chunk and
-    some numbers a stream, however much was written.
+    Times of chunks never decrease. Memory: one chunk, and some numbers per stream.
     """
 
     def __init__(self, folder: Path, select: Callable[[StreamInfo], bool] | None = None) -> None:
-        streams = _listed(folder)
+        """folder: that of the attempt. select: which streams; None = all."""
+        streams = _read_streams(folder)
         self._streams = {s.number: s for s in streams if select is None or select(s)}
         self._paths = {number: folder / s.file for number, s in self._streams.items()}
         self._files = OpenFiles()
         self._places = {n: StreamReader(path, self._files) for n, path in self._paths.items()}
-        self._index = _index(folder)
+        self._index = _open_index(folder)
         self._offset = 0
-        self._old: dict[int, int] = {}  # lines to come that were there when `tail` was called
+        self._old: dict[int, int] = {}  # unread lines that existed when `tail` was called
         self._skip = 0
         self._time = 0
+        #: The index says that no output follows.
         self.finished = False
 
     def read(self) -> Iterator[LogChunk]:
-        """What was noted since the last time."""
+        """The output recorded since the last call."""
         while block := index_block(self._index, self._offset):
             for time_ns, number, end in ENTRY.iter_unpack(block):
                 self._offset += ENTRY.size
-                self.finished = number == END  # unless a successor of the writer goes on
+                self.finished = number == END  # unless another writer continues
                 place = self._places.get(number)
                 if place is not None:
-                    for data in place.upto(end):
-                        yield from self._give(time_ns, number, data)
+                    for data in place.read_to(end):
+                        yield from self._chunks(time_ns, number, data)
 
     def drain(self) -> Iterator[LogChunk]:
-        """What nobody noted, because the writer was killed, and last lines without a newline.
-
-        For the end: called earlier, it gives half lines.
-        """
+        """Output that is not in the index because the writer was killed, and last lines without a
+        newline. Call it at the end: earlier calls return partial lines."""
         found = []
         for number, path in self._paths.items():
             try:
@@ -141,29 +144,29 @@ class LogCursor:
             found.append((status.st_mtime_ns, number, status.st_size))
         for time_ns, number, size in sorted(found):
             place = self._places[number]
-            for data in place.upto(size):
-                yield from self._give(time_ns, number, data)
-            if rest := place.rest():
-                yield from self._give(time_ns, number, rest + b"\n")
+            for data in place.read_to(size):
+                yield from self._chunks(time_ns, number, data)
+            if rest := place.read_rest():
+                yield from self._chunks(time_ns, number, rest + b"\n")
 
     def tail(self, lines: int) -> int:
-        """Leave out all but the last `lines` lines there are by now; how many are left. Call before
-        reading.
+        """Skip all but the last `lines` of the present lines. Returns the number left. Call it
+        before reading.
 
-        A line among the last of all is among the last of its stream: so each stream starts at its
-        own last lines, and what those are too many is dropped as it comes.
+        The last lines of all streams are among the last lines of each stream. So each stream starts
+        at its own last lines, and surplus lines are dropped while reading.
         """
         self._old = {number: place.keep_last(lines) for number, place in self._places.items()}
-        there = sum(self._old.values())
-        self._skip = max(0, there - lines)
-        return there - self._skip
+        found = sum(self._old.values())
+        self._skip = max(0, found - lines)
+        return found - self._skip
 
     def close(self) -> None:
         """Close the files."""
         os.close(self._index)
         self._files.close()
 
-    def _give(self, time_ns: int, number: int, data: bytes) -> Iterator[LogChunk]:
+    def _chunks(self, time_ns: int, number: int, data: bytes) -> Iterator[LogChunk]:
         if self._skip:
             data = self._without_skipped(number, data)
         if data:
@@ -171,7 +174,7 @@ class LogCursor:
             yield LogChunk(self._time, self._streams[number], data)
 
     def _without_skipped(self, number: int, data: bytes) -> bytes:
-        """Lines written after `tail` was called are never dropped."""
+        """The data without the lines to skip. Lines written after `tail` are never skipped."""
         old = min(self._old[number], data.count(b"\n"))
         dropped = min(old, self._skip)
         self._old[number] -= old

@@ -1,4 +1,4 @@
-"""One output file, read as whole lines from where the last reading ended."""
+"""Read one output file as whole lines, each time from the end of the last read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from muster.node.files import open_regular
 
-CHUNK = 256 << 10  # bytes read and given at a time, unless one line is longer
-LONGEST = 1 << 20  # a line longer than this is cut
-_CARRY = CHUNK // 4  # a longer unfinished line is not read again for every note of its growth
-_GIVEN = 256  # bytes remembered of what was given last
-_OPEN = 128  # files kept open
+CHUNK = 256 << 10  # bytes per read and chunk, unless one line is longer
+MAX_LINE = 1 << 20  # a line longer than this is cut
+_CARRY = CHUNK // 4  # a longer partial line is not read again each time it grows
+_CONTEXT = 256  # last returned bytes that are kept to detect truncation
+_MAX_OPEN = 128  # files kept open
 
 
 class OpenFiles:
@@ -23,17 +23,17 @@ class OpenFiles:
         self._descriptors: dict[Path, int] = {}
 
     def read(self, path: Path, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; none of a file that is not there."""
+        """Up to `length` bytes from `offset`; empty if the file is missing."""
         descriptor = self._open(path)
         return b"" if descriptor is None else os.pread(descriptor, length, offset)
 
     def size(self, path: Path) -> int:
-        """In bytes; 0 of a file that is not there."""
+        """The size in bytes; 0 if the file is missing."""
         descriptor = self._open(path)
         return 0 if descriptor is None else os.fstat(descriptor).st_size
 
     def close(self) -> None:
-        """Close all; the next reading opens again."""
+        """Close all files. A later read opens its file again."""
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
@@ -41,14 +41,14 @@ class OpenFiles:
     def _open(self, path: Path) -> int | None:
         descriptor = self._descriptors.get(path)
         if descriptor is None:
-            if len(self._descriptors) >= _OPEN:
+            if len(self._descriptors) >= _MAX_OPEN:
                 self.close()
             try:
                 descriptor = self._open_new(path)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise
-                return None  # a program may remove its own output, or make it a pipe
+                return None  # a program may remove its output, or replace it by a pipe
             self._descriptors[path] = descriptor
         return descriptor
 
@@ -58,83 +58,83 @@ class OpenFiles:
         except OSError as error:
             if error.errno != errno.EMFILE or not self._descriptors:
                 raise
-            self.close()  # this process may open fewer files than most
+            self.close()  # the limit of this process is below _MAX_OPEN
             return open_regular(path)
 
 
 class StreamReader:
-    """A place in one output file.
+    """A position in one output file.
 
-    A program may empty its own output, as `tee /dev/stderr` does, and the index need not show it:
-    the file may have grown beyond its former end by the next note. So a place is good as long as
-    what lies before it is what was given; else what is in the file now is given from its start.
+    A program may truncate its output, as `tee /dev/stderr` does. The index does not always show
+    that, since the file may have grown beyond its former size by the next entry. So a read
+    continues at the position only if the bytes before it are unchanged; otherwise at the start.
     """
 
     def __init__(self, path: Path, files: OpenFiles) -> None:
         self._path = path
         self._files = files
-        self._at = 0  # the first byte not given yet
+        self._at = 0  # offset of the first unread byte
         self._searched = 0  # no newline between _at and here
-        self._given = b""  # what lies before _at
+        self._before_at = b""  # the bytes before _at
 
-    def upto(self, end: int) -> Iterator[bytes]:
-        """Whole lines up to offset `end`, in chunks; what follows the last newline waits."""
-        if self._before(self._at) != self._given:
+    def read_to(self, end: int) -> Iterator[bytes]:
+        """Whole lines up to offset `end`, in chunks. A partial last line is left for later."""
+        if self._before(self._at) != self._before_at:
             self._move(0)
         if end < self._searched:
             self._searched = self._at
         while self._searched < end:
             carried = self._searched - self._at
             start = self._at if carried < _CARRY else self._searched
-            wanted = min(CHUNK, end - start, self._at + LONGEST + 1 - start)
-            data = self._files.read(self._path, start, wanted)
-            if len(data) < wanted:
-                end = start + len(data)  # cut short under us
+            length = min(CHUNK, end - start, self._at + MAX_LINE + 1 - start)
+            data = self._files.read(self._path, start, length)
+            if len(data) < length:
+                end = start + len(data)  # truncated meanwhile
             cut = data.rfind(b"\n") + 1
             if cut:
-                yield self._take(start + cut, data[:cut] if start == self._at else None)
+                yield self._advance(start + cut, data[:cut] if start == self._at else None)
             else:
                 self._searched = start + len(data)
-                if self._searched - self._at > LONGEST:
-                    yield self._take(self._at + LONGEST, None) + b"\n"
+                if self._searched - self._at > MAX_LINE:
+                    yield self._advance(self._at + MAX_LINE, None) + b"\n"
 
-    def _take(self, to: int, data: bytes | None) -> bytes:
-        """Give what is before offset `to`, and be there."""
+    def _advance(self, to: int, data: bytes | None) -> bytes:
+        """Advance to offset `to` and return the bytes up to it. data: these bytes, if known."""
         if data is None:
             data = self._files.read(self._path, self._at, to - self._at)
         self._at = self._searched = to
-        self._given = (self._given + data[-_GIVEN:])[-_GIVEN:]
+        self._before_at = (self._before_at + data[-_CONTEXT:])[-_CONTEXT:]
         return data
 
-    def rest(self) -> bytes:
-        """The last line, which nothing will end any more; empty if there is none."""
-        return self._take(self._searched, None)
+    def read_rest(self) -> bytes:
+        """The partial last line; empty if the file ends with a newline."""
+        return self._advance(self._searched, None)
 
     def keep_last(self, lines: int) -> int:
-        """Go to where the last `lines` lines of the file begin; how many lines follow.
+        """Move to the start of the last `lines` lines. Returns how many lines follow.
 
-        An unfinished last line counts, and is kept even if no line is wanted: whoever counts what
-        comes drops it whole.
+        A partial last line counts, and follows even if `lines` is 0: the caller drops it when it is
+        complete.
         """
         size = self._files.size(self._path)
         ended = size == 0 or self._files.read(self._path, size - 1, 1) == b"\n"
         lines = max(lines, not ended)
-        wanted = missing = lines + ended  # newlines: the one that ends the last line begins none
-        begin = block = size
+        needed = missing = lines + ended  # newlines, including that of the last line
+        start = block = size
         while block > 0 and missing > 0:
             previous, block = block, max(0, block - CHUNK)
             data = self._files.read(self._path, block, previous - block)
             at = len(data)
             while missing > 0 and (at := data.rfind(b"\n", 0, at)) >= 0:
                 missing -= 1
-            begin = block + at + 1
-        self._move(begin)
-        return wanted - missing + (not ended) if missing else lines
+            start = block + at + 1
+        self._move(start)
+        return needed - missing + (not ended) if missing else lines
 
     def _move(self, to: int) -> None:
         self._at = self._searched = to
-        self._given = self._before(to)
+        self._before_at = self._before(to)
 
     def _before(self, offset: int) -> bytes:
-        start = max(0, offset - _GIVEN)
+        start = max(0, offset - _CONTEXT)
         return self._files.read(self._path, start, offset - start)

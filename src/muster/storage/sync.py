@@ -1,8 +1,7 @@
-"""Copying between an fsspec URL and a folder: `python -m muster.storage.sync VERB FOLDER`.
+"""Copy changed files between a URL and a folder: `python -m muster.storage.sync VERB FOLDER`.
 
-A process of its own, since the library and its back ends are heavier than all the rest of a run.
-Only what has changed is copied. Nothing is ever deleted at the URL. What cannot be copied does not
-keep the rest from being copied.
+Runs in a separate process, because fsspec and its back ends take more time and memory than the rest
+of a run. Nothing is deleted at the URL. Files that cannot be copied do not stop the others.
 """
 
 from __future__ import annotations
@@ -21,29 +20,28 @@ import fsspec
 
 from muster.node.files import read_regular, replace_file
 from muster.secrets import redacted
-from muster.storage.mounts import SYNC_URL
+from muster.storage.mount_sources import SYNC_URL
 
-#: What was last seen of each file: [its mark at the URL, its mark here]. Kept beside the folder,
-#: not in it: that is the job's.
+#: File name -> [its last mark at the URL, its last local mark]. A mark changes when the file does.
+#: Stored next to the folder, because the folder's content belongs to the job.
 Seen = dict[str, list[Any]]
-#: Copies at once from back ends that only wait for the network; others are taken one by one.
-_AT_ONCE = 16
+#: Concurrent copies on asynchronous back ends; on others, files are copied one by one.
+_CONCURRENCY = 16
 
 
 class SyncError(Exception):
-    """Some files could not be copied; the others were. The text has a line for each."""
+    """Some files could not be copied; the others were. The text has one line per file."""
 
 
 def need(url: str, folder: Path) -> int:
-    """As `pull`, for a URL that is only read: where nothing is, its name is wrong."""
+    """As `pull`, for a URL that is only read. Raises SyncError if it contains no files."""
     return pull(url, folder, needed=True)
 
 
 def pull(url: str, folder: Path, *, needed: bool = False) -> int:
-    """Copy what is new at the URL into the folder. Returns the number of files.
+    """Copy files that changed at the URL into the folder. Returns their number.
 
-    A URL where nothing is yet is an empty one, unless it is needed. Raises SyncError, or what the
-    back end raises.
+    needed: a URL without files is an error. Raises SyncError, and the errors of the back end.
     """
     fs, root = fsspec.core.url_to_fs(url)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,8 +50,8 @@ def pull(url: str, folder: Path, *, needed: bool = False) -> int:
     def copy(found: tuple[str, str, str]) -> None:
         path, name, mark = found
         target = folder / _safe(name)
-        # written beside the folder first: half a file must never be taken for a changed one
-        part = _beside(folder, f".{os.getpid()}-{hash(name):x}.part")
+        # written next to the folder first: a partial file must not look like a changed one
+        part = _next_to(folder, f".{os.getpid()}-{hash(name):x}.part")
         try:
             fs.get_file(path, str(part))
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,21 +60,21 @@ def pull(url: str, folder: Path, *, needed: bool = False) -> int:
             part.unlink(missing_ok=True)
         seen[name] = [mark, _local_mark(target)]
 
-    there = list(_remote_files(fs, root, file=needed))
-    if needed and not there:
-        raise SyncError("there is nothing")
+    remote = list(_remote_files(fs, root, file=needed))
+    if needed and not remote:
+        raise SyncError("no files found")
     new = [
         found
-        for found in there
+        for found in remote
         if not (_same(seen, found[1], 0, found[2]) and (folder / found[1]).exists())
     ]
     return _copy_all(fs, copy, new, folder, seen)
 
 
 def push(url: str, folder: Path) -> int:
-    """Copy what is new in the folder to the URL. Returns the number of files.
+    """Copy files that changed in the folder to the URL. Returns their number.
 
-    Links are followed to files, not into folders. Raises as `pull` does.
+    Links to files are followed, links to folders are not. Raises as `pull` does.
     """
     fs, root = fsspec.core.url_to_fs(url)
     seen = _load(folder)
@@ -88,9 +86,9 @@ def push(url: str, folder: Path) -> int:
             fs.put_file(str(folder / name), remote)
         except FileNotFoundError:
             if not (folder / name).exists():
-                return  # the job has deleted it meanwhile, as it does with old checkpoints
+                return  # deleted by the job meanwhile, as old checkpoints are
             raise
-        # the mark from before copying: what is written to meanwhile is copied again
+        # the mark from before copying: a file that changes meanwhile is copied again
         seen[name] = [_mark(fs.info(remote)), mark]
 
     new = [found for found in _local_files(folder) if not _same(seen, found[0], 1, found[1])]
@@ -107,10 +105,10 @@ def _copy_all(
     def attempt(found: Any) -> None:
         try:
             copy(found)
-        except Exception as error:  # noqa: BLE001  back ends raise what they like
+        except Exception as error:  # noqa: BLE001  each back end raises its own errors
             errors.append(f"{found[0]}: {type(error).__name__}: {error}")
 
-    with ThreadPoolExecutor(_AT_ONCE if getattr(fs, "async_impl", False) else 1) as pool:
+    with ThreadPoolExecutor(_CONCURRENCY if getattr(fs, "async_impl", False) else 1) as pool:
         for _ in pool.map(attempt, files):
             pass
     _save(folder, seen)
@@ -120,11 +118,11 @@ def _copy_all(
 
 
 def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[tuple[str, str, str]]:
-    """(path, name below the root, mark) of all files below a URL, or of the file that it is."""
+    """(path, name below the root, mark) of all files below a URL. file: it may also be one file."""
     try:
         found = fs.find(root, detail=True)
     except FileNotFoundError:
-        return  # nothing there yet: the first run of many writes it
+        return  # the first run may create it
     prefix = root.rstrip("/")
     for path, info in sorted(found.items()):
         name = path.removeprefix(prefix).lstrip("/")
@@ -132,9 +130,9 @@ def _remote_files(fs: Any, root: str, *, file: bool) -> Iterator[tuple[str, str,
             continue
         if not name:
             if info.get("size") == 0:
-                continue  # object stores mark folders so
+                continue  # the placeholder of a folder in an object store
             if not file:
-                raise NotADirectoryError("it is a file; give the folder it is in")
+                raise NotADirectoryError("it is a file; give its folder")
             name = prefix.rpartition("/")[2]
         yield path, name, _mark(info)
 
@@ -148,13 +146,13 @@ def _local_files(folder: Path) -> Iterator[tuple[str, list[int]]]:
                 if path.is_file():
                     yield path.relative_to(folder).as_posix(), _local_mark(path)
             except FileNotFoundError:
-                continue  # deleted while we looked
+                continue  # deleted meanwhile
 
 
 def _safe(name: str) -> str:
-    """Object stores allow any name; a folder does not."""
+    """The name, unless it leads out of the folder: object stores allow any name."""
     if ".." in name.split("/"):
-        raise ValueError("it would land outside of the mount")
+        raise ValueError("it would be outside the mount")
     return name
 
 
@@ -163,10 +161,10 @@ def _same(seen: Seen, name: str, side: int, mark: Any) -> bool:
 
 
 def _mark(info: dict[str, Any]) -> str:
-    """What changes when the file does; "" if its file system tells nothing that would."""
+    """A value that changes when the file does; "" if the back end reports none."""
     keys = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated")
-    told = next((info[key] for key in (*keys, "created") if info.get(key)), None)
-    return "" if told is None else f"{info.get('size')}/{told}"
+    version = next((info[key] for key in (*keys, "created") if info.get(key)), None)
+    return "" if version is None else f"{info.get('size')}/{version}"
 
 
 def _local_mark(path: Path) -> list[int]:
@@ -174,33 +172,33 @@ def _local_mark(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _beside(folder: Path, suffix: str) -> Path:
+def _next_to(folder: Path, suffix: str) -> Path:
     return folder.with_name(f"{folder.name}{suffix}")
 
 
 def _load(folder: Path) -> Seen:
     try:
-        seen: Seen = json.loads(read_regular(_beside(folder, ".seen")))
-    except (OSError, ValueError):  # the first time, or a program has been at it: all is new
+        seen: Seen = json.loads(read_regular(_next_to(folder, ".seen")))
+    except (OSError, ValueError):  # missing at first, or damaged by a program: copy all files
         return {}
     return seen
 
 
 def _save(folder: Path, seen: Seen) -> None:
-    replace_file(_beside(folder, ".seen"), json.dumps(seen).encode())
+    replace_file(_next_to(folder, ".seen"), json.dumps(seen).encode())
 
 
 def _end_with_parent() -> None:
-    """A copy for a run must not outlive the run, however that ended."""
+    """End this process when the run's supervisor ends, even if it is killed."""
     if sys.platform.startswith("linux"):
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
 
 
 def main(argv: list[str]) -> int:
-    """The process. The URL is in its environment, as it may hold a password and other users can
-    read command lines. Exit code 1, and a line on stderr for each thing that did not work; 2 if it
-    was called wrongly."""
+    """Copy as the arguments say. Returns the exit code: 1, with a line on stderr per error; 2 for
+    wrong usage. The URL is in the environment, because it may contain a password and other users
+    can read command lines."""
     url = os.environ.get(SYNC_URL)
     match argv:
         case ["in" | "need" | "out" as direction, folder] if url:
@@ -215,7 +213,7 @@ def _run(copy: Callable[[str, Path], int], url: str, folder: str) -> int:
     except SyncError as error:
         _report(url, str(error).splitlines())
         return 1
-    except Exception as error:  # noqa: BLE001  back ends raise what they like
+    except Exception as error:  # noqa: BLE001  each back end raises its own errors
         _report(url, [f"{type(error).__name__}: {error}"])
         return 1
     return 0

@@ -1,13 +1,16 @@
-"""A run's event log."""
+"""Queries of a run's event log."""
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from muster.lifecycle.states import stored_node_state
 from muster.store.database import Database, Row
-from muster.store.records import EventRecord, read_entry
+from muster.store.records import CorruptRecord, EventRecord, read_entry
 
 
-def count(db: Database, run_id: str, kind: str) -> int:
-    """How many entries of a kind come after the last that tells of a node."""
+def count_since_last_node_entry(db: Database, run_id: str, kind: str) -> int:
+    """The number of entries of a kind after the last entry about nodes."""
     rows = db.read(
         "SELECT count(*) FROM events WHERE run_id = ? AND kind = ? AND seq > "
         "(SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ? AND kind = 'nodes')",
@@ -16,21 +19,21 @@ def count(db: Database, run_id: str, kind: str) -> int:
     return int(rows[0][0])
 
 
-def total(db: Database, run_id: str, kind: str) -> int:
-    """How many entries of a kind there are."""
+def count(db: Database, run_id: str, kind: str) -> int:
+    """The number of entries of a kind."""
     sql = "SELECT count(*) FROM events WHERE run_id = ? AND kind = ?"
     return int(db.read(sql, (run_id, kind))[0][0])
 
 
 def last_time(db: Database, run_id: str) -> float:
-    """When the newest entry was made (epoch seconds); 0 where there is none."""
-    # to SQLite, any text is more than any number
+    """When the newest entry was recorded (epoch seconds); 0 if there is none."""
+    # in SQLite, any text is greater than any number
     sql = "SELECT max(time) FROM events WHERE run_id = ? AND typeof(time) IN ('real', 'integer')"
     return float(db.read(sql, (run_id,))[0][0] or 0.0)
 
 
 def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
-    """Entries after number `seq`, in order."""
+    """Entries after number `seq`, in order. Raises CorruptRecord."""
     rows = db.read(
         "SELECT run_id, seq, time, kind, data FROM events WHERE run_id = ? AND seq > ? "
         "ORDER BY seq",
@@ -39,7 +42,27 @@ def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
     return [_event(db, row) for row in rows]
 
 
+def attempt_started(entry: EventRecord) -> int | None:
+    """The number of the attempt that starts with an entry; None if none does. Raises
+    CorruptRecord."""
+    if entry.kind not in ("attempt", "resumed"):
+        return None
+    number = entry.data.get("attempt")
+    if not isinstance(number, int):
+        what, hint = _what_and_hint(entry.run_id, entry.seq)
+        raise CorruptRecord(f"{what} is corrupt: its attempt is {number!r}; {hint}")
+    return number
+
+
+def _what_and_hint(run_id: str, seq: int) -> tuple[str, str]:
+    hint = f"`muster events {run_id} --after {seq}` shows those after it"
+    return f"event {seq} of the run {run_id}", hint
+
+
 def _event(db: Database, row: Row) -> EventRecord:
-    what = f"event {row['seq']} of the run {row['run_id']} in {db.path}"
-    way_out = f"`muster events {row['run_id']} --after {row['seq']}` shows those after it"
-    return read_entry(EventRecord, row, what, way_out)
+    what, hint = _what_and_hint(row["run_id"], row["seq"])
+    entry = read_entry(EventRecord, row, f"{what} in {db.path}", hint)
+    state = entry.data.get("state")
+    if entry.kind == "nodes" and state != (present := stored_node_state(state)):
+        return replace(entry, data={**entry.data, "state": present})
+    return entry

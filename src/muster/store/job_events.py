@@ -1,4 +1,5 @@
-"""A Job's event log (OCI: each stage of a Job's life triggers an event)."""
+"""A Job's event log: when it was created, edited and deleted, and by whom (OCI: each stage of
+a Job's lifecycle triggers events)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ def append(
     data: Mapping[str, Any],
     now: float,
 ) -> None:
-    """Within a transaction: add an entry. by: the user who did it."""
+    """Add an entry, within a transaction. by: the user who changed the Job."""
     newest = "SELECT seq, time FROM job_events WHERE job_id = ? ORDER BY seq DESC LIMIT 1"
     last, latest = connection.execute(newest, (job_id,)).fetchone() or (0, 0.0)
-    # whoever wrote before may have had another clock
+    # times never decrease, even if the clock was set back
     now = max(now, readable_time(latest) or 0.0)
     connection.execute(
         "INSERT INTO job_events VALUES (?, ?, ?, ?, ?, ?)",
@@ -41,5 +42,5 @@ def since(db: Database, job_id: str, seq: int = 0) -> list[JobEventRecord]:
 
 def _event(db: Database, row: Row) -> JobEventRecord:
     what = f"event {row['seq']} of the job {row['job_id']} in {db.path}"
-    way_out = f"`muster jobs events {row['job_id']} --after {row['seq']}` shows those after it"
-    return read_entry(JobEventRecord, row, what, way_out)
+    hint = f"`muster jobs events {row['job_id']} --after {row['seq']}` shows those after it"
+    return read_entry(JobEventRecord, row, what, hint)

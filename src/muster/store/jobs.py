@@ -1,4 +1,4 @@
-"""Jobs in the store."""
+"""Queries and changes of Jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.store.database import Database, Row
 from muster.store.records import CorruptRecord, JobRecord, decoded, read_record, readable_time
 from muster.store.schema import LIVE
 
-# an edited Job may come to have the content of another: the newest stands for it
+# an edited Job may have the content of another one: the newest is used
 _BY_CONTENT = (
     "SELECT * FROM jobs WHERE content_hash = ? AND state = 'ACTIVE' ORDER BY version DESC LIMIT 1"
 )
@@ -26,9 +26,9 @@ _EDITABLE = ("spec", "display_name", "description", "tags", "updated_at")
 
 
 def insert_into(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
-    """Within a transaction: add a Job under the next version of its name. Returns what is there:
-    somebody may have added the same content, or edited this very Job, a moment ago. Raises
-    InvalidInput if somebody has deleted it."""
+    """Within a transaction: add a Job under the next version of its name. Returns the stored Job:
+    another process may have added the same content, or edited this Job, before. Raises InvalidInput
+    if the Job is deleted."""
     row = connection.execute(_BY_ID, (job.id,)).fetchone()
     row = row or connection.execute(_BY_CONTENT, (job.content_hash,)).fetchone()
     if row:
@@ -62,51 +62,53 @@ def insert(db: Database, job: JobRecord) -> JobRecord:
 
 
 def by_content(db: Database, content_hash: str) -> JobRecord | None:
-    """The Job made from this content."""
+    """The Job with this content; None if there is none."""
     rows = db.read(_BY_CONTENT, (content_hash,))
     return _job(rows[0]) if rows else None
 
 
 def find(db: Database, text: str) -> JobRecord:
-    """By id, name (its newest version that is not deleted, if there is one), `name@version`,
-    display name, beginning of an id, or OCID that ends in the id.
+    """A Job by id, name (the newest version that is not deleted, if there is one), `name@version`,
+    display name, id prefix, or OCID that ends in the id.
 
-    Raises NotFound, or InvalidInput if several Jobs are meant.
+    Raises NotFound, or InvalidInput if several Jobs match.
     """
     rows: list[Row] = []
-    if lookup.typed(text):
+    if lookup.is_valid_unicode(text):
         rows = db.read(_BY_ID, (text,)) or _by_name(db, text) or _by_display_name(db, text)
-        rows = rows or lookup.by_prefix(db, "jobs", lookup.id_in(text))
+        rows = rows or lookup.by_prefix(db, "jobs", lookup.id_from_ocid(text))
     if not rows:
         known = "SELECT DISTINCT name FROM jobs UNION SELECT DISTINCT display_name FROM jobs"
         names = [row["name"] for row in db.read(known) if row["name"]]
-        raise lookup.missing("job", text, names, "muster jobs list")
+        raise lookup.not_found_error("job", text, names, "muster jobs list")
     if len(rows) > 1:
-        raise lookup.ambiguous("jobs", text, rows)
+        raise lookup.ambiguous_id_error("jobs", text, rows)
     return _job(rows[0])
 
 
 def _by_name(db: Database, text: str) -> list[Row]:
-    """The newest version of a name, or the one that is asked for. Raises NoSuchVersion."""
+    """The newest version of a name, or the given one. Raises NoSuchVersion."""
     name, at, version = text.partition("@")
     rows = db.read("SELECT * FROM jobs WHERE name = ? ORDER BY version DESC", (name,))
     if not at or not rows:
         return _active_first(rows)[:1]
-    wanted = [row for row in rows if str(row["version"]) == version]
-    if not wanted:
+    matching = [row for row in rows if str(row["version"]) == version]
+    if not matching:
         newest = rows[0]["version"]
         there = "only version 1" if newest == 1 else f"versions 1 to {newest}"
         raise lookup.NoSuchVersion(f"job {name!r} has no version {version!r} (it has {there})")
-    return wanted
+    return matching
 
 
 def _by_display_name(db: Database, text: str) -> list[Row]:
-    """The newest version of the Job that is called so. Raises InvalidInput if several are."""
+    """The newest version of the Job with a display name. Raises InvalidInput for several."""
     sql = "SELECT * FROM jobs WHERE display_name = ? ORDER BY rowid DESC"
     rows = _active_first(db.read(sql, (text,)))
     active = [row for row in rows if row["state"] == JobState.ACTIVE] or rows
     if len({row["name"] for row in active}) > 1:
-        raise lookup.same_name("jobs", text, [f"{row['name']}@{row['version']}" for row in active])
+        raise lookup.ambiguous_name_error(
+            "jobs", text, [f"{row['name']}@{row['version']}" for row in active]
+        )
     return rows[:1]
 
 
@@ -117,18 +119,20 @@ def _active_first(rows: list[Row]) -> list[Row]:
 def listing(
     db: Database, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
 ) -> list[JobRecord]:
-    """Newest first. deleted: those, too. tags: only those that have them; None: with any value."""
-    where, values = lookup.having_tags(tags or {})
+    """Jobs, newest first. deleted: include deleted ones. tags: required tags; None matches any
+    value."""
+    where, values = lookup.tag_conditions(tags or {})
     if not deleted:
         where = ["state = 'ACTIVE'", *where]
     sql = "SELECT * FROM jobs"
     if where:
         sql += f" WHERE {' AND '.join(where)}"
-    return [_job_or_what_is_left(row) for row in db.read(f"{sql} ORDER BY rowid DESC", values)]
+    return [_job_even_if_corrupt(row) for row in db.read(f"{sql} ORDER BY rowid DESC", values)]
 
 
-def _job_or_what_is_left(row: Row) -> JobRecord:
-    """Of a list: a corrupt row must not be in the way of the others."""
+def _job_even_if_corrupt(row: Row) -> JobRecord:
+    """A row of a list. A corrupt row gives a placeholder record, so that it does not hide the
+    others."""
     try:
         return _job(row)
     except CorruptRecord as error:
@@ -151,15 +155,15 @@ def _job_or_what_is_left(row: Row) -> JobRecord:
 def update(
     db: Database, before: JobRecord, job: JobRecord, *, by: str, changes: Mapping[str, Any]
 ) -> None:
-    """Keep what was changed of a Job, and who changed what. Raises InvalidInput if somebody else
-    has changed or deleted it meanwhile, NotFound if it never was."""
+    """Store the changes of a Job, and log who made them. Raises InvalidInput if another user has
+    changed or deleted the Job meanwhile, NotFound if it does not exist."""
     values = {name: getattr(job, name) for name in _EDITABLE}
     with db.transaction(durable=True) as connection:
-        now = _job(_row(connection, job.id))
-        check_active(now)
-        if now.updated_at != before.updated_at:
-            text = f"job {job.handle} was edited by somebody else a moment ago"
-            raise InvalidInput(Problem("", text, "look at it, and edit it again"))
+        stored = _job(_row(connection, job.id))
+        check_active(stored)
+        if stored.updated_at != before.updated_at:
+            text = f"job {job.handle} was changed by another user meanwhile"
+            raise InvalidInput(Problem("", text, "review the change, then edit the job again"))
         connection.execute(
             f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ?",
             [*(_column(name, value) for name, value in values.items()), job.id],
@@ -169,8 +173,8 @@ def update(
 
 
 def delete(db: Database, job_id: str, *, by: str, now: float) -> bool:
-    """Have no further run of a Job start. False if it is deleted already. Raises InvalidInput if
-    it has runs that have not ended, NotFound."""
+    """Mark a Job as deleted, so that no further run of it starts. False if it is deleted already.
+    Raises InvalidInput if it has runs that have not ended, NotFound."""
 
     def step(connection: sqlite3.Connection) -> bool:
         if _row(connection, job_id)["state"] == JobState.DELETED:
@@ -199,7 +203,7 @@ def _refuse(alive: Sequence[Row]) -> None:
 
 
 def delete_unused(db: Database, job_id: str) -> None:
-    """Forget a Job unless it has runs."""
+    """Remove a Job from the store unless it has runs."""
 
     def step(connection: sqlite3.Connection) -> None:
         unused = "NOT EXISTS (SELECT 1 FROM runs WHERE job_id = jobs.id)"
@@ -220,8 +224,8 @@ def _column(name: str, value: Any) -> Any:
     return json.dumps(value) if name in _JSON else value
 
 
-def use(db: Database, sha256: str) -> bool:
-    """Whether any Job that is not deleted has this code."""
+def artifact_in_use(db: Database, sha256: str) -> bool:
+    """Whether a Job that is not deleted uses this artifact."""
     sql = "SELECT 1 FROM jobs WHERE artifact_sha256 = ? AND state = 'ACTIVE' LIMIT 1"
     return bool(db.read(sql, (sha256,)))
 
@@ -229,10 +233,10 @@ def use(db: Database, sha256: str) -> bool:
 def _job(row: Row) -> JobRecord:
     data = dict(row)
     what = f"the record of job {row['name']}@{row['version']} (id {row['id']})"
-    way_out = "a run from its file under another --name makes another job"
+    hint = "a run from its file under another --name makes another job"
     for name in _JSON:
         try:
             data[name] = decoded(data[name])
         except ValueError as error:
-            raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {way_out}") from None
-    return read_record(JobRecord, data, what, way_out)
+            raise CorruptRecord(f"{what} is corrupt: {name}: {error}; {hint}") from None
+    return read_record(JobRecord, data, what, hint)

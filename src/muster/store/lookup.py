@@ -1,4 +1,4 @@
-"""Finding a row by what a person types."""
+"""Find rows by names and ids that users type."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ _SHOWN = 5
 
 
 def by_prefix(db: Database, table: str, text: str) -> list[Row]:
-    """Rows whose id begins with `text`, as far as telling one from several needs it."""
+    """Rows whose id starts with `text`, limited to what the message for several matches shows."""
     if not text:
         return []
-    # a range, since the index on ids serves it
+    # a range, since it uses the index on ids
     return db.read(
         f"SELECT * FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT {_SHOWN + 1}",
         (text, text + "\U0010ffff"),
     )
 
 
-def id_in(text: str) -> str:
-    """The id, or beginning of one, that is meant: an OCID of ours ends in one."""
+def id_from_ocid(text: str) -> str:
+    """The id or id prefix: the last part of an OCID of Muster, else the text itself."""
     return text.rpartition(".")[2] if text.startswith("ocid1.") else text
 
 
-def typed(text: str) -> bool:
-    """Whether the database can be asked for it: argv may hold bytes that are no text."""
+def is_valid_unicode(text: str) -> bool:
+    """Whether the text is valid Unicode: argv may contain bytes that are not, and SQLite refuses
+    them."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -37,47 +38,45 @@ def typed(text: str) -> bool:
     return True
 
 
-def missing(kind: str, text: str, names: Iterable[str], command: str) -> NotFound:
-    """Nothing is called so."""
-    from difflib import get_close_matches
+def not_found_error(kind: str, text: str, names: Iterable[str], command: str) -> NotFound:
+    """The error for a name without a match. names: for suggestions."""
+    from muster.spec.wording import close_to
 
-    close = get_close_matches(text, list(dict.fromkeys(names)), 3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"`{command}` shows what there is"
-    return NotFound(f"no {kind} called {text!r} ({hint})")
+    close = close_to(text, names, 3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"`{command}` lists them"
+    return NotFound(f"no {kind} named {text!r} ({hint})")
 
 
-def ambiguous(kinds: str, text: str, rows: Sequence[Row]) -> InvalidInput:
-    """Several ids begin so."""
+def ambiguous_id_error(kinds: str, text: str, rows: Sequence[Row]) -> InvalidInput:
+    """The error for a prefix that several ids have."""
     named = ", ".join(f"{row['id']} ({row['name']})" for row in rows[:_SHOWN])
     more = ", ..." if len(rows) > _SHOWN else ""
-    return InvalidInput(f"several {kinds} have an id that begins with {text!r}: {named}{more}")
+    return InvalidInput(f"several {kinds} have an id that starts with {text!r}: {named}{more}")
 
 
 class SameName(InvalidInput):
-    """A display name that several have."""
+    """Several rows have the display name."""
 
 
 class NoSuchVersion(NotFound):
-    """A name that is there, and has no such version."""
+    """The name exists, but not in this version."""
 
 
-def same_name(kinds: str, text: str, handles: Sequence[str]) -> SameName:
-    """Several have this display name."""
+def ambiguous_name_error(kinds: str, text: str, handles: Sequence[str]) -> SameName:
+    """The error for a display name of several rows."""
     named = ", ".join(handles[:_SHOWN])
     more = ", ..." if len(handles) > _SHOWN else ""
-    return SameName(
-        Problem("", f"several {kinds} are called {text!r}: {named}{more}", "say which of them")
-    )
+    return SameName(Problem("", f"several {kinds} are named {text!r}: {named}{more}", "use an id"))
 
 
-def having_tags(tags: Mapping[str, str | None]) -> tuple[list[str], list[Any]]:
-    """Conditions on the column `tags`, and their values. None: with any value."""
-    # a damaged row must not be in the way of the others
+def tag_conditions(tags: Mapping[str, str | None]) -> tuple[list[str], list[Any]]:
+    """SQL conditions on the column `tags`, and their parameters. tags: None matches any value."""
+    # a damaged row must not hide the others
     found = "SELECT 1 FROM json_each(tags) WHERE key = ?"
     where: list[str] = []
     values: list[Any] = []
     for key, value in tags.items():
-        wanted = found if value is None else f"{found} AND value = ?"
-        where.append(f"CASE WHEN json_valid(tags) THEN EXISTS ({wanted}) ELSE 0 END")
+        query = found if value is None else f"{found} AND value = ?"
+        where.append(f"CASE WHEN json_valid(tags) THEN EXISTS ({query}) ELSE 0 END")
         values += [key] if value is None else [key, value]
     return where, values

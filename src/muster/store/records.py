@@ -1,4 +1,4 @@
-"""Rows, typed. Times are epoch seconds, UTC."""
+"""Typed records of the store's rows. Times are epoch seconds, UTC."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Struct)
 
-#: The last that can be shown: the end of the year 9999.
+#: The latest time that can be formatted: the end of the year 9999.
 _LAST = 253402300799.0
 #: Epoch seconds, UTC.
 Moment = Annotated[float, Meta(ge=0, le=_LAST)]
 
 
 def readable_time(value: object) -> float | None:
-    """The time that a damaged row holds; None if it holds none."""
+    """The value as a time if it is one; for values of damaged rows."""
     return float(value) if isinstance(value, (int, float)) and 0 <= value <= _LAST else None
 
 
 def decoded(text: Any) -> Any:
-    """What a column of JSON holds. Raises ValueError if it holds none."""
+    """The value of a JSON column. Raises ValueError if it is not JSON."""
     if text is None:
         raise ValueError("it is missing")
     try:
@@ -40,35 +40,36 @@ def decoded(text: Any) -> Any:
 
 
 class CorruptRecord(StoreError):  # noqa: N818
-    """A row of the store cannot be read; the others can."""
+    """A row of the store is corrupt; the other rows can be read."""
 
 
-def read_record(kind: type[T], values: Mapping[str, Any], what: str, way_out: str) -> T:
-    """A row as a record. what: which row, for the message; way_out: what to do about it. Raises
-    CorruptRecord."""
+def read_record(kind: type[T], values: Mapping[str, Any], what: str, hint: str) -> T:
+    """Convert a row to a record. what: names the row in the message; hint: what to do about a
+    corrupt row. Raises CorruptRecord."""
     try:
         return convert(values, kind)
     except ValidationError as error:
-        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
+        raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None
 
 
-def read_entry(kind: type[T], row: Row, what: str, way_out: str) -> T:
-    """As `read_record`, of a row of an event log: what its `data` holds is JSON."""
+def read_entry(kind: type[T], row: Row, what: str, hint: str) -> T:
+    """Convert a row of an event log, whose `data` is JSON; otherwise as `read_record`."""
     try:
         data = decoded(row["data"])
     except ValueError as error:
-        raise CorruptRecord(f"{what} is corrupt: {error}; {way_out}") from None
-    return read_record(kind, {**dict(row), "data": data}, what, way_out)
+        raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None
+    return read_record(kind, {**dict(row), "data": data}, what, hint)
 
 
 class JobRecord(Struct, frozen=True):
-    """A Job. content_hash: of what it was made from, and the same content is the same Job; its id,
-    which no content has, if it is to share its runs with nobody."""
+    """A Job."""
 
     id: str
     name: str
     version: int
     content_hash: str
+    """Hash of spec and code: submitting the same content again uses the same Job. The Job's id, if
+    the Job must not be reused."""
     spec: Mapping[str, Any]
     artifact_sha256: str | None
     artifact_name: str | None
@@ -82,20 +83,19 @@ class JobRecord(Struct, frozen=True):
 
     @property
     def handle(self) -> str:
-        """What names just this version."""
+        """The name with the version."""
         return f"{self.name}@{self.version}"
 
 
 class Scale(TypedDict):
-    """So many replicas of a group are wanted, and why."""
+    """A request to scale a group."""
 
     replicas: int
     why: str
 
 
 class RunRecord(Struct, frozen=True):
-    """A JobRun. spec: what it runs, effective; origins: where each setting came from.
-    scale_requested: by group; what was asked last."""
+    """A JobRun."""
 
     id: str
     name: str
@@ -112,7 +112,9 @@ class RunRecord(Struct, frozen=True):
     exit_code: int | None
     node_count: int
     spec: Mapping[str, Any]
+    """The effective spec."""
     origins: Mapping[str, str]
+    """Where each setting comes from."""
     overrides: Mapping[str, Any]
     plan: Mapping[str, Any]
     lifecycle: Mapping[str, Any]
@@ -123,21 +125,22 @@ class RunRecord(Struct, frozen=True):
     suspend_reason: str | None = None
     expires_at: Moment | None = None
     scale_requested: Mapping[str, Scale] = {}
+    """The last request of each group."""
     display_name: str | None = None
     created_by: str = ""
     tags: Mapping[str, str] = {}
 
 
-class Asked(NamedTuple):
-    """What people want of a run. cancel, suspend: why; "" if nobody does. scale: by group."""
+class PendingRequests(NamedTuple):
+    """The pending requests of a run."""
 
-    cancel: str = ""
-    suspend: str = ""
-    scale: Mapping[str, Scale] = {}
+    cancel: str = ""  # the reason; "" if there is no request
+    suspend: str = ""  # the reason; "" if there is no request
+    scale: Mapping[str, Scale] = {}  # by group
 
 
 class RunSummary(Struct, frozen=True):
-    """What a list shows of a run."""
+    """The columns of a run that lists show."""
 
     id: str
     name: str
@@ -157,7 +160,7 @@ class RunSummary(Struct, frozen=True):
 
 
 class NodeRecord(Struct, frozen=True):
-    """A node of a run. intent: what is to become of it, as `control.persist` writes it."""
+    """A node of a run."""
 
     rank: int
     group: str
@@ -173,25 +176,29 @@ class NodeRecord(Struct, frozen=True):
     signal: int = 0
     incarnation: int = 0
     intent: str = ""
+    """JSON of `control.persist.Intent`."""
 
 
 class JobEventRecord(Struct, frozen=True):
-    """An entry of a Job's event log; seq counts from 1 within the Job. kind: created, edited or
-    deleted. by: who did it, "" where nobody knows any more."""
+    """An entry of a Job's event log."""
 
     job_id: str
     seq: int
+    """From 1, within the Job."""
     time: Moment
     kind: str
+    """created, edited or deleted."""
     by: str
+    """The user; "" in entries of versions that did not record it."""
     data: Mapping[str, Any]
 
 
 class EventRecord(Struct, frozen=True):
-    """An entry of a run's event log; seq counts from 1 within the run."""
+    """An entry of a run's event log."""
 
     run_id: str
     seq: int
+    """From 1, within the run."""
     time: Moment
     kind: str
     data: Mapping[str, Any]

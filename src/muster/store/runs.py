@@ -1,4 +1,4 @@
-"""Runs and their nodes in the store."""
+"""Queries and changes of runs and their nodes."""
 
 from __future__ import annotations
 
@@ -8,57 +8,45 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec.structs import astuple
-
 from muster.errors import NotFound
 from muster.lifecycle.states import NodeState, RunState
 from muster.store import jobs, lookup
 from muster.store.database import Database, Row
 from muster.store.records import (
-    Asked,
-    CorruptRecord,
     JobRecord,
     NodeRecord,
+    PendingRequests,
     RunRecord,
     RunSummary,
     decoded,
-    read_record,
-    readable_time,
+)
+from muster.store.run_rows import (
+    RUN_COLUMNS,
+    SUMMARY_COLUMNS,
+    append_events,
+    column_value,
+    corrupt,
+    node_record,
+    run_record,
+    run_summary,
+    write_nodes,
 )
 from muster.store.schema import LIVE
 
-_JSON = (
-    "spec",
-    "origins",
-    "overrides",
-    "plan",
-    "lifecycle",
-    "notes",
-    "scale_requested",
-    "tags",
-)
-_SUMMARY = ", ".join(RunSummary.__struct_fields__)
-_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
-_WHOLE = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
-_NODE_COLUMNS = ("rank", "grp", "replica", "idx", *NodeRecord.__struct_fields__[4:])
-_WRITE_NODE = (
-    f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
-    f"VALUES (?{', ?' * len(_NODE_COLUMNS)}) ON CONFLICT (run_id, rank) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in _NODE_COLUMNS[1:])
-)
-
-_STATES = frozenset(map(str, RunState))
-_NODE_STATES = frozenset(map(str, NodeState))
+_WITH_PLAN = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
 
 #: Makes the records of a run from its Job, its number and its name.
 Builder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
 
 
-def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
-    """Accept a run: it, its nodes and, if it is not there yet, its Job, in one durable step.
+# --- one run
 
-    Runs are numbered within their Job's name; the run's own name is `<job>-<number>`. No two runs
-    share one, whatever their Jobs are called: what follows the last dash is the number.
+
+def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
+    """Store a run, its nodes and, if it is new, its Job in one durable transaction.
+
+    Runs are numbered within the name of their Job; the name of a run is `<job>-<number>`. The names
+    of runs are unique: the number is what follows the last dash.
     """
     with db.transaction(durable=True) as connection:
         kept = jobs.insert_into(connection, job)
@@ -66,132 +54,50 @@ def insert(db: Database, job: JobRecord, build: Builder) -> RunRecord:
             "SELECT coalesce(max(number), 0) + 1 FROM runs WHERE job_name = ?", (kept.name,)
         ).fetchone()
         run, nodes = build(kept, number, f"{kept.name}-{number}")
-        marks = ", ".join("?" * len(_COLUMNS))
+        marks = ", ".join("?" * len(RUN_COLUMNS))
         connection.execute(
-            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
-            [_column(name, getattr(run, name)) for name in _COLUMNS],
+            f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})",
+            [column_value(name, getattr(run, name)) for name in RUN_COLUMNS],
         )
         connection.execute("INSERT INTO plans VALUES (?, ?)", (run.id, json.dumps(run.plan)))
-        _write_nodes(connection, run.id, nodes)
-        _append_events(
-            connection,
-            run.id,
-            [("run", {"state": run.state, "details": run.details}), *_parked(nodes)],
-            run.created_at,
-        )
+        write_nodes(connection, run.id, nodes)
+        accepted = ("run", {"state": run.state, "details": run.details})
+        entries = [accepted, *_scaled_down(nodes)]
+        append_events(connection, run.id, entries, run.created_at)
     return run
 
 
-def _parked(nodes: Sequence[NodeRecord]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Which nodes are not wanted at first: all else that a log does not tell of is PENDING."""
-    ranks = [node.rank for node in nodes if node.state == NodeState.PARKED]
+def _scaled_down(nodes: Sequence[NodeRecord]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The log entry for nodes that are not desired at the start. Nodes without an entry are
+    PENDING."""
+    ranks = [node.rank for node in nodes if node.state == NodeState.SCALED_DOWN]
     if not ranks:
         return []
-    from muster.lifecycle.census import ranges
+    from muster.lifecycle.ranks import format_ranks
 
-    return [("nodes", {"ranks": ranges(ranks), "state": NodeState.PARKED})]
+    return [("nodes", {"ranks": format_ranks(ranks), "state": NodeState.SCALED_DOWN})]
 
 
 def get(db: Database, run_id: str) -> RunRecord:
-    """By its whole id. Raises NotFound."""
-    rows = db.read(f"{_WHOLE} WHERE id = ?", (run_id,))
+    """The run with this id, which must be complete. Raises NotFound, CorruptRecord."""
+    rows = db.read(f"{_WITH_PLAN} WHERE id = ?", (run_id,))
     if not rows:
         raise NotFound(f"no run with the id {run_id!r}")
-    return _run(db, rows[0])
-
-
-def nodes(db: Database, run_id: str) -> list[NodeRecord]:
-    """In rank order."""
-    rows = db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
-    return [_node(db, row) for row in rows]
-
-
-def find(db: Database, text: str) -> RunRecord:
-    """By name, id, display name, beginning of an id, OCID that ends in the id, or `last`, the
-    newest.
-
-    Raises NotFound, InvalidInput if several runs are meant, CorruptRecord.
-    """
-    return get(db, find_id(db, text))
-
-
-def find_id(db: Database, text: str) -> str:
-    """The same, of a run whose record need not be readable."""
-    if text == "last":
-        newest = db.read("SELECT id FROM runs ORDER BY rowid DESC LIMIT 1")
-        if not newest:
-            raise NotFound("there are no runs yet (`muster run` starts one)")
-        return str(newest[0]["id"])
-    rows: list[Row] = []
-    if lookup.typed(text):
-        rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
-        rows = (
-            rows or _by_display_name(db, text) or lookup.by_prefix(db, "runs", lookup.id_in(text))
-        )
-    if not rows:
-        recent = "SELECT name, display_name FROM runs ORDER BY rowid DESC LIMIT 200"
-        names = [name for row in db.read(recent) for name in row if name]
-        raise lookup.missing("run", text, names, "muster runs list")
-    if len(rows) > 1:
-        raise lookup.ambiguous("runs", text, rows)
-    return str(rows[0]["id"])
-
-
-def _by_display_name(db: Database, text: str) -> list[Row]:
-    """Raises InvalidInput if several runs are called so."""
-    sql = "SELECT id, name FROM runs WHERE display_name = ? ORDER BY rowid DESC"
-    rows = db.read(sql, (text,))
-    if len(rows) > 1:
-        raise lookup.same_name("runs", text, [row["name"] for row in rows])
-    return rows
+    return run_record(db, rows[0])
 
 
 def summary(db: Database, run_id: str) -> RunSummary:
-    """What can be read of a run. Raises NotFound."""
-    rows = db.read(f"SELECT {_SUMMARY} FROM runs WHERE id = ?", (run_id,))
+    """The summary of a run; its record may be corrupt. Raises NotFound."""
+    rows = db.read(f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE id = ?", (run_id,))
     if not rows:
         raise NotFound(f"no run with the id {run_id!r}")
-    return _summary(rows[0])
+    return run_summary(rows[0])
 
 
-def listing(
-    db: Database,
-    *,
-    states: Collection[RunState] | None = None,
-    job: str | None = None,
-    since: float | None = None,
-    tags: Mapping[str, str | None] | None = None,
-    limit: int | None = None,
-) -> list[RunSummary]:
-    """Newest first. job: a name (all its versions) or an id; since: epoch seconds; tags: those that
-    it must have, None for any value."""
-    where, values = lookup.having_tags(tags or {})
-    if states is not None:
-        if not states:
-            return []
-        where.append(f"state IN ({', '.join('?' * len(states))})")
-        values += [str(state) for state in states]
-    if job is not None:
-        where.append("(job_name = ? OR job_id = ?)")
-        values += [job, job]
-    if since is not None:
-        where.append("created_at >= ?")
-        values.append(since)
-    sql = f"SELECT {_SUMMARY} FROM runs"
-    if where:
-        sql += f" WHERE {' AND '.join(where)}"
-    # not by time, as the clock may have been set back; `+` has SQLite look for the time first
-    sql += " ORDER BY rowid DESC" if since is None else " ORDER BY +rowid DESC"
-    if limit is not None:
-        sql += " LIMIT ?"
-        values.append(limit)
-    return [_summary(row) for row in db.read(sql, values)]
-
-
-def live(db: Database) -> list[RunSummary]:
-    """Those that have not ended, in no order."""
-    sql = f"SELECT {_SUMMARY} FROM runs WHERE {LIVE}"
-    return [_summary(row) for row in db.read(sql)]
+def nodes(db: Database, run_id: str) -> list[NodeRecord]:
+    """The nodes of a run, in rank order. Raises CorruptRecord."""
+    rows = db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
+    return [node_record(db, row) for row in rows]
 
 
 def save(
@@ -202,10 +108,10 @@ def save(
     entries: Sequence[tuple[str, Mapping[str, Any]]],
     now: float,
 ) -> None:
-    """Record a step of a run: its columns, its nodes, what happened. All or nothing.
+    """Record one step of a run in one transaction.
 
-    changes: columns of RunRecord by name. changed: nodes, whole. entries: (kind, data) of events,
-    which get the next numbers and the time `now`. Raises NotFound.
+    changes: columns of RunRecord by name. changed: nodes, as whole records. entries: (kind, data)
+    of events, which get the next numbers and the time `now`. Raises NotFound.
     """
     outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
     columns, nodes = dict(changes), list(changed)
@@ -218,19 +124,48 @@ def save(
             assignments = ", ".join(f"{name} = ?" for name in columns)
             cursor = connection.execute(
                 f"UPDATE runs SET {assignments} WHERE id = ?",
-                [*(_column(name, value) for name, value in columns.items()), run_id],
+                [*(column_value(name, value) for name, value in columns.items()), run_id],
             )
             if not cursor.rowcount:
                 raise NotFound(f"no run with the id {run_id!r}")
-        _write_nodes(connection, run_id, nodes)
-        _append_events(connection, run_id, entries, now)
+        write_nodes(connection, run_id, nodes)
+        append_events(connection, run_id, entries, now)
 
     db.write(step, durable=outcome)
 
 
+def end_corrupt(db: Database, run_id: str, why: str) -> None:
+    """End a run that cannot be driven because its record is corrupt. Nothing if it has ended."""
+    now = time.time()
+
+    def step(connection: sqlite3.Connection) -> None:
+        requested = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
+        for (canceled,) in connection.execute(requested, (run_id,)).fetchall():
+            state = RunState.FAILED if canceled is None else RunState.CANCELED
+            connection.execute(
+                "UPDATE runs SET state = ?, details = ?, finished_at = ? WHERE id = ?",
+                (state, why, now, run_id),
+            )
+            append_events(connection, run_id, [("run", {"state": state, "details": why})], now)
+
+    db.write(step, durable=True)
+
+
+def delete(db: Database, run_id: str) -> None:
+    """Delete a run, its nodes and its events."""
+
+    def step(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    db.write(step, durable=True)
+
+
+# --- requests
+
+
 def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: str) -> bool:
-    """Record that somebody wants the run to end, or to pause. False if it has ended, or that was
-    asked already."""
+    """Record a request to cancel or to suspend a run. False if the run has ended, or the request
+    is pending already."""
     now = time.time()
 
     def step(connection: sqlite3.Connection) -> bool:
@@ -240,172 +175,157 @@ def request(db: Database, run_id: str, kind: Literal["cancel", "suspend"], why: 
             (now, why, run_id),
         )
         if cursor.rowcount:
-            _append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
+            append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
         return cursor.rowcount > 0
 
     return db.write(step, durable=True)
 
 
 def request_scale(db: Database, run_id: str, group: str, replicas: int, why: str) -> bool:
-    """Record that so many replicas of a group are wanted; what was asked of it before is
-    forgotten. False if the run has ended, or that was what was asked last."""
+    """Record a request to scale a group. It replaces an earlier one for that group. False if the
+    run has ended, or the last request was for the same number."""
     now = time.time()
     with db.transaction(durable=True) as connection:
         sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {LIVE}"
         row = connection.execute(sql, (run_id,)).fetchone()
         if row is None:
             return False
-        asked = _scale_requested(db, run_id, row[0])
-        if asked.get(group, {}).get("replicas") == replicas:
+        requested = _parse_scale_requests(db, run_id, row[0])
+        if requested.get(group, {}).get("replicas") == replicas:
             return False
-        asked[group] = {"replicas": replicas, "why": why}
+        requested[group] = {"replicas": replicas, "why": why}
         connection.execute(
-            "UPDATE runs SET scale_requested = ? WHERE id = ?", (json.dumps(asked), run_id)
+            "UPDATE runs SET scale_requested = ? WHERE id = ?", (json.dumps(requested), run_id)
         )
-        told = {"group": group, "replicas": replicas, "why": why}
-        _append_events(connection, run_id, [("scale_requested", told)], now)
+        data = {"group": group, "replicas": replicas, "why": why}
+        append_events(connection, run_id, [("scale_requested", data)], now)
         return True
 
 
-def requests(db: Database, run_id: str) -> Asked:
-    """What people want of the run."""
+def pending_requests(db: Database, run_id: str) -> PendingRequests:
+    """The pending requests of a run. Raises CorruptRecord."""
     sql = "SELECT cancel_reason, suspend_reason, scale_requested FROM runs WHERE id = ?"
     rows = db.read(sql, (run_id,))
     if not rows:
-        return Asked()
+        return PendingRequests()
     cancel, suspend, scale = rows[0]
-    return Asked(cancel or "", suspend or "", _scale_requested(db, run_id, scale))
+    return PendingRequests(cancel or "", suspend or "", _parse_scale_requests(db, run_id, scale))
 
 
-def _scale_requested(db: Database, run_id: str, text: Any) -> Any:
+def _parse_scale_requests(db: Database, run_id: str, text: Any) -> Any:
     try:
         return decoded(text)
     except ValueError as error:
         raise corrupt(db, run_id, run_id, f"scale_requested: {error}") from None
 
 
-def end_corrupt(db: Database, run_id: str, why: str) -> None:
-    """Record that a run has ended that nobody can drive, as its record cannot be read. Nothing if
-    it has ended."""
-    now = time.time()
-
-    def step(connection: sqlite3.Connection) -> None:
-        asked = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
-        for (canceled,) in connection.execute(asked, (run_id,)).fetchall():
-            state = RunState.FAILED if canceled is None else RunState.CANCELED
-            connection.execute(
-                "UPDATE runs SET state = ?, details = ?, finished_at = ? WHERE id = ?",
-                (state, why, now, run_id),
-            )
-            _append_events(connection, run_id, [("run", {"state": state, "details": why})], now)
-
-    db.write(step, durable=True)
+# --- finding runs
 
 
-def delete(db: Database, run_id: str) -> None:
-    """Forget a run, its nodes and its events."""
+def find(db: Database, text: str) -> RunRecord:
+    """A run by name, id, display name, id prefix, OCID that ends in the id, or `last` for
+    the newest.
 
-    def step(connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+    Raises NotFound, InvalidInput if several runs match, CorruptRecord.
+    """
+    return get(db, find_id(db, text))
 
-    db.write(step, durable=True)
+
+def find_id(db: Database, text: str) -> str:
+    """The id of the run that `find` finds; its record may be corrupt."""
+    if text == "last":
+        newest = db.read("SELECT id FROM runs ORDER BY rowid DESC LIMIT 1")
+        if not newest:
+            raise NotFound("no runs yet (`muster run` starts one)")
+        return str(newest[0]["id"])
+    rows: list[Row] = []
+    if lookup.is_valid_unicode(text):
+        rows = db.read("SELECT id, name FROM runs WHERE name = ? OR id = ?", (text, text))
+        rows = (
+            rows
+            or _by_display_name(db, text)
+            or lookup.by_prefix(db, "runs", lookup.id_from_ocid(text))
+        )
+    if not rows:
+        recent = "SELECT name, display_name FROM runs ORDER BY rowid DESC LIMIT 200"
+        names = [name for row in db.read(recent) for name in row if name]
+        raise lookup.not_found_error("run", text, names, "muster runs list")
+    if len(rows) > 1:
+        raise lookup.ambiguous_id_error("runs", text, rows)
+    return str(rows[0]["id"])
 
 
-def expired(db: Database, now: float) -> list[str]:
-    """Ids of the runs whose time after their end is over."""
-    rows = db.read("SELECT id FROM runs WHERE expires_at IS NOT NULL AND expires_at <= ?", (now,))
+def _by_display_name(db: Database, text: str) -> list[Row]:
+    """Raises InvalidInput if several runs have this display name."""
+    sql = "SELECT id, name FROM runs WHERE display_name = ? ORDER BY rowid DESC"
+    rows = db.read(sql, (text,))
+    if len(rows) > 1:
+        raise lookup.ambiguous_name_error("runs", text, [row["name"] for row in rows])
+    return rows
+
+
+def listing(db: Database, **filters: Any) -> list[RunSummary]:
+    """Summaries of runs, newest first, in one query. filters: see `_filter_clauses`."""
+    clauses, values = _filter_clauses(**filters)
+    sql = f"SELECT {SUMMARY_COLUMNS} FROM runs{clauses}"
+    return [run_summary(row) for row in db.read(sql, values)]
+
+
+def records(db: Database, **filters: Any) -> list[RunRecord]:
+    """Records of runs, newest first, in one query. filters: see `_filter_clauses`. Raises
+    CorruptRecord."""
+    clauses, values = _filter_clauses(**filters)
+    return [run_record(db, row) for row in db.read(f"{_WITH_PLAN}{clauses}", values)]
+
+
+def _filter_clauses(
+    *,
+    states: Collection[RunState] | None = None,
+    job: str | None = None,
+    since: float | None = None,
+    tags: Mapping[str, str | None] | None = None,
+    limit: int | None = None,
+) -> tuple[str, list[Any]]:
+    """The end of a query for runs, newest first, and its values.
+
+    job: a name (all versions) or an id. since: epoch seconds. tags: required tags; None matches any
+    value.
+    """
+    where, values = lookup.tag_conditions(tags or {})
+    if states is not None:
+        where.append(f"state IN ({', '.join('?' * len(states))})")
+        values += [str(state) for state in states]
+    if job is not None:
+        where.append("(job_name = ? OR job_id = ?)")
+        values += [job, job]
+    if since is not None:
+        where.append("created_at >= ?")
+        values.append(since)
+    clauses = f" WHERE {' AND '.join(where)}" if where else ""
+    # not by time, since the clock may have been set back; with `+`, SQLite uses the index on time
+    order = "runs.rowid" if since is None else "+runs.rowid"
+    clauses += f" ORDER BY {order} DESC"
+    if limit is not None:
+        clauses += " LIMIT ?"
+        values.append(limit)
+    return clauses, values
+
+
+def live(db: Database) -> list[RunSummary]:
+    """Runs that have not ended, in no order."""
+    sql = f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE {LIVE}"
+    return [run_summary(row) for row in db.read(sql)]
+
+
+def needing_supervisor(db: Database) -> list[str]:
+    """Ids of the runs that a supervisor should be driving, in no order: all that have not ended,
+    except those that are suspended and not requested to be canceled."""
+    canceled = "coalesce(cancel_reason, '') != ''"
+    rows = db.read(f"SELECT id FROM runs WHERE {LIVE} AND (state != 'SUSPENDED' OR {canceled})")
     return [row["id"] for row in rows]
 
 
-def _write_nodes(
-    connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]
-) -> None:
-    connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
-
-
-def _append_events(
-    connection: sqlite3.Connection,
-    run_id: str,
-    entries: Sequence[tuple[str, Mapping[str, Any]]],
-    now: float,
-) -> None:
-    newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
-    last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
-    # whoever writes here may have another clock than who wrote before
-    now = max(now, readable_time(latest) or 0.0)
-    connection.executemany(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-        [
-            (run_id, seq, now, kind, json.dumps(data))
-            for seq, (kind, data) in enumerate(entries, last + 1)
-        ],
-    )
-
-
-def _column(name: str, value: Any) -> Any:
-    return json.dumps(value) if name in _JSON else value
-
-
-def corrupt(db: Database, run_id: str, name: str, why: str) -> CorruptRecord:
-    """What to say of a run whose record cannot be read."""
-    what, way_out = _place(db, run_id, name)
-    return CorruptRecord(f"{what} is corrupt: {why}; {way_out}")
-
-
-def _place(db: Database, run_id: str, name: str) -> tuple[str, str]:
-    what = f"the record of run {name} (id {run_id}) in {db.path}"
-    return what, f"`muster runs delete {run_id}` removes it, the other runs are not affected"
-
-
-def _run(db: Database, row: Row) -> RunRecord:
-    values = dict(row)
-    state = values["state"]
-    if state not in _STATES:
-        raise corrupt(db, values["id"], values["name"], f"there is no state {state!r}")
-    for column in _JSON:
-        try:
-            values[column] = decoded(values[column])
-        except ValueError as error:
-            raise corrupt(db, values["id"], values["name"], f"{column}: {error}") from None
-    return read_record(RunRecord, values, *_place(db, values["id"], values["name"]))
-
-
-def _summary(row: Row) -> RunSummary:
-    """Also of a corrupt row: it must not be in the way of the others."""
-    try:
-        values = {**dict(row), "tags": _decoded_tags(row)}
-        return read_record(RunSummary, values, "its record", "")
-    except CorruptRecord as error:
-        return RunSummary(
-            id=str(row["id"]),
-            name=str(row["name"]),
-            job_id=str(row["job_id"]),
-            job_name=str(row["job_name"]),
-            state=str(row["state"]),
-            details=f"{error}`muster runs delete {row['id']}` removes it",
-            engine=str(row["engine"]),
-            created_at=readable_time(row["created_at"]) or 0.0,
-            started_at=readable_time(row["started_at"]),
-            finished_at=readable_time(row["finished_at"]),
-            exit_code=None,
-            node_count=row["node_count"] if isinstance(row["node_count"], int) else 0,
-        )
-
-
-def _decoded_tags(row: Row) -> Any:
-    if row["tags"] == "{}":  # as most runs have it, in lists of thousands
-        return {}
-    try:
-        return decoded(row["tags"])
-    except ValueError as error:
-        raise CorruptRecord(f"its record is corrupt: tags: {error}; ") from None
-
-
-def _node(db: Database, row: Row) -> NodeRecord:
-    run_id, *fields = row
-    what, way_out = _place(db, run_id, run_id)
-    if row["state"] not in _NODE_STATES:
-        why = f"node {row['rank']} has no state {row['state']!r}"
-        raise CorruptRecord(f"{what} is corrupt: {why}; {way_out}")
-    values = dict(zip(NodeRecord.__struct_fields__, fields, strict=True))
-    return read_record(NodeRecord, values, what, way_out)
+def expired(db: Database, now: float) -> list[str]:
+    """Ids of the runs whose `ttl_after_finished` is over."""
+    rows = db.read("SELECT id FROM runs WHERE expires_at IS NOT NULL AND expires_at <= ?", (now,))
+    return [row["id"] for row in rows]

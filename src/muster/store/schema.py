@@ -1,15 +1,15 @@
-"""The tables, as a list of steps: a database at version N has had the first N."""
+"""The tables, as a list of migrations: version N of the schema is the result of the first N."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 
-#: Runs that have not ended: word for word the condition of the index `runs_alive`, as SQLite does
-#: not use it for any other.
+#: Condition for runs that have not ended. SQLite uses the index `runs_alive` only for the same
+#: condition, written in the same way.
 LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
 
-#: Never changed once released; a later one is appended.
+#: A released migration is never changed; new ones are appended.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (
@@ -86,7 +86,7 @@ MIGRATIONS: tuple[str, ...] = (
         plan TEXT NOT NULL
     );
     INSERT INTO plans SELECT id, plan FROM runs;
-    -- a row is written anew as a whole with each step of its run: what is large has its own
+    -- a whole row is rewritten with each step of its run, so large values have their own
     ALTER TABLE runs DROP COLUMN plan;
     ALTER TABLE runs ADD COLUMN suspend_requested_at REAL;
     ALTER TABLE runs ADD COLUMN suspend_reason TEXT;
@@ -125,7 +125,7 @@ MIGRATIONS: tuple[str, ...] = (
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a script; a trigger's body is part of its statement."""
+    """Split a script into statements; the body of a trigger is part of its statement."""
     statement = ""
     for part in script.split(";"):
         statement += part

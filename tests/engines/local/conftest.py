@@ -1,4 +1,4 @@
-"""A plan of any spec, as this machine lays it out."""
+"""A fixture that builds the plan of a spec."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
-from muster.storage.mounts import classify_source
+from muster.storage.mount_sources import classify_source
 
 PlanOf = Callable[..., RunPlan]
 
 
 @pytest.fixture
 def plan_of() -> PlanOf:
-    """From what a job's file says; the command is `true` unless it says otherwise."""
+    """Make a plan from the fields of a spec; the default command is `true`."""
 
     def make(**spec: Any) -> RunPlan:
         data = {"name": "demo", "command": ["true"], **spec}

@@ -13,11 +13,11 @@ import pytest
 
 import muster
 from muster.client.client import Client
-from muster.engines.local import disk_image
+from muster.engines.local import node_folders
 from muster.errors import InvalidInput
 
 WRITES = "head -c {} /dev/zero > $PLACE/big"
-SAID = (
+EXCEEDED = (
     "node-0 (group workers) uses more disk (3MiB or more) than its resources.disk of 2MiB, which "
     "is not enforced here"
 )
@@ -30,7 +30,7 @@ def refused(**spec: object) -> list[str]:
 
 
 @pytest.mark.shows("jobs/creation-block-storage")
-def test_what_there_is_no_room_for_is_refused_with_figures(client: Client) -> None:
+def test_nodes_that_need_more_disk_than_is_free_are_refused_with_figures(client: Client) -> None:
     (text,) = refused(nodes=3, resources={"disk": "900TiB"})
     assert "resources.disk: all nodes together may use 2.6PiB" in text
     assert f"{client.service.home.root} has" in text
@@ -44,7 +44,7 @@ def test_what_there_is_no_room_for_is_refused_with_figures(client: Client) -> No
 
 @pytest.mark.shows("jobs/job-block-storage", "cluster-design/job-storage")
 @pytest.mark.parametrize("place", [".", "$TMPDIR", "$MUSTER_MOUNT_MINE"])
-def test_a_node_that_uses_more_is_named(client: Client, place: str) -> None:
+def test_a_node_that_uses_more_than_its_disk_is_reported(client: Client, place: str) -> None:
     script = f"PLACE={place}; {WRITES.format(3 << 20)}"
     run = muster.run(
         command=["sh", "-c", script],
@@ -52,12 +52,12 @@ def test_a_node_that_uses_more_is_named(client: Client, place: str) -> None:
         mounts=[{"source": "scratch:node/mine"}],
     ).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    assert SAID in [record.message for record in run.logs(streams=["service"])]
-    assert SAID in run.notes
+    assert EXCEEDED in [record.message for record in run.logs(streams=["service"])]
+    assert EXCEEDED in run.notes
     assert [entry.kind for entry in run.events()].count("disk") == 1
 
 
-def test_one_that_keeps_to_it_is_not(client: Client) -> None:
+def test_a_node_within_its_disk_is_not_reported(client: Client) -> None:
     script = f"PLACE=.; {WRITES.format(1 << 20)}; head -c 3000000 /dev/zero"
     run = muster.run(command=["sh", "-c", script], resources={"disk": "2MiB"}).wait(60)
     assert run.state == "SUCCEEDED", run.details
@@ -66,21 +66,21 @@ def test_one_that_keeps_to_it_is_not(client: Client) -> None:
     assert "resources.disk is not enforced: what nodes use is measured" in note
 
 
-def test_it_is_told_while_the_node_runs(client: Client, tmp_path: Path) -> None:
+def test_disk_usage_is_reported_while_the_node_runs(client: Client, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     script = f"PLACE=.; {WRITES.format(3 << 20)}; read line < {gate}"
     run = muster.run(command=["sh", "-c", script], resources={"disk": "2MiB"})
-    told = (record.message for record in run.logs(follow=True, streams=["service"]))
-    assert SAID in told
-    gate.write_text("go on\n")
+    messages = (record.message for record in run.logs(follow=True, streams=["service"]))
+    assert EXCEEDED in messages
+    gate.write_text("exit\n")
     assert run.wait(60).state == "SUCCEEDED"
 
 
-def test_what_a_run_has_written_is_not_asked_for_again(
+def test_disk_that_a_run_already_uses_is_not_required_again(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run whose nodes have used most of their disk can be resumed, and replicas need room."""
+    """A run whose nodes have used most of their disk can be resumed; added replicas need theirs."""
     group = {"workers": {"replicas": 1, "max_replicas": 4}}
     run = muster.run(
         command=["sh", "-c", "exec sleep 1000"], node_groups=group, resources={"disk": "64MiB"}
@@ -89,25 +89,27 @@ def test_what_a_run_has_written_is_not_asked_for_again(
     run.wait(60)
     record = client.service.run(run.id)
     free = SimpleNamespace(f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
-    monkeypatch.setattr("muster.engines.local.disk.os.statvfs", lambda _: free)
+    monkeypatch.setattr("muster.engines.local.capacity.os.statvfs", lambda _: free)
     with pytest.raises(InvalidInput, match="all nodes together may use 64MiB"):
-        client.service.redraft(record, None)
+        client.service.prepare_resume(record, None)
     with pytest.raises(InvalidInput, match="the added nodes may use 192MiB"):
         client.service.scale(run.id, "workers", 4)
     node = client.service.home.run_dir(run.id).node(0)
     node.mkdir(parents=True, exist_ok=True)
     (node / "big").write_bytes(b"x" * (3 << 20))
-    assert client.service.redraft(record, None) is None
+    assert client.service.prepare_resume(record, None) is None
     run.cancel("enough").wait(60)
 
 
-# --- a disk of the node's own
+# --- a disk image for each node
 
-images = pytest.mark.skipif(disk_image.impossible() is not None, reason="needs root and loop")
+images = pytest.mark.skipif(
+    node_folders.disk_image_unavailable() is not None, reason="needs root and loop"
+)
 
 
 def loops(of: Path) -> list[str]:
-    """Loop devices whose file is, or was, below a folder."""
+    """The files below a folder that loop devices use, also removed ones."""
     files = glob.glob("/sys/block/loop*/loop/backing_file")
     found = []
     for file in files:
@@ -117,7 +119,7 @@ def loops(of: Path) -> list[str]:
 
 
 def free_of_loops(of: Path) -> bool:
-    """The kernel lets go of them a moment after the last process is gone."""
+    """Whether no loop device is left; the kernel detaches them after the last process has ended."""
     deadline = time.monotonic() + 30
     while loops(of) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -143,7 +145,9 @@ def test_a_node_cannot_use_more_than_its_disk(client: Client, place: str) -> Non
 
 
 @images
-def test_what_fits_is_there_and_restarts_in_place_keep_it(client: Client, tmp_path: Path) -> None:
+def test_a_disk_image_keeps_its_files_over_restarts_in_place(
+    client: Client, tmp_path: Path
+) -> None:
     (tmp_path / "p.sh").write_text(
         "ls | grep -v p.sh; touch kept; echo $(df --output=size . | tail -1)\n"
         "test $MUSTER_ATTEMPT = 1\n"
@@ -154,14 +158,14 @@ def test_what_fits_is_there_and_restarts_in_place_keep_it(client: Client, tmp_pa
     )
     run = muster.run(spec).wait(60)
     assert run.state == "SUCCEEDED", run.details
-    said = [r.message for r in run.logs(attempt="all", streams=["stdout"])]
-    assert said[1:2] == ["kept"]
-    assert all(16_000 < int(size) < 32_768 for size in (said[0], said[2]))
+    messages = [r.message for r in run.logs(attempt="all", streams=["stdout"])]
+    assert messages[1:2] == ["kept"]
+    assert all(16_000 < int(size) < 32_768 for size in (messages[0], messages[2]))
     assert free_of_loops(client.service.home.root)
 
 
 @images
-def test_nothing_of_it_is_left_when_all_is_killed(client: Client) -> None:
+def test_disk_images_are_removed_when_the_supervisor_is_killed(client: Client) -> None:
     run = muster.run(
         command=["sh", "-c", "echo up; exec sleep 1000"],
         nodes=2,
@@ -171,16 +175,18 @@ def test_nothing_of_it_is_left_when_all_is_killed(client: Client) -> None:
         assert next(run.logs(follow=True, ranks=[rank])).message == "up"
     folder = client.service.home.run_dir(run.id)
     assert len(loops(folder.path)) == 2
-    assert not (folder.node(0) / "disk.img").exists(), "it has no name any more"
+    assert not (folder.node(0) / "disk.img").exists(), "the file is removed once it is mounted"
     os.kill(int(folder.lease.read_text()), 9)
     assert run.wait(60).state == "FAILED"
     assert free_of_loops(client.service.home.root)
     assert str(folder.path) not in Path("/proc/self/mountinfo").read_text()
 
 
-def test_a_disk_that_cannot_be_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_image_without_a_size_or_without_root_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (text,) = refused(resources={"disk_image": True})
-    assert "resources.disk_image: nothing says how large it is to be" in text
+    assert "resources.disk_image: the size of the disk is not specified" in text
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     (text,) = refused(resources={"disk": "1GiB", "disk_image": True})
     assert "resources.disk_image: is not possible here: only root may mount one" in text
@@ -194,15 +200,15 @@ def test_a_disk_that_is_too_small_is_refused(client: Client) -> None:
     assert "1048576 bytes are too few for any program (at least 16MiB)" in text
 
 
-def test_jobs_from_before_it_was_a_field_are_the_same_jobs(client: Client) -> None:
-    """What is left at its default makes no Job another."""
+def test_the_default_of_resources_disk_does_not_change_the_job_s_hash(client: Client) -> None:
+    """Jobs stored before the field existed keep their hash."""
     from msgspec import to_builtins
 
+    from muster.service.jobs import content_hash
     from muster.spec.models import JobSpec, Resources
-    from muster.versions import _digest
 
-    said = to_builtins(JobSpec(name="a", resources=Resources(memory=1 << 30)))
-    before = {**said, "resources": {k: v for k, v in said["resources"].items() if k != "disk"}}
-    assert _digest("a", said, None) == _digest("a", before, None)
+    output = to_builtins(JobSpec(name="a", resources=Resources(memory=1 << 30)))
+    before = {**output, "resources": {k: v for k, v in output["resources"].items() if k != "disk"}}
+    assert content_hash("a", output, None) == content_hash("a", before, None)
     limited = to_builtins(JobSpec(name="a", resources=Resources(memory=1 << 30, disk=1 << 30)))
-    assert _digest("a", limited, None) != _digest("a", said, None)
+    assert content_hash("a", limited, None) != content_hash("a", output, None)

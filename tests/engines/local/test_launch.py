@@ -1,4 +1,4 @@
-"""What a node's agent is told: environment, limits, probe."""
+"""The launch message of a node: environment, limits, probe."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from muster.engines.base import RunContext
-from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.outputs import NodeOutputs
+from muster.engines.local.launch import NodePaths, NodeStart, launch_message, prepare_code
+from muster.engines.local.logs import NodeOutputs
+from muster.node.launch_message import LaunchMessage
+from muster.plan.environment import EngineValues
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 
@@ -23,7 +25,7 @@ def context(plan: RunPlan) -> RunContext:
     )
 
 
-def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
+def message(plan: RunPlan, rank: int = 0, **changes: Any) -> LaunchMessage:
     files = tuple((f"{p}.out", f"{p}.err") for p in range(plan.processes_of(rank)))
     paths = NodePaths(
         folder=Path("/n"),
@@ -33,30 +35,28 @@ def message(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, Any]:
         tls=Path("/tls"),
         short=Path("/s"),
     )
-    asked: dict[str, Any] = {
-        "attempt": 0,
-        "restart": 0,
-        "ports": {"master": 4711, "main": 4712},
-        "token": "secret",
-        "gpus": (),
-        "interface": None,
-        "mounted": {},
-        "extra": {},
-        "contained": True,
-        "cpus": 2,
-        "memory": 8 << 30,
-        **changes,
-    }
-    return launch_message(context(plan), plan.nodes[rank], paths, **asked)
+    chosen = {n: changes.pop(n) for n in EngineValues.__struct_fields__ if n in changes}
+    start = NodeStart(
+        **{
+            "attempt": 0,
+            "incarnation": 0,
+            "ports": {"master": 4711, "main": 4712},
+            "values": EngineValues(**{"token": "secret", "gpus": "", **chosen}),
+            "cpus": 2,
+            "memory": 8 << 30,
+            "contained": True,
+            **changes,
+        }
+    )
+    return launch_message(context(plan), plan.nodes[rank], paths, start)
 
 
 def environment(plan: RunPlan, rank: int = 0, **changes: Any) -> dict[str, str]:
-    env: dict[str, str] = message(plan, rank, **changes)["processes"][0]["env"]
-    return env
+    return message(plan, rank, **changes).environment_of(0)
 
 
-def test_attempt_and_restart_are_told_apart(plan_of: PlanOf) -> None:
-    env = environment(plan_of(), attempt=2, restart=5)
+def test_attempt_and_restart_are_separate_variables(plan_of: PlanOf) -> None:
+    env = environment(plan_of(), attempt=2, incarnation=5)
     assert (env["MUSTER_ATTEMPT"], env["MUSTER_RESTART"]) == ("2", "5")
     assert env["MUSTER_RUN_STARTED"] == "1000.500"
 
@@ -69,7 +69,7 @@ NODE_ENV = {
 }
 
 
-def test_node_env(plan_of: PlanOf) -> None:
+def test_references_in_node_env_are_replaced_for_each_node(plan_of: PlanOf) -> None:
     groups = [{"name": "a"}, {"name": "b", "replicas": 2, "nodes": 2, "node_env": NODE_ENV}]
     plan = plan_of(node_groups=groups)
     env = environment(plan, 4, attempt=3)
@@ -80,8 +80,8 @@ def test_node_env(plan_of: PlanOf) -> None:
     assert "NODE" not in environment(plan, 0)
 
 
-def test_what_beats_what(plan_of: PlanOf) -> None:
-    """The submitter's, the job's, the node's, Muster's."""
+def test_each_layer_of_environment_variables_overrides_the_former(plan_of: PlanOf) -> None:
+    """Later ones win: the submitter's, the job's `env`, its `node_env`, Muster's."""
     node_env = {"B": "node's ${rank}", "NODE_RANK": "mine", "MUSTER_ATTEMPT": "mine", "RANK": "0"}
     groups = [{"name": "g", "env": {"A": "job's ${rank}"}, "node_env": node_env}]
     plan = plan_of(node_groups=groups, framework="pytorch")
@@ -94,21 +94,21 @@ def test_what_beats_what(plan_of: PlanOf) -> None:
     assert env["LD_PRELOAD"] == "x"
 
 
-def test_commands_are_literal(plan_of: PlanOf) -> None:
+def test_references_in_commands_are_not_replaced(plan_of: PlanOf) -> None:
     plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
     assert prepare_code(context(plan), plan.groups[0], Path()) == ["echo", "${rank}", "${rank}"]
 
 
-def test_node_args(plan_of: PlanOf) -> None:
+def test_references_in_node_args_are_replaced(plan_of: PlanOf) -> None:
     own = ["--job=${run.replica}", "--at=${attempt}", "$${rank}"]
     groups = [{"name": "a"}, {"name": "b", "replicas": 2, "node_args": own}]
     plan = plan_of(node_groups=groups)
-    assert message(plan, 2, attempt=3)["node_args"] == ["--job=2", "--at=3", "${rank}"]
-    assert message(plan, 0)["node_args"] == []
+    assert message(plan, 2, attempt=3).node_args == ["--job=2", "--at=3", "${rank}"]
+    assert message(plan, 0).node_args == []
 
 
 @pytest.mark.parametrize(
-    ("said", "cwd"),
+    ("working_dir", "cwd"),
     [
         (None, "/n/work"),
         (".", "/n/work"),
@@ -120,15 +120,19 @@ def test_node_args(plan_of: PlanOf) -> None:
         ("/mnt/database", "/mnt/database"),
     ],
 )
-def test_working_dir(plan_of: PlanOf, said: str | None, cwd: str) -> None:
-    """Without namespaces a mount is elsewhere."""
-    plan = plan_of(node_groups=[{"name": "g", **({"working_dir": said} if said else {})}])
+def test_relative_and_mounted_working_dirs_are_resolved(
+    plan_of: PlanOf, working_dir: str | None, cwd: str
+) -> None:
+    """Without namespaces, folders of mounts are translated."""
+    plan = plan_of(
+        node_groups=[{"name": "g", **({"working_dir": working_dir} if working_dir else {})}]
+    )
     mounted = {"/mnt/data": "/n/mnt/data", "/mnt/data/deep": "/n/mnt/deep"}
-    assert message(plan, mounted=mounted)["cwd"] == cwd
+    assert message(plan, mounted=mounted).cwd == cwd
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("value", "expected"),
     [
         ("/mnt/data", "/n/mnt/data"),
         ("/mnt/data/deep/x", "/n/mnt/deep/x"),
@@ -137,38 +141,40 @@ def test_working_dir(plan_of: PlanOf, said: str | None, cwd: str) -> None:
         ("", ""),
     ],
 )
-def test_a_variable_that_says_where_a_mount_is(plan_of: PlanOf, said: str, told: str) -> None:
-    plan = plan_of(node_groups=[{"name": "g", "env": {"WHERE": said}}])
-    mounted = {"/mnt/data": "/n/mnt/data", "/mnt/data/deep": "/n/mnt/deep"}
-    (process,) = message(plan, mounted=mounted)["processes"]
-    assert process["env"]["WHERE"] == told
-    (process,) = message(plan)["processes"]
-    assert process["env"]["WHERE"] == said
-
-
-def test_each_process_has_its_rank(plan_of: PlanOf) -> None:
-    plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
-    processes = message(plan, 1)["processes"]
-    assert [(p["env"]["RANK"], p["env"]["LOCAL_RANK"]) for p in processes] == [
-        ("2", "0"),
-        ("3", "1"),
-    ]
-    assert [p["stdout"] for p in processes] == ["0.out", "1.out"]
-
-
-@pytest.mark.parametrize(("said", "told"), [(None, 570.0), ("60s", 54.0), ("1h", 3570.0)])
-def test_nodes_tell_what_did_not_come_before_they_are_given_up(
-    plan_of: PlanOf, said: str | None, told: float
+def test_variables_with_a_path_in_a_mount_are_translated(
+    plan_of: PlanOf, value: str, expected: str
 ) -> None:
-    group = {"name": "g", **({"ready_timeout": said} if said else {})}
-    assert message(plan_of(node_groups=[group]))["ready_timeout"] == told
+    plan = plan_of(node_groups=[{"name": "g", "env": {"WHERE": value}}])
+    mounted = {"/mnt/data": "/n/mnt/data", "/mnt/data/deep": "/n/mnt/deep"}
+    assert environment(plan, mounted=mounted)["WHERE"] == expected
+    assert environment(plan)["WHERE"] == value
 
 
-@pytest.mark.parametrize(("said", "told"), [(None, None), ("90s", 90.0)])
-def test_patience_with_silence(plan_of: PlanOf, said: str | None, told: float | None) -> None:
-    group = {"name": "g", **({"hang_timeout": said} if said else {})}
+def test_each_process_has_its_own_rank_and_output_file(plan_of: PlanOf) -> None:
+    plan = plan_of(nodes=2, processes_per_node=2, framework="pytorch")
+    launch = message(plan, 1)
+    environments = [launch.environment_of(local_rank) for local_rank in (0, 1)]
+    assert [(env["RANK"], env["LOCAL_RANK"]) for env in environments] == [("2", "0"), ("3", "1")]
+    assert [process.stdout for process in launch.processes] == ["0.out", "1.out"]
+
+
+@pytest.mark.parametrize(
+    ("ready_timeout", "expected"), [(None, 570.0), ("60s", 54.0), ("1h", 3570.0)]
+)
+def test_services_time_out_before_the_ready_timeout_of_the_node(
+    plan_of: PlanOf, ready_timeout: str | None, expected: float
+) -> None:
+    group = {"name": "g", **({"ready_timeout": ready_timeout} if ready_timeout else {})}
+    assert message(plan_of(node_groups=[group])).services_timeout == expected
+
+
+@pytest.mark.parametrize(("hang_timeout", "expected"), [(None, None), ("90s", 90.0)])
+def test_the_launch_message_has_the_hang_timeout_and_the_grace_period(
+    plan_of: PlanOf, hang_timeout: str | None, expected: float | None
+) -> None:
+    group = {"name": "g", **({"hang_timeout": hang_timeout} if hang_timeout else {})}
     plan = plan_of(node_groups=[group], grace_period="7s")
-    told_all = message(plan)
-    assert told_all["hang_timeout"] == told
-    assert told_all["grace_period"] == 7.0
-    assert told_all["probe"] is None
+    launch = message(plan)
+    assert launch.hang_timeout == expected
+    assert launch.grace_period == 7.0
+    assert launch.probe is None

@@ -1,4 +1,4 @@
-"""Where programs start and what they find there: working directories, a /tmp of their own."""
+"""Working directories of programs, and a /tmp for each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.spec.reader import spec_from_mapping
 
-OWN_TMP = {"source": "scratch:life/tmp", "path": "/tmp"}
+OWN_TMP = {"source": "scratch:incarnation/tmp", "path": "/tmp"}
 
 
 @pytest.fixture(params=["namespaces", "plain"], autouse=True)
@@ -25,15 +25,15 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(client: Client, script: str, **spec: Any) -> JobRun:
-    """One group of nodes that run a script. group: what it says besides."""
+    """Run a script on one group of nodes. group: its other fields."""
     group = {"name": "g", "command": ["sh", "-c", script], **spec.pop("group", {})}
-    job, new = client.service.draft_job(
+    job = client.service.prepare_job(
         spec_from_mapping({"name": "demo", "node_groups": [group], **spec})
     )
-    return client.start(client.draft(job, new_job=new)).wait(60)
+    return client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
 
 
-def said(run: JobRun) -> list[str]:
+def output(run: JobRun) -> list[str]:
     return [record.message for record in run.logs(attempt="all", streams=["stdout", "stderr"])]
 
 
@@ -44,31 +44,31 @@ def work(client: Client, run: JobRun, rank: int = 0) -> Path:
 # --- working directories
 
 
-def test_a_folder_of_the_machine(client: Client, tmp_path: Path) -> None:
+def test_a_working_dir_of_the_machine(client: Client, tmp_path: Path) -> None:
     done = run(client, "pwd", group={"working_dir": str(tmp_path)})
-    assert (done.state, said(done)) == ("SUCCEEDED", [str(tmp_path)])
+    assert (done.state, output(done)) == ("SUCCEEDED", [str(tmp_path)])
 
 
-def test_a_folder_in_the_code_s_copy_is_made(client: Client) -> None:
+def test_a_working_dir_in_the_copy_of_the_code_is_created(client: Client) -> None:
     done = run(client, "pwd", group={"working_dir": "deep/er"})
-    assert said(done) == [str(work(client, done) / "deep" / "er")]
+    assert output(done) == [str(work(client, done) / "deep" / "er")]
 
 
 @pytest.mark.parametrize("path", ["/mnt/data", "/mnt/data/new/one"])
-def test_a_folder_in_a_mount(client: Client, path: str, tmp_path: Path) -> None:
+def test_a_working_dir_in_a_mount_is_created(client: Client, path: str, tmp_path: Path) -> None:
     mount = {"source": str(tmp_path), "path": "/mnt/data"}
     done = run(client, "touch here", mounts=[mount], group={"working_dir": path})
-    assert done.state == "SUCCEEDED", said(done)
+    assert done.state == "SUCCEEDED", output(done)
     assert (tmp_path / Path(path).relative_to("/mnt/data") / "here").exists()
 
 
-def test_a_folder_that_is_nowhere(client: Client) -> None:
+def test_a_missing_working_dir_fails_the_run(client: Client) -> None:
     done = run(client, "pwd", group={"working_dir": "/no/such/place"})
     assert done.state == "FAILED"
-    assert "working_dir: there is no folder /no/such/place on this machine" in done.details
+    assert "working_dir: folder /no/such/place not found on this machine" in done.details
 
 
-def test_a_folder_that_cannot_be_made(client: Client, tmp_path: Path) -> None:
+def test_a_working_dir_that_cannot_be_created_fails_the_run(client: Client, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     mount = {"source": str(tmp_path), "path": "/mnt/data"}
     done = run(client, "pwd", mounts=[mount], group={"working_dir": "/mnt/data/file/x"})
@@ -77,34 +77,36 @@ def test_a_folder_that_cannot_be_made(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["code.py", "code.sh", "code"])
-def test_code_is_found_from_elsewhere(client: Client, name: str, tmp_path: Path) -> None:
+def test_code_starts_in_a_working_dir_outside_its_copy(
+    client: Client, name: str, tmp_path: Path
+) -> None:
     text = {"code.py": "import os; print(os.getcwd())", "code.sh": "pwd", "code": "#!/bin/sh\npwd"}
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / name).write_text(text[name])
     code = {"artifact": str(tmp_path / "code" / name), "node_groups": [{"name": "g"}]}
     code["node_groups"][0]["working_dir"] = "/usr"  # type: ignore[index]
-    job, new = client.service.draft_job(spec_from_mapping({"name": "demo", **code}))
-    done = client.start(client.draft(job, new_job=new)).wait(60)
-    assert (done.state, said(done)) == ("SUCCEEDED", ["/usr"])
+    job = client.service.prepare_job(spec_from_mapping({"name": "demo", **code}))
+    done = client.start(client.prepare_run(job.record, new_job=job.new)).wait(60)
+    assert (done.state, output(done)) == ("SUCCEEDED", ["/usr"])
 
 
-# --- a /tmp of their own
+# --- a /tmp for each node
 
 
-def test_what_is_in_it_is_the_node_s(client: Client, isolation: str) -> None:
-    """MUSTER_HOME is below /tmp, too, and everything works nevertheless."""
+def test_each_node_has_its_own_tmp(client: Client, isolation: str) -> None:
+    """It works although MUSTER_HOME is below /tmp."""
     assert client.service.home.root.is_relative_to("/tmp")
     meet = "cd $MUSTER_MOUNT_TMP; ls | grep own; echo $NODE_RANK > own-$NODE_RANK; cat own-*"
     done = run(client, meet, mounts=[OWN_TMP], group={"nodes": 2})
     assert done.state == "SUCCEEDED", done.details
-    assert sorted(said(done)) == ["0", "1"]
+    assert sorted(output(done)) == ["0", "1"]
     where = client.service.home.run_dir(done.id).node(1) / "life" / "tmp"
     assert (where / "own-1").read_text() == "1\n"
     if isolation == "namespaces":
         assert not Path("/tmp/own-1").exists()
 
 
-def test_programs_see_it_at_its_path(client: Client, isolation: str) -> None:
+def test_programs_see_the_node_s_tmp_at_slash_tmp(client: Client, isolation: str) -> None:
     if isolation == "plain":
         pytest.skip("nothing can be mounted")
     marker = Path(f"/tmp/muster-{os.getpid()}")
@@ -114,11 +116,11 @@ def test_programs_see_it_at_its_path(client: Client, isolation: str) -> None:
         done = run(client, script, mounts=[OWN_TMP])
     finally:
         marker.unlink()
-    assert (done.state, said(done)[0]) == ("SUCCEEDED", "1777"), done.details
+    assert (done.state, output(done)[0]) == ("SUCCEEDED", "1777"), done.details
 
 
-def test_each_life_finds_it_empty(client: Client) -> None:
-    """What is MUSTER_HOME, shown in it again, stays."""
+def test_tmp_is_empty_at_the_start_of_each_incarnation(client: Client) -> None:
+    """MUSTER_HOME, which is mounted below it, is not emptied."""
     script = """
         cd $MUSTER_MOUNT_TMP; test ! -e flag || exit 9
         mkdir deep; touch flag deep/file; chmod 500 deep; test $MUSTER_RESTART = 2
@@ -130,8 +132,10 @@ def test_each_life_finds_it_empty(client: Client) -> None:
     assert work(client, done).is_dir()
 
 
-def test_mounts_inside_it(client: Client, tmp_path: Path, isolation: str) -> None:
-    """Each where it belongs, in whatever order they are named, with what it held before."""
+def test_mounts_below_a_mounted_tmp_are_visible(
+    client: Client, tmp_path: Path, isolation: str
+) -> None:
+    """Each is at its path with its files, whatever the order in the spec."""
     (tmp_path / "old").write_text("old\n")
     inside = {"source": str(tmp_path), "path": str(tmp_path)}
     cache = {"source": "scratch:node/cache", "path": "/tmp/cache"}
@@ -139,42 +143,44 @@ def test_mounts_inside_it(client: Client, tmp_path: Path, isolation: str) -> Non
     done = run(client, script, mounts=[inside, cache, OWN_TMP])
     assert done.state == "SUCCEEDED", done.details
     assert (tmp_path / "new").read_text() == "1\n"
-    assert said(done)[0] == "old"
+    assert output(done)[0] == "old"
     if isolation == "namespaces":
-        assert said(done)[1] == "/tmp/cache"
+        assert output(done)[1] == "/tmp/cache"
         assert not Path("/tmp/cache").exists()
 
 
-@pytest.mark.parametrize("kind", ["scratch:life/tmp", "scratch:run/tmp"])
-def test_home_itself_cannot_be_hidden(client: Client, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["scratch:incarnation/tmp", "scratch:run/tmp"])
+def test_a_mount_over_muster_home_is_refused(client: Client, kind: str) -> None:
     home = client.service.home.root
     with pytest.raises(InvalidInput, match="it would hide"):
         run(client, "true", mounts=[{"source": kind, "path": str(home)}])
 
 
-def test_only_what_is_ours_may_hide_home(client: Client, tmp_path: Path) -> None:
+def test_a_user_s_directory_over_the_parent_of_muster_home_is_refused(
+    client: Client, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidInput, match="it would hide"):
         run(client, "true", mounts=[{"source": str(tmp_path), "path": "/tmp"}])
 
 
-def test_tmp_as_it_is(client: Client, tmp_path: Path) -> None:
+def test_the_machine_s_tmp_can_be_mounted(client: Client, tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     script = f"test -e {tmp_path}/there"
     done = run(client, script, mounts=[{"source": "/tmp", "path": "/tmp"}])
     assert (done.state, done.notes) == ("SUCCEEDED", [])
 
 
-def test_a_mount_that_nobody_sees_is_noted(client: Client, isolation: str) -> None:
+def test_mounts_that_need_namespaces_are_noted_without_them(client: Client, isolation: str) -> None:
     mounts = [OWN_TMP, {"source": "scratch:run/x", "path": "/no/x"}, {"source": "scratch:run/y"}]
     done = run(client, "true", mounts=mounts)
     where = "without namespaces nodes find scratch:"
     notes = [
-        f"/tmp is this machine's: {where}life/tmp at $MUSTER_MOUNT_TMP",
+        f"/tmp is this machine's: {where}incarnation/tmp at $MUSTER_MOUNT_TMP",
         f"/no/x is not there: {where}run/x at $MUSTER_MOUNT_X",
     ]
     assert list(done.notes) == (notes if isolation == "plain" else [])
 
 
-def test_logs_below_it(client: Client, tmp_path: Path) -> None:
+def test_the_log_directory_may_be_below_a_mounted_tmp(client: Client, tmp_path: Path) -> None:
     done = run(client, "echo hi", mounts=[OWN_TMP], logging={"directory": str(tmp_path)})
-    assert (done.state, said(done)) == ("SUCCEEDED", ["hi"])
+    assert (done.state, output(done)) == ("SUCCEEDED", ["hi"])

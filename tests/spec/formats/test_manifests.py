@@ -1,4 +1,4 @@
-"""Files and folders with manifests in them, and with other things."""
+"""Files and folders with manifests and other documents."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_several_documents(tmp_path: Path) -> None:
     assert read_spec(path, "b").name == "b"
 
 
-def test_of_many_documents_each_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not with an empty line for each that is above it."""
+def test_each_of_many_documents_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document is read without empty lines for the documents above it."""
     read = []
 
     def load(text: str, *args: Any, **named: Any) -> tuple[Any, dict[str, int]]:
@@ -67,11 +67,11 @@ def test_of_many_documents_each_is_read_once(monkeypatch: pytest.MonkeyPatch) ->
     found = module.documents(text, "all.yaml")
     assert "".join(read) == text
     assert [document.lines["kind"] for document in found] == [*range(2, 101, 2)]
-    with pytest.raises(InvalidInput, match=r"all.yaml:103: kind: given twice .first on line 102"):
+    with pytest.raises(InvalidInput, match=r"all.yaml:103: kind: given twice, first on line 102"):
         module.documents(f"{text}---\nkind: Y\nkind: Z\n", "all.yaml")
 
 
-def test_of_a_list_every_line_is_looked_at_once() -> None:
+def test_lines_of_a_list_are_visited_once() -> None:
     class Lines(dict[str, int]):
         looked = 0
 
@@ -91,15 +91,15 @@ def test_of_a_list_every_line_is_looked_at_once() -> None:
     assert lines.looked == 1
 
 
-def test_one_of_several_has_to_be_named(tmp_path: Path) -> None:
+def test_one_of_several_manifests_must_be_named(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text(f"{jobset('a')}---\n{jobset('b')}")
-    with pytest.raises(InvalidInput, match=r"there are 2 JobSets here: a, b \(name one: .*#a\)"):
+    with pytest.raises(InvalidInput, match=r"there are 2 jobs here: a, b \(name one: .*#a\)"):
         read_spec(path)
-    assert wrong(path, "c") == ["#c: no JobSet of that name in all.yaml (there are: a, b)"]
+    assert wrong(path, "c") == ["#c: no job of that name in all.yaml (use a or b)"]
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_a_folder_of_manifests(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(jobset("b"))
     (tmp_path / "a.yml").write_text(jobset("a"))
     (tmp_path / "account.yaml").write_text(ACCOUNT)
@@ -117,18 +117,18 @@ def test_a_folder(tmp_path: Path) -> None:
     )
 
 
-def test_everything_wrong_in_a_folder_is_told(tmp_path: Path) -> None:
+def test_all_problems_in_a_folder_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(jobset("same"))
     (tmp_path / "b.yaml").write_text(jobset("same"))
     (tmp_path / "c.yaml").write_text(jobset("c").replace("command", "comand"))
     problems = [text.replace(f"{tmp_path.name}/", "") for text in wrong(tmp_path)]
     assert problems == [
-        "b.yaml:1: metadata.name: 'same' is the name of the JobSet at "
-        f"{tmp_path}/a.yaml:1, too (give one of them another name)".replace(
+        "b.yaml:1: metadata.name: 'same' is also the name of the job at "
+        f"{tmp_path}/a.yaml:1 (give one of them another name)".replace(
             f"{tmp_path.parent}/{tmp_path.name}/", ""
         ),
         "c.yaml:13: spec.replicatedJobs[0].template.spec.template.spec.containers[0].command: is "
-        "missing: what the image would run is not known here (write what is to run)",
+        "missing: Muster does not know the image's own command (write the program to run)",
         "c.yaml:14: spec.replicatedJobs[0].template.spec.template.spec.containers[0].comand: "
         'Muster does not read this field (did you mean "command"?)',
     ]
@@ -139,14 +139,14 @@ BAD = {
     "no JobSet": (
         f"{ACCOUNT}---\napiVersion: v1\nkind: Pod\n",
         [
-            "x.yaml:2: kind: there is no JobSet here, but ServiceAccount, Pod "
-            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
+            "x.yaml:2: kind: no JobSet in this file, but ServiceAccount, Pod "
+            "(Muster runs JobSets and its own specs: docs/spec.md)"
         ],
     ),
     "a kustomization": (
         "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
         [
-            "x.yaml:2: kind: there is no JobSet here, but Kustomization "
+            "x.yaml:2: kind: no JobSet in this file, but Kustomization "
             "(render it first: `kustomize build`)"
         ],
     ),
@@ -168,32 +168,32 @@ BAD = {
     "an empty list": (
         "apiVersion: v1\nkind: List\nitems: []\n",
         [
-            "x.yaml: kind: there is no JobSet here, but nothing "
-            "(Muster runs JobSets, and specs of its own: docs/spec.md)"
+            "x.yaml: kind: no JobSet in this file, but nothing "
+            "(Muster runs JobSets and its own specs: docs/spec.md)"
         ],
     ),
     "no kind": (
         f"{jobset('a')}---\napiVersion: v1\nspec: {{}}\n",
         [
-            "x.yaml:16: no Kubernetes object: it has no kind "
-            "(remove it, or put it into a file of its own)"
+            "x.yaml:16: is not a Kubernetes object: it has no kind "
+            "(remove it, or put it into another file)"
         ],
     ),
     "a template": (
         jobset("a").replace("name: a", "name: {{ .Values.name }}"),
         [
             "x.yaml:4: a template that was not rendered: 'name: {{ .Values.name }}' "
-            "(render it first: `helm template`, `kustomize build` or whatever fills it in)"
+            "(render it first: `helm template`, `kustomize build` or the tool that fills it in)"
         ],
     ),
     "a template in quotes": (
         jobset("a").replace("name: a", "name: '{{ name }}'"),
         [
             "x.yaml:4: metadata.name: a template that was not rendered: '{{ name }}' "
-            "(render it first: `helm template`, `kustomize build` or whatever fills it in)",
+            "(render it first: `helm template`, `kustomize build` or the tool that fills it in)",
         ],
     ),
-    "no YAML": (
+    "not YAML": (
         jobset("a") + "---\nkind: [\n",
         [
             "x.yaml:16: not valid YAML: did not find expected node content "
@@ -202,7 +202,7 @@ BAD = {
     ),
     "a key given twice": (
         jobset("a") + "kind: JobSet\n",
-        ["x.yaml:15: kind: given twice (first on line 2) (remove one)"],
+        ["x.yaml:15: kind: given twice, first on line 2 (remove one)"],
     ),
 }
 
@@ -216,7 +216,7 @@ def test_bad_files(tmp_path: Path, case: str) -> None:
     assert wrong(path) == expected
 
 
-def test_braces_of_a_program_are_its_own(tmp_path: Path) -> None:
+def test_braces_in_arguments_are_plain_text(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(jobset("a").replace("hello", "'{{x}} <b>'"))
     (manifest,) = read_manifests(path)
@@ -234,7 +234,7 @@ def test_braces_of_a_program_are_its_own(tmp_path: Path) -> None:
         ('{"command": "echo"}', False),
     ],
 )
-def test_manifests_are_told_from_specs(text: str, expected: bool) -> None:
+def test_manifests_are_distinguished_from_specs(text: str, expected: bool) -> None:
     assert is_manifest(text) is expected
 
 
@@ -273,8 +273,8 @@ def test_manifests_are_told_from_specs(text: str, expected: bool) -> None:
         "workload-aware-scheduling/jobset",
     ],
 )
-def test_jobset_s_own_examples_are_read(name: str) -> None:
-    from muster.spec.formats.jobset_write import write_jobset
+def test_the_examples_of_jobset_are_read(name: str) -> None:
+    from muster.spec.formats.jobset.write import write_jobset
     from muster.spec.formats.manifests import read_manifest
 
     spec = read_manifest(Path(os.environ["MUSTER_JOBSET_EXAMPLES"]) / f"{name}.yaml").spec
@@ -286,7 +286,7 @@ def _indented(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["List", "JobSetList"])
-def test_a_list_is_its_items(kind: str, tmp_path: Path) -> None:
+def test_a_list_is_read_as_its_items(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     items = "".join(f"- {_indented(text)}" for text in (ACCOUNT, jobset("a"), jobset("b")))
     path.write_text(f"apiVersion: v1\nkind: {kind}\nitems:\n{items}")
@@ -301,7 +301,7 @@ def test_a_list_is_its_items(kind: str, tmp_path: Path) -> None:
     ]
 
 
-def test_a_mark_of_utf_8_is_no_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text("\ufeff" + jobset("a"), encoding="utf-8")
     assert read_spec(path).name == "a"
@@ -316,9 +316,9 @@ TAGS = (
 @pytest.mark.parametrize("tag", TAGS)
 def test_tags_are_refused_or_text(tag: str, tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
-    for said in (f"args: {tag}", f"args: [{tag}]", f"image: {tag}", f"tty: {tag}"):
-        path.write_text(jobset("a").replace("command:", f"{said}\n              command:"))
-        if tag.startswith("!!timestamp") and said.startswith(("image", "args: [")):
+    for output in (f"args: {tag}", f"args: [{tag}]", f"image: {tag}", f"tty: {tag}"):
+        path.write_text(jobset("a").replace("command:", f"{output}\n              command:"))
+        if tag.startswith("!!timestamp") and output.startswith(("image", "args: [")):
             assert read_spec(path).name == "a"  # a date is text
         else:
             assert wrong(path)
@@ -333,7 +333,7 @@ def test_dates_and_times_are_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["emptyDir", "hostPath", "nfs", "persistentVolumeClaim"])
 @pytest.mark.parametrize("value", ["true", "5", "[]", "x", "[x]"])
-def test_volumes_that_are_no_mapping(kind: str, value: str, tmp_path: Path) -> None:
+def test_volumes_that_are_not_mappings(kind: str, value: str, tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     volumes = f"            volumes: [{{name: v, {kind}: {value}}}]\n            containers:"
     path.write_text(jobset("a").replace("            containers:", volumes))

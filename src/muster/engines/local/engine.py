@@ -1,30 +1,31 @@
-"""The engine that needs nothing: nodes are process trees of this machine."""
+"""The local engine: nodes are process trees on this machine. It needs nothing installed."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from muster.engines.base import RunContext, Session
-from muster.engines.local import cgroups, metadata, ports
-from muster.engines.local.disk import check_disk, disk_notes
-from muster.engines.local.isolation import Isolation, check_setting, impossible
-from muster.engines.local.machine import check_fit, limits_of, shape_notes, this_machine
-from muster.engines.local.mounting import lifelines
-from muster.errors import Problem
-from muster.plan.environment import node_environment
+from muster.engines.local.capacity import check_disk, check_fit, disk_notes, shape_notes
+from muster.engines.local.namespaces import Isolation, check_setting, unavailable_reason
+from muster.engines.local.network import addresses
+from muster.engines.local.resources import Machine, limits_of, this_machine
+from muster.errors import EngineError, Problem
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
+if TYPE_CHECKING:
+    from muster.engines.base import RunContext, Session
+
 
 class LocalEngine:
-    """See `engines.base.Engine`. isolation: what `isolation.enclose` achieved for the run."""
+    """See `engines.base.Engine`. isolation: what `create_namespaces` returned for the run."""
 
     name = "local"
     in_place = True
 
     def __init__(self, isolation: Isolation | None = None) -> None:
-        self._isolation = isolation or Isolation("plain", reason="not enclosed")
+        self._isolation = isolation or Isolation("plain", reason="no namespaces were created")
 
     def check(self, plan: RunPlan, root: Path) -> list[Problem]:
         """See `Engine.check`."""
@@ -46,31 +47,27 @@ class LocalEngine:
             if g.image is not None
         ]
         notes += disk_notes(plan)
-        notes += _overruled(plan)
-        notes += metadata.notes(plan, impossible())
-        notes += _other_ports(plan)
-        if impossible():
+        notes += _overridden_variables(plan)
+        notes += _metadata_notes(plan)
+        notes += _port_notes(plan)
+        if unavailable_reason():
             notes += [
                 f"{mount.path} is not read-only: without namespaces nodes see the folder itself"
                 for mount in {m.path: m for g in plan.groups for m in g.mounts}.values()
                 if mount.read_only and mount.kind == "directory"
             ]
-            notes += _unseen(plan)
-        limits = [limits_of(g.resources, machine) for g in plan.groups]
-        absent = cgroups.missing(
-            any(one.cpus is not None for one in limits),
-            any(one.memory is not None for one in limits),
-        )
-        if absent:
-            notes.append(
-                f"{' and '.join(absent)} limits are not enforced: control groups are not writable "
-                "here (`muster doctor` says more)"
-            )
+            notes += _unmounted(plan)
+        notes += _limit_notes(plan, machine)
         return notes
 
     def open(self, context: RunContext) -> Session:
         """See `Engine.open`."""
-        # only supervisors open sessions; whoever merely checks a plan is spared the import
+        plan = context.plan
+        if plan.own_interfaces and not self._isolation.namespaces:
+            # the nodes' interfaces would be created in the machine's network
+            text = f"network: {plan.network} needs namespaces: {self._isolation.reason}"
+            raise EngineError(text)
+        # imported here because most processes only check plans
         from muster.engines.local.session import LocalSession
 
         return LocalSession(context, self._isolation)
@@ -78,13 +75,13 @@ class LocalEngine:
 
 def _check_ports(plan: RunPlan) -> list[Problem]:
     if plan.own_interfaces:
-        return []  # nobody else is there
+        return []  # each node has all ports to itself
     problems = []
     for port in plan.ports:
         if not port.can_be_kept(shared=True):
             continue
         for number in range(port.number, port.number + port.count):
-            held = ports.hold(number, plan.nodes[0].address if port.own else "")
+            held = addresses.hold_port(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
                 hint = "leave it out and a free one is found, or use network: cluster"
@@ -94,8 +91,8 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
     return problems
 
 
-def _other_ports(plan: RunPlan) -> list[str]:
-    """What nodes that share this machine's network listen on instead of what was expected."""
+def _port_notes(plan: RunPlan) -> list[str]:
+    """Notes about ports that nodes on the shared network cannot have at their usual numbers."""
     if plan.own_interfaces:
         return []
     notes = []
@@ -104,7 +101,7 @@ def _other_ports(plan: RunPlan) -> list[str]:
             why = "nodes that share a network cannot; with `network: cluster` they can"
             notes.append(f"not every node listens on port {port.number} ({port.name}): {why}")
         elif port.preferred and not port.each:
-            held = ports.hold_row(port.number, port.count)
+            held = addresses.hold_ports(port.number, port.count)
             if held is None:
                 why = "in use on this machine, the run gets a free one"
                 notes.append(f"port {port.number} ({port.name}) is {why}")
@@ -113,34 +110,69 @@ def _other_ports(plan: RunPlan) -> list[str]:
     return notes
 
 
+def _limit_notes(plan: RunPlan, machine: Machine) -> list[str]:
+    """A note if control groups cannot enforce the limits of the nodes."""
+    limits = [limits_of(group.resources, machine) for group in plan.groups]
+    cpus = any(one.cpus is not None for one in limits)
+    memory = any(one.memory is not None for one in limits)
+    if not (cpus or memory):
+        return []
+    from muster.engines.local.limits import unenforceable  # few runs need it
+
+    missing = unenforceable(cpus, memory)
+    if not missing:
+        return []
+    return [
+        f"{' and '.join(missing)} limits are not enforced: control groups are not writable "
+        "here (see `muster doctor`)"
+    ]
+
+
+def _metadata_notes(plan: RunPlan) -> list[str]:
+    """Notes about groups whose nodes have no metadata file at OCI's path."""
+    if len(plan.nodes) == 1:
+        return []  # programs on a single node do not look for other nodes
+    from muster.engines.local.node_folders import metadata_notes
+
+    return metadata_notes(plan, unavailable_reason())
+
+
 def _check_network(plan: RunPlan) -> list[Problem]:
-    why = impossible() if plan.own_interfaces else ""
+    why = unavailable_reason() if plan.own_interfaces else ""
     if why:
         text = f"{plan.network} is not possible here: {why}"
         return [Problem("network", text, "use network: shared")]
     if plan.network == "cluster":
-        from muster.engines.local import doctor
+        from muster.engines.local.network import bridge
 
-        found = doctor.cluster_network()
-        if not found.works:
-            hint = f"{found.advice}, or use network: shared"
-            return [Problem("network", f"cluster is not possible here: {found.says}", hint)]
+        missing = bridge.cluster_unavailable()
+        if missing is not None:
+            reason, advice = missing
+            hint = f"{advice}, or use network: shared"
+            return [Problem("network", f"cluster is not possible here: {reason}", hint)]
     return []
 
 
-#: Shown to every node as they are: a mount over one of them takes away what nodes live on.
-_NEEDED = ("/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev")
+#: Folders of the system that no mount may hide.
+_SYSTEM_FOLDERS = ("/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev")
 
 
 def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
+    mounts = [mount for group in plan.groups for mount in group.mounts]
+    if not mounts:
+        return []
+    from muster.engines.local.mounts import required_paths
+
     problems = {}
-    own = lifelines(plan, Home(root))
-    for mount in (m for g in plan.groups for m in g.mounts):
+    own = required_paths(plan, Home(root))
+    for mount in mounts:
         target = Path(mount.path)
-        if _is_itself(mount):
+        if _shows_itself(mount):
             continue
-        hidden = [path for path in (*map(Path, _NEEDED), *own) if path.is_relative_to(target)]
-        if mount.kind == "scratch":  # what is ours is shown again inside what is ours, too
+        hidden = [
+            path for path in (*map(Path, _SYSTEM_FOLDERS), *own) if path.is_relative_to(target)
+        ]
+        if mount.kind == "scratch":  # Muster's folders are shown again inside scratch folders
             hidden = [path for path in hidden if path == target or path not in own]
         if hidden:
             text = f"{mount.source} cannot be mounted at {target}: it would hide {hidden[0]}"
@@ -148,35 +180,39 @@ def _check_mounts(plan: RunPlan, root: Path) -> list[Problem]:
     return list(problems.values())
 
 
-def _unseen(plan: RunPlan) -> list[str]:
-    """Mounts that programs look for where nothing can be mounted. Below /mnt nobody relies on a
-    path: it may be left out, and the variable be used."""
+def _unmounted(plan: RunPlan) -> list[str]:
+    """Notes about mounts that programs do not find at their path, as nothing can be mounted.
+
+    Paths below /mnt are left out: they are defaults, and programs use the variable instead.
+    """
     every = {m.path: m for g in plan.groups for m in g.mounts}.values()
     notes = []
     for mount in every:
-        if not (_is_itself(mount) or mount.path.startswith("/mnt/")):
+        if not (_shows_itself(mount) or mount.path.startswith("/mnt/")):
             what = "this machine's" if Path(mount.path).is_dir() else "not there"
             where = f"without namespaces nodes find {mount.source} at ${mount.variable}"
             notes.append(f"{mount.path} is {what}: {where}")
     return notes
 
 
-def _is_itself(mount: MountPlan) -> bool:
-    """Whether nodes see a folder of this machine where it is."""
+def _shows_itself(mount: MountPlan) -> bool:
+    """Whether a mount shows a folder of this machine at its path on the machine."""
     same = os.path.realpath(mount.source) == os.path.realpath(mount.path)
     return mount.kind == "directory" and same
 
 
-def _overruled(plan: RunPlan) -> list[str]:
-    """What the owner set and Muster sets too."""
-    from muster.spec.oci_variables import ENTRYPOINT
+def _overridden_variables(plan: RunPlan) -> list[str]:
+    """Notes about variables of the job that Muster or the framework overrides."""
+    changing = [group for group in plan.groups if group.env or group.node_env]
+    if not changing:
+        return []
+    from muster.describe.environment import overridden
 
     notes = []
-    fixed = {port.variable.removeprefix("env.") for port in plan.ports if port.fixed}
-    for group in plan.groups:
-        node = plan.nodes[group.first_rank]
-        ours = {*node_environment(plan, node, ""), *group.framework_env} - fixed - {ENTRYPOINT}
-        taken = sorted(ours & {k for k, v in group.env.items() if group.framework_env.get(k) != v})
-        if taken:
-            notes.append(f"group {group.name}: {', '.join(taken)} is set by Muster, not by the job")
+    for group in changing:
+        names = sorted(overridden(plan, group))
+        if names:
+            verb = "is" if len(names) == 1 else "are"
+            text = f"{', '.join(names)} {verb} set by Muster, not by the job"
+            notes.append(f"group {group.name}: {text}")
     return notes

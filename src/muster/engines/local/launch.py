@@ -1,197 +1,233 @@
-"""What each process of a node runs, and in which environment. Pure but for looking up PATH."""
+"""The launch message of a node, built from the plan and from what the engine knows; and the code
+that the node runs."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.disk import size_text
-from muster.engines.local.outputs import NodeOutputs
-from muster.plan.environment import inherited, node_environment
-from muster.plan.model import GroupPlan, NodePlan, ResourcePlan, RunPlan
-from muster.plan.services import filled, services
+from muster.engines.local.logs import NodeOutputs
+from muster.lifecycle.policy import Policy
+from muster.node import error_file
+from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
+from muster.plan.environment import (
+    EngineValues,
+    NodeValues,
+    ProcessValues,
+    environments,
+    has_code_parent,
+    has_tmpdir,
+    moved,
+)
+from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
+from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
+from muster.spec.quantities import format_size
 from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
 
-#: A node gives up waiting a tenth of the time, and so many seconds at most, before its replica has
-#: failed for not being ready: the node can say what did not come.
-_TELLING = 30.0
+#: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
+#: its replica fails for not being ready, so that the node can report what is missing.
+_READY_REPORT_PART, _READY_REPORT_MARGIN = 10, 30.0
 
-#: Python's multiprocessing, as others do, puts sockets into TMPDIR. The path of a socket has at
-#: most 107 bytes, of which it takes "/pymp-12345678/listener-12345678".
-_LONGEST_TMPDIR = 107 - 32
+#: Fields of a group's plan that its launch messages have in another form.
+_CONVERTED = frozenset(("env", "node_args", "probe", "services_timeout"))
+#: Settings that a launch message copies from the policy, and from the group's plan.
+_OF_POLICY = tuple(set(Policy.__struct_fields__).intersection(LaunchMessage._fields))
+_OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._fields) - _CONVERTED)
+
+#: Python's multiprocessing, among others, puts sockets into TMPDIR. A socket's path has at most 107
+#: bytes, of which it needs these for "/pymp-12345678/listener-12345678".
+_MAX_TMPDIR = 107 - 32
 
 
 class NodePaths(Struct, frozen=True):
-    """Where one node's things are. outputs: what its processes and services write to;
-    cluster_file: who is in the run, one file for all nodes; tls: its certificates, if it has any;
-    short: a path of few characters, for what puts sockets there."""
+    """Where the files of one node are."""
 
+    #: The node's own folder.
     folder: Path
+    #: The cluster metadata file, one for all nodes.
     cluster_file: Path
+    #: The working directory, with the code.
     work: Path
+    #: The output files of processes and services.
     outputs: NodeOutputs
+    #: The node's certificates, if it has any.
     tls: Path
+    #: A folder with a short path, for sockets.
     short: Path
 
     @property
     def checkpoint_file(self) -> Path:
+        """Where the program tells its last checkpoint."""
         return self.folder / "checkpoint"
 
     @property
     def temporary(self) -> Path:
+        """The folder for temporary files."""
         return self.folder / "tmp"
 
     @property
     def tmpdir(self) -> Path:
-        """How programs get to the temporary folder: by a link where its path is too long."""
-        fits = len(os.fsencode(self.temporary)) <= _LONGEST_TMPDIR
-        return self.temporary if fits else self.short / "tmp"
+        """The path of `temporary` for programs: a link where its own path is too long."""
+        temporary = self.temporary
+        return temporary if len(os.fsencode(temporary)) <= _MAX_TMPDIR else self.short / "tmp"
+
+    def error_file(self, local_rank: int) -> str:
+        """The path of the file in which a process may record its error."""
+        return f"{self.folder}/error-{local_rank}.json"
+
+
+class NodeStart(Struct, frozen=True):
+    """What the engine knows about one start of a node, besides its paths."""
+
+    #: The attempt of the run.
+    attempt: int
+    #: The node's incarnation.
+    incarnation: int
+    #: The run's ports, by name, or by `NAME.RANK` where each node has its own.
+    ports: Mapping[str, int]
+    #: What the engine chose for the node's environment.
+    values: EngineValues
+    #: CPUs that the node should use.
+    cpus: int
+    #: Bytes of memory that the node should use.
+    memory: int
+    #: Whether the node has a PID namespace.
+    contained: bool
+    #: Ranks of nodes that are removed from the run.
+    absent: Sequence[int] = ()
+    #: Folders that are emptied before each start.
+    fresh: Sequence[str] = ()
+    #: Whether processes are given a file in which to record their errors.
+    error_files: bool = True
 
 
 def launch_message(
-    context: RunContext,
-    node: NodePlan,
-    paths: NodePaths,
-    *,
-    attempt: int,
-    restart: int,
-    ports: Mapping[str, int],
-    token: str,
-    gpus: tuple[int, ...] | None,
-    interface: str | None,
-    mounted: Mapping[str, str],
-    extra: Mapping[str, str],
-    contained: bool,
-    cpus: int,
-    memory: int,
-    absent: Iterable[int] = (),
-) -> dict[str, Any]:
-    """What `node.agent` is told, but for `argv`, which `prepare_code` finds out on the node.
-
-    restart: the node's incarnation. token: the run's secret. interface: the node's own network
-    interface, None on a shared network. gpus: those it sees, None = all. mounted: mount path ->
-    where it really is, if elsewhere.
-    extra: the engine's own environment for the node. cpus, memory: that it had best use, the latter
-    in bytes. absent: ranks of nodes that there are not to be for now.
-    """
+    context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart
+) -> LaunchMessage:
+    """The complete message for one incarnation, be it the first or a restart in place."""
     plan, group = context.plan, context.plan.group(node.group)
+    facts = _facts(context, node, paths, start)
+    env, processes = _processes(context, node, paths, start, facts)
+    cwd = str(paths.work / moved(group.working_dir or "", start.values.mounted))
+    # a service may run the program's modules, so it searches where the program would
+    search_path = {"PYTHONPATH": os.pathsep.join(filter(None, [cwd, env.get("PYTHONPATH")]))}
+    margin = min(group.services_timeout / _READY_REPORT_PART, _READY_REPORT_MARGIN)
+    return LaunchMessage(
+        incarnation=start.incarnation,
+        env=env,
+        processes=processes,
+        ranks=[OutputFiles(stdout, stderr) for stdout, stderr in paths.outputs.ranks],
+        node_args=[facts.fill(word) for word in group.node_args],
+        launcher=[facts.fill(word) for word in group.role.launcher],
+        program=group.role.program,
+        services=services(group, facts, paths.outputs, search_path),
+        gather=fill_check(group.role.gather, facts),
+        absent=list(start.absent),
+        services_timeout=group.services_timeout - margin,
+        probe=None if group.probe is None else Probe(**group.probe),
+        cwd=cwd,
+        folder=str(paths.folder),
+        fresh=list(start.fresh),
+        address=node.address,
+        disk=None if group.resources.disk_image else group.resources.disk,
+        disk_full=disk_full(group.resources),
+        contained=start.contained,
+        keep=context.keep,
+        **{name: getattr(plan.policy, name) for name in _OF_POLICY},
+        **{name: getattr(group, name) for name in _OF_GROUP},
+    )
+
+
+def _facts(context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart) -> Facts:
+    """What the placeholders of the first process stand for."""
     places = {
         "folder": str(paths.short),
         "tmp": str(paths.temporary),
         "python": context.python,
         "run.tls": str(paths.tls),
-        "run.token": token,
-        "cpus": str(cpus),
-        "run.restarts": str(attempt - context.resumes),
-        "memory": str(memory),
+        "run.token": start.values.token,
+        "run.restarts": str(start.attempt - context.resumes),
+        "cpus": str(start.cpus),
+        "memory": str(start.memory),
     }
-    facts = Facts(plan, node, 0, attempt, ports, places)
-    shared: dict[str, str] = {
-        **_base_environment(context),
-        "HOSTNAME": node.hostname,
-        # a variable that says where a mount is says so wherever that is
-        **{name: _moved(text, mounted) for name, text in group.env.items()},
-        **{name: facts.fill(template) for name, template in group.node_env.items()},
-        **node_environment(plan, node, str(paths.cluster_file)),
-        **{m.variable: mounted[m.path] for m in group.mounts if m.path in mounted},
-        **_interfaces(plan, interface),
-        "MUSTER_ATTEMPT": str(attempt),
-        "MUSTER_RESTART": str(restart),
-        "MUSTER_RUN_RESTARTS": str(attempt - context.resumes),
-        "MUSTER_RUN_STARTED": f"{context.started:.3f}",
-        "MUSTER_TOKEN": token,
-        "MUSTER_OUTPUTS": str(context.home.run_dir(plan.run_id).outputs),
-        "MUSTER_CHECKPOINT": str(paths.checkpoint_file),
-        **_temporary(plan, group, paths, mounted),
-        **extra,
-    }
-    if plan.artifact is not None and plan.artifact.kind == "archive":
-        # the folder with the code may be a package, whose modules name it
-        above = [shared.get("PYTHONPATH"), str(paths.work.parent)]
-        shared["PYTHONPATH"] = os.pathsep.join(filter(None, above))
-    if plan.quiet is not None and node.rank == 0:
-        shared["MUSTER_QUIET"] = json.dumps(filled(plan.quiet, facts))
-    if gpus is not None:
-        shared["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    return Facts(context.plan, node, 0, start.attempt, start.ports, places)
+
+
+def _processes(
+    context: RunContext, node: NodePlan, paths: NodePaths, start: NodeStart, facts: Facts
+) -> tuple[dict[str, str], list[ProcessLaunch]]:
+    """The variables that all processes share, and the processes.
+
+    Shared variables are sent once: for many processes the message would not fit into the socket's
+    buffer, and the supervisor would have to wait for the agent.
+    """
+    values = _node_values(context, paths, start, facts)
+    ranks = range(len(paths.outputs.processes))
+    files = [paths.error_file(rank) if start.error_files else None for rank in ranks]
+    each = [ProcessValues(replace(facts, local_rank=rank).fill, files[rank]) for rank in ranks]
+    variables = [env.values for env in environments(context.plan, node, values, each)]
+    first, *others = variables
+    different = {name for env in others for name, value in env.items() if first[name] != value}
+    shared = {name: value for name, value in first.items() if name not in different}
     processes = []
-    for local_rank, (stdout, stderr) in enumerate(paths.outputs.processes):
-        facts = replace(facts, local_rank=local_rank)
-        env = shared | {k: facts.fill(v) for k, v in group.framework_env.items()}
-        processes.append({"env": env, "stdout": stdout, "stderr": stderr})
-    first = replace(facts, local_rank=0)
-    cwd = str(_working_dir(group, paths.work, mounted))
-    # a service that stands in for the program finds its modules, as that would
-    path = os.pathsep.join(filter(None, [cwd, shared.get("PYTHONPATH")]))
-    return {
-        "processes": processes,
-        "ranks": [{"stdout": out, "stderr": err} for out, err in paths.outputs.ranks],
-        "program": group.role.program,
-        "launcher": [first.fill(word) for word in group.role.launcher],
-        "services": services(group, first, paths.outputs, {"PYTHONPATH": path}),
-        "gather": filled(group.role.gather, first),
-        "absent": list(absent),
-        "ready_timeout": group.ready_timeout - min(group.ready_timeout / 10, _TELLING),
-        "cwd": cwd,
-        "node_args": [facts.fill(word) for word in group.node_args],
-        "address": node.address,
-        "grace_period": plan.policy.grace_period,
-        "hang_timeout": group.hang_timeout,
-        "disk": None if group.resources.disk_image else group.resources.disk,
-        "disk_full": disk_full(group.resources),
-        "probe": _probe(group),
-        "contained": contained,
-    }
+    for env, file, outputs in zip(variables, files, paths.outputs.processes, strict=True):
+        # if the job uses the variable for a file of its own, only a launcher whose ranks have
+        # their own files uses ours
+        is_used = env.get(error_file.VARIABLE) == file or bool(paths.outputs.ranks)
+        own = {name: env[name] for name in different}
+        processes.append(ProcessLaunch(own, *outputs, error_file=file if is_used else None))
+    return shared, processes
 
 
-def disk_full(asked: ResourcePlan) -> str | None:
-    """What there is to say of a node that fails with no room left on a disk of its own."""
-    if asked.disk is None or not asked.disk_image:
+def _node_values(
+    context: RunContext, paths: NodePaths, start: NodeStart, facts: Facts
+) -> NodeValues:
+    plan, node = facts.plan, facts.node
+    needs_tmpdir = has_tmpdir(plan, plan.group(node.group), start.values.mounted)
+    quiet = fill_check(plan.quiet, facts) if node.rank == 0 else None
+    return NodeValues(
+        engine=start.values,
+        environ=context.environ,
+        python_folder=os.path.dirname(context.python),
+        cluster_file=str(paths.cluster_file),
+        outputs=str(context.home.run_dir(plan.run_id).outputs),
+        checkpoint=str(paths.checkpoint_file),
+        attempt=str(start.attempt),
+        incarnation=str(start.incarnation),
+        run_restarts=facts.places["run.restarts"],
+        run_started=f"{context.started:.3f}",
+        tmpdir=str(paths.tmpdir) if needs_tmpdir else None,
+        code_parent=str(paths.work.parent) if has_code_parent(plan) else None,
+        quiet=None if quiet is None else json.dumps(quiet),
+    )
+
+
+def disk_full(resources: ResourcePlan) -> str | None:
+    """The failure message of a node whose own disk is full; None if it has no disk of its own."""
+    if resources.disk is None or not resources.disk_image:
         return None
-    return f"its disk was full (resources.disk: {size_text(asked.disk)})"
-
-
-def _working_dir(group: GroupPlan, work: Path, mounted: Mapping[str, str]) -> Path:
-    """Where the processes start: where the mount that it is in really is, if it is in one."""
-    return work / _moved(group.working_dir or "", mounted)
-
-
-def _moved(place: str, mounted: Mapping[str, str]) -> str:
-    """Where a path really is, if it is in a mount that is elsewhere; else what was given."""
-    for path in sorted(mounted, key=len, reverse=True):
-        if Path(place).is_relative_to(path):
-            return str(mounted[path] / Path(place).relative_to(path))
-    return place
-
-
-def _base_environment(context: RunContext) -> dict[str, str]:
-    """The submitter's, with the interpreter that started Muster first on PATH."""
-    env = inherited(context.plan, context.environ)
-    bin_directory = str(Path(context.python).parent)
-    env["PATH"] = os.pathsep.join([bin_directory, env.get("PATH", os.defpath)])
-    # into a file, Python buffers its output by blocks; people watch it line by line
-    env.setdefault("PYTHONUNBUFFERED", "1")
-    return env
+    return f"its disk was full (resources.disk: {format_size(resources.disk)})"
 
 
 def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]:
-    """Put the code into the working directory; returns what to run there, nothing if the group
-    only serves."""
-    artifact = context.plan.artifact
+    """Put the code into the working directory; returns the program's command line, empty if the
+    group runs services only. Raises MusterError, OSError."""
+    plan = context.plan
     command = group.command
-    if artifact is not None:
-        ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+    if plan.artifact is not None:
+        code = plan.artifact
+        ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
         place_artifact(context.home, ref, work)
         command = command or entry_command(
             ref,
-            group.entrypoint or artifact.entrypoint,
+            plan.entrypoint_of(group),
             context.python,
             work,
             from_elsewhere=group.working_dir is not None,
@@ -200,25 +236,3 @@ def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]
         return []
     assert command is not None, "the spec was checked: without an artifact there is a command"
     return [*command, *group.args]
-
-
-def _temporary(
-    plan: RunPlan, group: GroupPlan, paths: NodePaths, mounted: Mapping[str, str]
-) -> dict[str, str]:
-    """Where temporary files are; nothing where /tmp is the node's own, and nobody is to be told
-    more than a container is."""
-    own = any(mount.path == "/tmp" for mount in group.mounts) and "/tmp" not in mounted
-    return {} if plan.clean_env and own else {"TMPDIR": str(paths.tmpdir)}
-
-
-def _interfaces(plan: RunPlan, interface: str | None) -> dict[str, str]:
-    """OCI: the cluster network's interface. Gloo is left to find its address by the host name
-    where nodes share an interface: naming that would bind every node to 127.0.0.1."""
-    if interface is None:
-        return {} if plan.clean_env else {"JR_SOCKET_IFNAME": "lo"}
-    names = ("JR_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return dict.fromkeys(names, interface)
-
-
-def _probe(group: GroupPlan) -> dict[str, Any] | None:
-    return None if group.probe is None else asdict(group.probe)

@@ -6,111 +6,119 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from msgspec import Struct
 
-from muster.engines.local import disk_image, fabric, linux, metadata, mounting, names
-from muster.engines.local.cgroups import NodeLimits
-from muster.engines.local.clearing import clear, have_empty, take_place
-from muster.engines.local.isolation import Isolation, mount_proc
+from muster.engines.local import mounts, namespaces, node_folders
+from muster.engines.local.limits import NodeLimits
+from muster.engines.local.namespaces import Isolation, mount_proc
+from muster.engines.local.network import addresses, bridge
 from muster.errors import EngineError, MusterError
 from muster.frameworks.base import Network
+from muster.node import messages
 from muster.node.agent import run_agent
 from muster.node.channel import Channel
-from muster.node.files import make_way
+from muster.node.files import remove_unless_regular
+from muster.node.launch_message import LaunchMessage
+from muster.node.messages import ExitReport, InvalidMessage
 from muster.plan.model import MountPlan, NodePlan
 from muster.secrets import print_traceback
 
 
 class NodeSetup(Struct, frozen=True):
-    """What the child does before it becomes the node's agent.
-
-    prepare: puts the code into the working directory and says what to run there. launch: the
-    agent's message, without that. needed: what no mount may hide. private_shm: whether /dev/shm
-    may be its own. disk: bytes of a disk of the node's own, None if it has none. metadata: what
-    the metadata file's place leads to, if it is shown there. short: the folder with a short path,
-    if anything of the node uses it. furnish: has what the job needs installed, by the first node
-    to come.
-    """
+    """What the child needs to become the node's agent."""
 
     node: NodePlan
     isolation: Isolation
     network: Network
+    #: The run's hosts file and resolv.conf.
     hosts: Path
     resolver: Path
+    #: The node's folder, and the folder of its code.
     folder: Path
     work: Path
     mounts: tuple[MountPlan, ...]
-    placed: dict[str, Path]
-    needed: list[Path]
+    #: The folder of each mount source.
+    sources: Mapping[str, Path]
+    #: Folders that no mount may hide.
+    required: tuple[Path, ...]
     limits: NodeLimits | None
-    prepare: Callable[[Path], list[str]]
-    launch: dict[str, Any]
+    #: Puts the code into the working directory and returns the program's command line.
+    prepare_code: Callable[[Path], list[str]]
+    launch: LaunchMessage
+    #: Whether the node gets a private /dev/shm.
     private_shm: bool
+    #: The size (bytes) of the node's disk image; None if it has none.
     disk: int | None = None
+    #: The run's metadata file, if the node sees it at the path that OCI documents.
     metadata: Path | None = None
+    #: The node's folder with a short path, if any program uses it.
     short: Path | None = None
-    furnish: Callable[[], None] | None = None
+    #: Installs what the job needs, if it needs anything.
+    install: Callable[[], None] | None = None
 
 
 def fork_node(setup: NodeSetup, sock: socket.socket) -> int:
-    """Fork the node's process, which talks to us on `sock`; returns its pid as we see it."""
+    """Fork the node's agent. Returns its pid in the supervisor's namespace.
+
+    sock: the agent's end of the connection to the supervisor.
+    """
     if setup.isolation.namespaces:
-        linux.unshare(linux.CLONE_NEWPID)
+        namespaces.unshare(namespaces.CLONE_NEWPID)
     try:
         pid = os.fork()
         if pid == 0:
-            _live(setup, sock)
+            _run_child(setup, sock)
     finally:
         if setup.isolation.namespaces:
-            _children_here_again()
+            _fork_into_own_namespace()
     return pid
 
 
-def _live(setup: NodeSetup, sock: socket.socket) -> NoReturn:
-    """The child's whole life."""
+def _run_child(setup: NodeSetup, sock: socket.socket) -> NoReturn:
+    """Run the agent in the forked child, and exit."""
     code = 0
     try:
         _become_node(setup, sock)
     except BaseException:  # noqa: BLE001
-        print_traceback()  # into supervisor.log
+        print_traceback()  # supervisor.log
         code = 70
     finally:
         os._exit(code)
 
 
-def _children_here_again() -> None:
-    """Undo unshare(CLONE_NEWPID) for the children still to come."""
+def _fork_into_own_namespace() -> None:
+    """Undo unshare(CLONE_NEWPID): later children are in this process's PID namespace again."""
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        linux.setns(own, linux.CLONE_NEWPID)
+        namespaces.setns(own, namespaces.CLONE_NEWPID)
     finally:
         os.close(own)
 
 
 def _become_node(setup: NodeSetup, sock: socket.socket) -> None:
-    _let_go_of_the_rest(sock.fileno())
+    _close_inherited(sock.fileno())
     channel = Channel(sock)
-    incarnation = setup.launch["incarnation"]
+    incarnation = setup.launch.incarnation
     try:
-        _settle(setup)
-        channel.send(event="joined", incarnation=incarnation)
-        channel.wait_for("begin")
+        command = _set_up(setup)
+        channel.send(messages.Joined(incarnation))
+        channel.wait_for(messages.Start)
         _connect(setup)
-    except (OSError, MusterError) as error:
-        said = {"exit_code": None, "signal": 0, "reason": "not_started", "message": str(error)}
-        channel.send(event="ended", incarnation=incarnation, kept=False, **said)
+    except (OSError, MusterError, InvalidMessage) as error:
+        report = ExitReport(None, 0, "not_started", str(error))
+        channel.send(messages.Ended(incarnation, report, kept=False))
         return
     except EOFError:
-        return  # the supervisor is gone, and so are we
-    run_agent(channel, setup.launch)
+        return  # the supervisor has ended, and the node ends with it
+    run_agent(channel, command, setup.launch)
 
 
-def _let_go_of_the_rest(keep: int) -> None:
-    """Close what the supervisor has open: its lease, above all, must be its own."""
+def _close_inherited(keep: int) -> None:
+    """Close the supervisor's descriptors. Above all, the child must not hold the run's lease."""
     listing = Path("/proc/self/fd")
     numbers = os.listdir(listing) if listing.is_dir() else map(str, range(3, 4096))
     for number in map(int, numbers):
@@ -121,70 +129,76 @@ def _let_go_of_the_rest(keep: int) -> None:
     os.setsid()
 
 
-def _settle(setup: NodeSetup) -> None:
-    """Everything that can be done before the others are known."""
-    take_place(setup.folder)
-    # before anything is mounted: what others see there is not ours to remove
-    clear(setup.folder, setup.work)
+def _set_up(setup: NodeSetup) -> list[str]:
+    """Do everything that is possible before the other nodes are known. Returns the program's
+    command line."""
+    node_folders.lock(setup.folder)
+    node_folders.clear(setup.folder, setup.work)  # while nothing is mounted in it
     if setup.isolation.namespaces:
-        linux.die_with_parent()
-    if setup.furnish is not None:
-        setup.furnish()  # with the machine's network, and outside the node's limits
+        namespaces.die_with_parent()
+    if setup.install is not None:
+        setup.install()  # with the machine's network, and outside the node's limits
     if setup.limits is not None:
         setup.limits.join()
     if setup.isolation.namespaces:
-        kinds = linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
-        linux.unshare(kinds | (linux.CLONE_NEWNET if setup.network != "shared" else 0))
-        mount_proc()
-        socket.sethostname(setup.node.hostname)
-        if names.HOSTS.exists():
-            linux.bind(str(setup.hosts), str(names.HOSTS))
-        if setup.network == "cluster" and names.RESOLVER.exists():
-            linux.bind(str(setup.resolver), str(names.RESOLVER))
-        if setup.private_shm:
-            flags = linux.MS_NOSUID | linux.MS_NODEV
-            linux.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
-        if setup.disk is not None:
-            disk_image.lay(setup.folder, setup.disk)
-        mounting.bind_mounts(setup.mounts, setup.placed, setup.folder, setup.needed)
-        if setup.metadata is not None:
-            metadata.place_link(setup.metadata)
+        _enter_namespaces(setup)
     if setup.short is not None:
-        have_empty(setup.short)
+        node_folders.make_private(setup.short)
         (setup.short / "tmp").symlink_to(setup.folder / "tmp")
-    _prepare_code(setup)
-    _have_working_dir(setup)
-    environ = setup.launch["processes"][0]["env"] | setup.launch.get("env", {})
-    mounting.lay_links(setup.mounts, Path(setup.launch["cwd"]), environ)
+    command = _prepare_code(setup)
+    _ensure_working_dir(setup)
+    mounts.link_into_working_dir(
+        setup.mounts, Path(setup.launch.cwd), setup.launch.environment_of(0)
+    )
+    return command
+
+
+def _enter_namespaces(setup: NodeSetup) -> None:
+    """Enter the node's namespaces and mount what only this node sees."""
+    kinds = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC
+    namespaces.unshare(kinds | (namespaces.CLONE_NEWNET if setup.network != "shared" else 0))
+    mount_proc()
+    socket.sethostname(setup.node.hostname)
+    if addresses.HOSTS.exists():
+        namespaces.bind(str(setup.hosts), str(addresses.HOSTS))
+    if setup.network == "cluster" and addresses.RESOLVER.exists():
+        namespaces.bind(str(setup.resolver), str(addresses.RESOLVER))
+    if setup.private_shm:
+        flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
+        namespaces.mount("tmpfs", "/dev/shm", "tmpfs", flags, "mode=1777")
+    if setup.disk is not None:
+        node_folders.mount_disk_image(setup.folder, setup.disk)
+    mounts.bind_mounts(setup.mounts, setup.sources, setup.folder, setup.required)
+    if setup.metadata is not None:
+        node_folders.link_metadata(setup.metadata)
 
 
 def _connect(setup: NodeSetup) -> None:
-    """The last steps: the network, now plugged in, and the submitter's own user again."""
+    """Configure the network, which the supervisor has connected by now, and become the submitter's
+    user again."""
     if setup.network != "shared":
-        fabric.configure_node(setup.node.address, routed=setup.network == "cluster")
+        bridge.configure_node(setup.node.address, routed=setup.network == "cluster")
     if setup.isolation.user is not None:
-        linux.unshare(linux.CLONE_NEWUSER)
-        linux.map_user(setup.isolation.user, (0, 0))
+        namespaces.unshare(namespaces.CLONE_NEWUSER)
+        namespaces.map_user(setup.isolation.user, (0, 0))
 
 
-def _prepare_code(setup: NodeSetup) -> None:
+def _prepare_code(setup: NodeSetup) -> list[str]:
     for folder in (setup.work, setup.folder / "tmp"):
         folder.mkdir(parents=True, exist_ok=True)
     checkpoint = setup.folder / "checkpoint"
-    make_way(checkpoint)
+    remove_unless_regular(checkpoint)
     checkpoint.touch()
-    argv = setup.prepare(setup.work)
-    for process in setup.launch["processes"]:
-        process["argv"] = argv
+    return setup.prepare_code(setup.work)
 
 
-def _have_working_dir(setup: NodeSetup) -> None:
-    cwd = Path(setup.launch["cwd"])
+def _ensure_working_dir(setup: NodeSetup) -> None:
+    cwd = Path(setup.launch.cwd)
     if cwd.is_dir():
         return
     places = [setup.folder, *(Path(mount.path) for mount in setup.mounts)]
     if not any(cwd.is_relative_to(place) for place in places):
-        raise EngineError(f"working_dir: there is no folder {cwd} on this machine")
+        raise EngineError(f"working_dir: folder {cwd} not found on this machine")
     try:
         cwd.mkdir(parents=True)
     except OSError as error:

@@ -1,116 +1,102 @@
-"""Bringing one node up: what it needs, taken and written down, and then a fork."""
+"""Start one node: reserve what it needs, describe its launch, and fork its agent."""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.local import metadata, mounting, names
-from muster.engines.local.cgroups import NodeLimits
-from muster.engines.local.fabric import INTERFACE
-from muster.engines.local.gpus import GpuPool
-from muster.engines.local.isolation import Isolation
-from muster.engines.local.launch import NodePaths, launch_message, prepare_code
-from muster.engines.local.machine import (
+from muster.engines.local import mounts, node_folders
+from muster.engines.local.launch import NodePaths, NodeStart, launch_message, prepare_code
+from muster.engines.local.limits import NodeLimits
+from muster.engines.local.logs import NodeOutputs
+from muster.engines.local.namespaces import Isolation
+from muster.engines.local.network import addresses
+from muster.engines.local.network.bridge import INTERFACE
+from muster.engines.local.node_process import NodeSetup, fork_node
+from muster.engines.local.nodes import LocalNode
+from muster.engines.local.resources import (
+    GpuPool,
     Machine,
     count_cpus,
     count_memory,
+    gpu_numbers,
     limits_of,
     share_of_cpus,
     share_of_gpus,
     share_of_memory,
 )
-from muster.engines.local.node_process import NodeSetup, fork_node
-from muster.engines.local.outputs import NodeOutputs
 from muster.lifecycle.status import NodeRef
-from muster.node import error_file
+from muster.node import messages
 from muster.node.channel import Channel
-from muster.plan.model import GroupPlan, NodePlan
+from muster.node.files import open_or_replace
+from muster.node.launch_message import LaunchMessage
+from muster.plan.environment import EngineValues, submitted
+from muster.plan.model import EnvironmentPlan, GroupPlan, NodePlan, RunPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.home import RunDir
 
+if TYPE_CHECKING:
+    from muster.storage.environments import Environment
 
-class LocalNode(Struct, eq=False):
-    """A node whose agent has not ended. ref: the life it is in, or, of a kept one, was in last.
-
-    begun: its program may have started; again: its agent has been through a life before; leaving:
-    it was told to end; said: its last word; out_of_memory: what its limits had counted before.
-    """
-
-    ref: NodeRef
-    attempt: int
-    pid: int
-    channel: Channel
-    limits: NodeLimits | None
-    gpus: tuple[int, ...]
-    begun: bool = False
-    again: bool = False
-    leaving: bool = False
-    said: dict[str, Any] | None = None
-    out_of_memory: int = 0
-
-    @property
-    def ran_out_of_memory(self) -> bool:
-        """Whether the kernel ended a process of this life at the node's memory limit."""
-        return _out_of_memory(self.limits) > self.out_of_memory
-
-    def tell(self, op: str, **more: Any) -> None:
-        """Send its agent a message about this life."""
-        self.channel.send(op=op, incarnation=self.ref.incarnation, **more)
+#: Variables that would make the environment's Python look for packages elsewhere.
+_MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 
 
 class Starter:
-    """Starts the nodes of one run. placed: mount source -> where its bytes are. documented: groups
-    whose nodes have the metadata file where OCI's documents say."""
+    """Starts and restarts the nodes of one run, and holds what they share: ports and GPUs."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        isolation: Isolation,
-        *,
-        ports: Mapping[str, int],
-        token: str,
-        gpus: GpuPool,
-        placed: dict[str, Path],
-        documented: Container[str],
-    ) -> None:
-        self._furnishing = None
-        if context.plan.environment is not None:
-            from muster.engines.local.furnishing import furnish
-
-            self._furnishing = furnish(context)
-        self._context = context if self._furnishing is None else self._furnishing.context
+    def __init__(self, context: RunContext, isolation: Isolation) -> None:
+        plan, home = context.plan, context.home
+        self._environment = prepare_environment(context)
+        self._context = context if self._environment is None else self._environment.context
         self._isolation = isolation
-        self._ports = ports
-        self._token = token
-        self._gpus = gpus
-        self._placed = placed
-        self._documented = documented
-        #: Asking takes a dozen files, too long to do it for each node that starts.
-        self._machine = Machine(count_cpus(), count_memory(), gpus.size)
-        #: Ranks of nodes that there are not to be for now.
+        self._run_dir: RunDir = home.run_dir(plan.run_id)
+        self._held_ports = addresses.Ports(
+            plan.ports, len(plan.nodes), own_interfaces=plan.own_interfaces
+        )
+        self._ports = self._held_ports.numbers
+        self._token = secrets.token_hex(16)
+        addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
+        _write_certificates(plan, self._run_dir)
+        self._gpus = GpuPool(home.root / "gpus", _gpu_numbers(plan))
+        #: The folder of each mount source.
+        self.sources = mounts.source_folders(plan, home)
+        #: Names of the groups whose nodes have the metadata file at the path that OCI documents.
+        self._documented: frozenset[str] = frozenset()
+        if isolation.namespaces:
+            self._documented = node_folders.prepare_oci_folder(plan, self._run_dir.path)
+        #: Measured once, as it takes a dozen files.
+        self._machine = Machine(count_cpus(), count_memory(), self._gpus.size)
+        #: Ranks that have no node for now.
         self.absent: set[int] = set()
-        self._run_dir: RunDir = context.home.run_dir(context.plan.run_id)
+        self._required = tuple(mounts.required_paths(plan, home))
+        #: Whether each node has a private /dev/shm. Not if the run's files are in /dev/shm.
+        self._private_shm = isolation.namespaces and not any(
+            path.is_relative_to("/dev/shm") for path in (home.root, *self.sources.values())
+        )
 
     def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
-        """Fork the node. Raises MusterError or OSError, holding nothing, if it cannot be."""
+        """Fork a new node. If that fails, raises MusterError or OSError and reserves nothing."""
         node = self._context.plan.nodes[ref.rank]
-        wanted = share_of_gpus(self._context.plan, ref.rank, self._gpus.size)
-        gpus = self._gpus.take(wanted) if wanted else ()
+        count = share_of_gpus(self._context.plan, ref.rank, self._gpus.size)
+        gpus = self._gpus.acquire(count) if count else ()
         limits = None
         try:
             limits = self._limits(node)
             launch = self._launch(ref, attempt, outputs, gpus)
             ours, theirs = socket.socketpair()
-            ours.setblocking(False)  # no agent, however it fares, keeps us waiting
+            ours.setblocking(False)  # the supervisor never waits for an agent
             pid = fork_node(self._setup(node, limits, launch), theirs)
         except BaseException:
             self._gpus.release(gpus)
@@ -119,26 +105,30 @@ class Starter:
             raise
         theirs.close()
         started = LocalNode(ref, attempt, pid, Channel(ours), limits, gpus)
-        started.out_of_memory = _out_of_memory(limits)
+        started.record_oom_kills()
         return started
 
-    def start_again(
-        self, node: LocalNode, ref: NodeRef, attempt: int, outputs: NodeOutputs
-    ) -> None:
-        """Have a node that was kept begin its next life, with what it holds already."""
-        node.ref, node.attempt, node.said, node.leaving = ref, attempt, None, False
-        node.begun = node.again = True
-        node.out_of_memory = _out_of_memory(node.limits)
-        node.tell("begin", launch=_packed(self._launch(ref, attempt, outputs, node.gpus)))
+    def restart(self, node: LocalNode, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> None:
+        """Start the next incarnation of a kept node, which keeps its limits and GPUs."""
+        node.begin_incarnation(ref, attempt)
+        node.channel.send(messages.Restart(self._launch(ref, attempt, outputs, node.gpus)))
+
+    def release_gpus(self, node: LocalNode) -> None:
+        """Free the GPUs of a node whose agent has ended."""
+        self._gpus.release(node.gpus)
+
+    def close(self) -> None:
+        """Free the ports, and remove the nodes' short folders; all nodes have ended."""
+        self._held_ports.close()
+        shutil.rmtree(short_folder(self._context.plan.run_id), ignore_errors=True)
 
     def _hides_gpus(self, group: GroupPlan) -> bool:
-        """Whether a shape keeps this machine's GPUs from a node that is given none of them."""
-        asked = group.resources
-        return asked.shape is not None and asked.cpus is not None and self._machine.gpus > 0
+        """Whether a node without GPUs must not see the machine's: its shape has none."""
+        resources = group.resources
+        return resources.shape is not None and resources.cpus is not None and self._machine.gpus > 0
 
     def _limits(self, node: NodePlan) -> NodeLimits | None:
-        asked = self._context.plan.group(node.group).resources
-        limits = limits_of(asked, self._machine)
+        limits = limits_of(self._context.plan.group(node.group).resources, self._machine)
         if limits.cpus is None and limits.memory is None:
             return None
         return NodeLimits(node.node_id, limits.cpus, limits.memory)
@@ -149,7 +139,7 @@ class Starter:
         attempt: int,
         outputs: NodeOutputs,
         gpus: tuple[int, ...],
-    ) -> dict[str, Any]:
+    ) -> LaunchMessage:
         plan = self._context.plan
         node, group = plan.nodes[ref.rank], plan.group_of(ref.rank)
         folder = self._run_dir.node(ref.rank)
@@ -157,10 +147,10 @@ class Starter:
         mounted: dict[str, str] = {}
         extra: dict[str, str] = {}
         if not self._isolation.namespaces:
-            mounted = mounting.link_mounts(group.mounts, self._placed, folder)
-            extra = names.wrapper_environment(self._run_dir.hosts, node)
+            mounted = mounts.link_mounts(group.mounts, self.sources, folder)
+            extra = addresses.wrapper_environment(self._run_dir.hosts, node)
         if group.name in self._documented:
-            extra[metadata.VARIABLE] = str(metadata.FILE)
+            extra[node_folders.METADATA_VARIABLE] = str(node_folders.METADATA_FILE)
         paths = NodePaths(
             folder=folder,
             cluster_file=self._run_dir.cluster_file,
@@ -169,33 +159,28 @@ class Starter:
             tls=self._run_dir.tls,
             short=self._short(ref.rank),
         )
-        launch = launch_message(
-            self._context,
-            node,
-            paths,
-            attempt=attempt,
-            restart=ref.incarnation,
-            ports=self._ports,
+        values = EngineValues(
             token=self._token,
-            gpus=gpus if gpus or self._hides_gpus(group) else None,
             interface=INTERFACE if plan.own_interfaces else None,
+            gpus=",".join(map(str, gpus)) if gpus or self._hides_gpus(group) else None,
             mounted=mounted,
             extra=extra,
-            contained=self._isolation.namespaces,
+        )
+        start = NodeStart(
+            attempt=attempt,
+            incarnation=ref.incarnation,
+            ports=self._ports,
+            values=values,
             cpus=share_of_cpus(plan, group, self._machine),
             memory=share_of_memory(plan, group, self._machine),
+            contained=self._isolation.namespaces,
             absent=sorted(self.absent),
+            fresh=mounts.emptied_folders(group.mounts, folder),
         )
-        _add_error_files(launch, group, folder)
-        return launch | {
-            "folder": str(folder),
-            "fresh": mounting.fresh(group.mounts, folder),
-            "incarnation": ref.incarnation,
-            "keep": self._context.keep,
-        }
+        return launch_message(self._context, node, paths, start)
 
     def _work(self, rank: int) -> Path:
-        """Where the code is: programs may import the folder they are in by its name."""
+        """The folder of the code. It keeps its name: programs may import it as a package."""
         code = self._context.plan.artifact
         name = folder_name(code.kind, code.file_name) if code is not None else ""
         return self._run_dir.work(rank) / name
@@ -205,22 +190,14 @@ class Starter:
             return Path("/dev/shm/node")
         return short_folder(self._context.plan.run_id) / str(rank)
 
-    @property
-    def _private_shm(self) -> bool:
-        """Whether nodes have a /dev/shm of their own."""
-        return self._isolation.namespaces and not any(
-            path.is_relative_to("/dev/shm")
-            for path in (self._context.home.root, *self._placed.values())
-        )
+    def _install(self, output: str) -> Callable[[], None] | None:
+        return None if self._environment is None else self._environment.installer(output)
 
-    def _furnish(self, output: str) -> Callable[[], None] | None:
-        return None if self._furnishing is None else self._furnishing.ready(output)
-
-    def _setup(
-        self, node: NodePlan, limits: NodeLimits | None, launch: dict[str, Any]
-    ) -> NodeSetup:
+    def _setup(self, node: NodePlan, limits: NodeLimits | None, launch: LaunchMessage) -> NodeSetup:
         group = self._context.plan.group(node.group)
         documented = group.name in self._documented
+        shown = node_folders.with_oci_folder(group.mounts) if documented else group.mounts
+        mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
         return NodeSetup(
             node=node,
             isolation=self._isolation,
@@ -229,57 +206,79 @@ class Starter:
             resolver=self._run_dir.resolver,
             folder=self._run_dir.node(node.rank),
             work=self._work(node.rank),
-            mounts=metadata.with_folder(group.mounts) if documented else group.mounts,
+            mounts=shown,
             metadata=self._run_dir.cluster_file if documented else None,
-            placed=self._placed,
-            needed=mounting.lifelines(self._context.plan, self._context.home),
+            sources=self.sources,
+            required=self._required,
             limits=limits,
             disk=group.resources.disk if group.resources.disk_image else None,
-            prepare=partial(prepare_code, self._context, group),
+            prepare_code=partial(prepare_code, self._context, group),
             launch=launch,
-            furnish=self._furnish(launch["processes"][0]["stderr"]),
+            install=self._install(launch.processes[0].stderr),
             private_shm=self._private_shm,
             short=self._short(node.rank) if _uses_short_folder(group, launch) else None,
         )
 
 
+def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
+    if plan.tls:
+        from muster.storage.certificates import make_certificates
+
+        make_certificates(run_dir.tls, plan.nodes)
+
+
+def _gpu_numbers(plan: RunPlan) -> list[int]:
+    """The GPUs of the machine; empty if the run uses none."""
+    return gpu_numbers() if any(group.resources.gpus for group in plan.groups) else []
+
+
 def short_folder(run_id: str) -> Path:
-    """Where the run's nodes have their short folders, if they have no /dev/shm of their own."""
+    """The parent of the nodes' short folders, if nodes have no private /dev/shm."""
     return Path(tempfile.gettempdir()) / f"muster-{run_id[-8:]}"
 
 
-def _uses_short_folder(group: GroupPlan, launch: Mapping[str, Any]) -> bool:
-    """Whether anything that runs there knows the node's folder with a short path."""
-    folder = os.path.join(launch["folder"], "")
-    tmpdir = launch["processes"][0]["env"].get("TMPDIR", folder)
-    return "${folder}" in str((group.role, group.framework_env)) or not tmpdir.startswith(folder)
+def _uses_short_folder(group: GroupPlan, launch: LaunchMessage) -> bool:
+    """Whether any program of the node knows its folder by the short path."""
+    folder = os.path.join(launch.folder, "")
+    tmpdir = launch.environment_of(0).get("TMPDIR", folder)
+    templates = (group.role, group.framework_env, group.framework_defaults)
+    return "${folder}" in str(templates) or not tmpdir.startswith(folder)
 
 
-def _packed(launch: dict[str, Any]) -> dict[str, Any]:
-    """With what the processes' environments have in common said once: to say it for each of many
-    takes more room than a socket has, and whoever sends it would have to wait for the agent."""
-    every = [process["env"] for process in launch["processes"]]
-    common = {k: v for k, v in every[0].items() if all(env.get(k) == v for env in every)}
-    packed = [
-        process | {"env": {k: v for k, v in process["env"].items() if k not in common}}
-        for process in launch["processes"]
-    ]
-    return launch | {"env": common, "processes": packed}
+class PreparedEnvironment(Struct, frozen=True):
+    """The virtual or conda environment that a job's nodes run in."""
+
+    plan: EnvironmentPlan
+    environment: Environment
+    #: The run's context with the interpreter and the variables of the environment.
+    context: RunContext
+    #: The variables that the installer runs with.
+    variables: dict[str, str]
+
+    def installer(self, output: str) -> Callable[[], None]:
+        """What a node calls first: it installs the environment unless another node has, or waits
+        for that. output: the file to write its progress to."""
+        return partial(self._enter, output)
+
+    def _enter(self, output: str) -> None:
+        from muster.storage.environments import acquire
+
+        with os.fdopen(open_or_replace(output, os.O_WRONLY | os.O_APPEND, 0o644), "a") as file:
+            report = partial(print, file=file, flush=True)
+            acquire(self.environment, self.plan, self.variables, report)
 
 
-def _out_of_memory(limits: NodeLimits | None) -> int:
-    return 0 if limits is None else limits.out_of_memory()
+def prepare_environment(context: RunContext) -> PreparedEnvironment | None:
+    """The environment that the job needs; None if it needs nothing installed."""
+    plan = context.plan.environment
+    if plan is None:
+        return None
+    from muster.storage.environments import locate
 
-
-def _add_error_files(launch: dict[str, Any], group: GroupPlan, folder: Path) -> None:
-    """Ask for notes of errors, unless the job has its own use for them. One that is inherited from
-    whoever submitted the run is not meant for its nodes. A launcher whose ranks write to files of
-    their own knows another way to note them."""
-    envs = (group.env, group.node_env, group.framework_env)
-    taken = any(error_file.VARIABLE in env for env in envs)
-    if taken and not launch["ranks"]:
-        return
-    for local_rank, process in enumerate(launch["processes"]):
-        process["error_file"] = str(folder / f"error-{local_rank}.json")
-        if not taken:
-            process["env"][error_file.VARIABLE] = process["error_file"]
+    environment = locate(context.home, plan)
+    variables = submitted(context.plan, context.environ)
+    environ = {name: value for name, value in variables.items() if name not in _MISLEADING}
+    kind = "VIRTUAL_ENV" if plan.conda is None else "CONDA_PREFIX"
+    environ[kind] = str(environment.prefix)
+    changed = replace(context, environ=environ, python=environment.python)
+    return PreparedEnvironment(plan, environment, changed, variables)

@@ -1,4 +1,4 @@
-"""Other systems' job descriptions, read into and written from a `JobSpec`.
+"""Job descriptions of other systems, read as a `JobSpec` and written from one.
 
-Nothing here is imported before a file turns out to be one of theirs.
+Nothing here is imported until a file turns out to be in such a format.
 """

@@ -1,4 +1,4 @@
-"""From one file format to another, as text."""
+"""Convert a file from one format to another."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from muster.errors import Problem
 from muster.secrets import hidden, redacted
 from muster.spec.files import read_text
-from muster.spec.formats.jobset_write import write_jobset
+from muster.spec.formats.jobset.write import write_jobset
 from muster.spec.formats.manifests import read_manifest
-from muster.spec.formats.muster_write import write_spec
+from muster.spec.formats.spec_write import write_spec
 from muster.spec.formats.yaml_write import dump
 from muster.spec.models import JobSpec
 from muster.spec.reader import is_manifest, read_spec
@@ -22,13 +22,15 @@ _HIDDEN = "secrets are written as ***; write them in, or convert with --show-sec
 def convert_file(
     path: Path, name: str | None, to: str | None, *, secrets: bool = False
 ) -> tuple[str, list[str]]:
-    """The YAML, and what is to be known about it. to: `jobset` or `muster`; default: what it is
-    not. secrets: write them as they are. Raises InvalidInput.
+    """The converted YAML, and notes about it. Raises InvalidInput.
+
+    to: `jobset` or `muster`; default: the opposite of the input format. secrets: write secrets
+    instead of `***`.
     """
-    theirs = os.path.isdir(path) or is_manifest(read_text(path))
+    foreign = os.path.isdir(path) or is_manifest(read_text(path))
     refused: list[Problem] = []
-    spec, notes = _read(path, name, refused, theirs=theirs)
-    if to == "muster" or (to is None and theirs):
+    spec, notes = _read(path, name, refused, foreign=foreign)
+    if to == "muster" or (to is None and foreign):
         data = write_spec(spec)
     else:
         written = write_jobset(spec)
@@ -41,14 +43,14 @@ def convert_file(
 
 
 def _comments(refused: Iterable[Problem]) -> str:
-    """What could not be converted as it is, for whoever writes the rest."""
+    """The problems as comments, for the user to resolve by hand."""
     return "".join(f"# refused: {line}\n" for one in refused for line in str(one).splitlines())
 
 
 def _read(
-    path: Path, name: str | None, refused: list[Problem], *, theirs: bool
+    path: Path, name: str | None, refused: list[Problem], *, foreign: bool
 ) -> tuple[JobSpec, list[str]]:
-    if not theirs:
+    if not foreign:
         return read_spec(path), []
     manifest = read_manifest(path, name, refused)
-    return manifest.spec, [*manifest.notes, *manifest.unsaid]
+    return manifest.spec, [*manifest.notes, *manifest.lost]

@@ -1,5 +1,7 @@
-"""A file of several YAML documents, each with the lines of its paths; and what was forgotten in
-it: templates nobody rendered, `<placeholders>` nobody filled in."""
+"""Read files of several YAML documents, with the line of every path.
+
+Also finds templates that were not rendered and `<placeholders>` that were not filled in.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +10,70 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from msgspec import Struct
+from msgspec import Struct, field
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.places import Lines
+from muster.spec.models import JobSpec
+from muster.spec.problem_places import Lines, Origins
+from muster.spec.reader import ADS_KINDS
 from muster.spec.wording import short
 from muster.spec.yaml import load
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEMPLATE = re.compile(r"\{\{|\{%")
-#: In programs, braces may be the program's own.
+#: Only Helm's own templates: in a program, braces may have another meaning.
 _HELM = re.compile(r"\{\{-?\s*(\.(Values|Release|Chart|Files|Capabilities)\b|include\b|template\b)")
 _PROGRAM = re.compile(r".*\.(command|args|env)(\[\d+\])?(\.value)?")
-#: Its values become text for a program wherever they stand; Kubernetes' are of strict types.
-_ADS = re.compile(r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?(distributed|job)\b""", re.MULTILINE)
+#: ADS's YAML: scalars are read as text, since they are passed to programs. Kubernetes' are typed.
+_ADS = re.compile(
+    rf"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?({"|".join(ADS_KINDS)})\b""", re.MULTILINE
+)
 _ITEM = re.compile(r"items\[(\d{1,9})\](?:\.(.*)|)", re.DOTALL)
-_FORGOTTEN = re.compile(r"<[A-Za-z][^<>\n]*>")
-#: Fields that name something which is looked for: there, a part of the text may be a placeholder.
+_UNFILLED = re.compile(r"<[A-Za-z][^<>\n]*>")
+#: Fields that name files, images or URLs, in which a part of the text may be a placeholder.
 _PLACE = re.compile(
     r"\.(image|entryPoint|uri|url|scriptPathURI|notebookPathURI|source|pipRequirements)$"
 )
-_RENDER = "render it first: `helm template`, `kustomize build` or whatever fills it in"
+_RENDER = "render it first: `helm template`, `kustomize build` or the tool that fills it in"
 
 
 class Document(Struct, frozen=True):
-    """One document: its data, and the line of every path."""
+    """One document of a file."""
 
     data: Any
+    #: Path -> line.
     lines: Lines
+    #: The file's name in messages.
     source: str
 
     @property
     def place(self) -> str:
-        """File and line."""
+        """The file and the line where the document starts."""
         return f"{self.source}:{self.lines.get('', 1)}"
 
 
+class Manifest(Struct, frozen=True):
+    """The job that was read from a document."""
+
+    spec: JobSpec
+    #: Where Muster deviates from the document, for the user.
+    notes: tuple[str, ...]
+    #: The file and line of the document.
+    place: str
+    #: What the spec does not keep of the document, because it has no effect on a run.
+    lost: tuple[str, ...] = ()
+    #: The file's name in messages.
+    source: str = ""
+    #: Path in the document -> line.
+    lines: Lines = field(default_factory=dict)
+    #: Path in the spec -> place in the document.
+    origins: Origins = field(default_factory=dict)
+
+
 def documents(text: str, source: str) -> list[Document]:
-    """The documents of a file, less the empty ones. Raises InvalidInput."""
+    """The documents of a file that are not empty. Raises InvalidInput."""
     try:
-        # libyaml does not tell templates from broken YAML, but a template is what it is then
+        # to libyaml, a template is broken YAML
         parts = [_document(part, source, above) for above, part in _parts(text, source)]
     except InvalidInput:
         for number, line in enumerate(text.splitlines(), 1):
@@ -59,7 +85,7 @@ def documents(text: str, source: str) -> list[Document]:
 
 
 def objects(document: Document) -> Iterator[Document]:
-    """What a document holds: itself, or the items of a `List`, as kubectl writes and reads them."""
+    """The objects of a document: the items of a `List`, as kubectl writes it, or the document."""
     data = document.data
     kind = str(data.get("kind", "")) if isinstance(data, Mapping) else ""
     items = data.get("items") if kind.endswith("List") else None
@@ -81,7 +107,7 @@ def _document(text: str, source: str, above: int) -> Document:
 
 
 def _parts(text: str, source: str) -> Iterator[tuple[int, str]]:
-    """Each document, and the number of lines above it."""
+    """The text of each document, with the number of lines before it."""
     rows = text.splitlines(keepends=True)
     starts: list[int] = []
     try:
@@ -91,7 +117,7 @@ def _parts(text: str, source: str) -> Iterator[tuple[int, str]]:
             if isinstance(event, yaml.DocumentStartEvent) and event.start_mark is not None
         ]
     except yaml.YAMLError:
-        load(text, source)  # says what is wrong in its own words
+        load(text, source)  # raises a better message
         raise
     for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         part = "".join(rows[start:end])
@@ -108,27 +134,27 @@ def _holds_something(part: str) -> bool:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether there is something in it that nobody has filled in, such as `<bucket>`."""
-    return _FORGOTTEN.search(text) is not None
+    """Whether the text has a placeholder that was not filled in, such as `<bucket>`."""
+    return _UNFILLED.search(text) is not None
 
 
-def forgotten(data: Any, path: str = "") -> Iterator[Problem]:
-    """Templates and placeholders that are left in values."""
+def unfilled_placeholders(data: Any, path: str = "") -> Iterator[Problem]:
+    """A problem for each template or placeholder that is left in a value."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             if key == "image" and "in-place-restart-agent" in str(data.get("name")):
-                continue  # the agent is not run, so nobody needs its image
-            yield from forgotten(value, f"{path}.{key}" if path else str(key))
+                continue  # the agent is not run, so its image is not needed
+            yield from unfilled_placeholders(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list):
         for number, value in enumerate(data):
-            yield from forgotten(value, f"{path}[{number}]")
+            yield from unfilled_placeholders(value, f"{path}[{number}]")
     elif isinstance(data, str):
-        yield from _forgotten(data, path)
+        yield from _unfilled_in_text(data, path)
 
 
-def _forgotten(text: str, path: str) -> Iterator[Problem]:
+def _unfilled_in_text(text: str, path: str) -> Iterator[Problem]:
     template = _HELM if _PROGRAM.fullmatch(path) else _TEMPLATE
     if template.search(text):
         yield Problem(path, f"a template that was not rendered: {short(text)}", _RENDER)
-    elif _FORGOTTEN.fullmatch(text) or (_PLACE.search(path) and _FORGOTTEN.search(text)):
+    elif _UNFILLED.fullmatch(text) or (_PLACE.search(path) and _UNFILLED.search(text)):
         yield Problem(path, f"{short(text)} was not filled in", "write what belongs there")

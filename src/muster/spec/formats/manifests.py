@@ -1,4 +1,4 @@
-"""Files and folders of Kubernetes manifests: which of the objects in them Muster runs."""
+"""Find the jobs in files and folders of manifests: JobSets, and ADS's YAML."""
 
 from __future__ import annotations
 
@@ -12,78 +12,82 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.files import called, read_text
-from muster.spec.formats.documents import Document, documents, objects
-from muster.spec.formats.jobset_model import API_VERSION
-from muster.spec.formats.jobset_read import Manifest, read_jobset
+from muster.spec.files import read_text, shown_name
+from muster.spec.formats.documents import Document, Manifest, documents, objects
+from muster.spec.formats.jobset.model import API_VERSION
+from muster.spec.formats.jobset.read import read_jobset
 from muster.spec.reader import ADS_KINDS, is_manifest
-from muster.spec.wording import close_to, suggestion
+from muster.spec.wording import close_to, short, suggestion
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _GROUP = API_VERSION.partition("/")[0]
-#: Not run by anybody, so nobody misses them.
+#: Kinds that start programs. Muster ignores them with a note.
 _WORKLOADS = frozenset(
     {"CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet", "Workflow"}
 )
+#: ADS: values of apiVersion, which may be missing.
+_ADS_VERSIONS = ("", "v1", "v1.0")
 
 
 def read_manifests(
     path: Path, name: str | None = None, refused: list[Problem] | None = None
 ) -> tuple[Manifest, ...]:
-    """The JobSets in a file or a folder (not below it), with what there is to know about them.
+    """The jobs in a file, or in the files of a folder (not of its subfolders).
 
-    name: only the one of that name. refused: see `read_manifest`. Raises InvalidInput with every
-    problem, also if there is none.
+    name: read only the job of this name. refused: see `read_manifest`. Raises InvalidInput with
+    every problem, or if the file has no job.
     """
-    found = _Found(refused)
+    search = _Search(refused)
     if os.path.isdir(path):
         for file in sorted(path.iterdir()):
             if file.suffix in SUFFIXES and file.is_file():
-                found.file(file, alone=False)
+                search.add_file(file, alone=False)
     else:
-        found.file(path, alone=True)
-    return found.manifests(path, name)
+        search.add_file(path, alone=True)
+    return search.read(path, name)
 
 
 def read_manifest(
     path: Path, name: str | None = None, refused: list[Problem] | None = None
 ) -> Manifest:
-    """The only JobSet in a file or a folder, or the one of that name. refused: takes what of ADS's
-    YAML cannot be honoured, where the rest makes a job. Raises InvalidInput."""
+    """The only job in a file or folder, or the one of the given name. Raises InvalidInput.
+
+    refused: if given, it receives the problems of ADS's YAML for which a job can still be made.
+    """
     found = read_manifests(path, name, refused)
     if len(found) > 1:
         names = [str(manifest.spec.name) for manifest in found]
-        text = f"there are {len(found)} JobSets here: {', '.join(names)}"
-        raise InvalidInput(Problem("", text, f"name one: {path}#{names[0]}", called(path)))
+        text = f"there are {len(found)} jobs here: {', '.join(names)}"
+        raise InvalidInput(Problem("", text, f"name one: {path}#{names[0]}", shown_name(path)))
     return found[0]
 
 
-class _Jobset(Struct, frozen=True):
-    """A JobSet, or what else describes a job, and who reads it."""
+class _FoundJob(Struct, frozen=True):
+    """A document that describes a job, and the function that reads it."""
 
     document: Document
     name: str
     read: Callable[[Document], Manifest] = read_jobset
 
 
-class _Found:
-    """What is in the files so far."""
+class _Search:
+    """Collects the jobs of files."""
 
     def __init__(self, refused: list[Problem] | None) -> None:
         self._refused = refused
-        self._jobsets: list[_Jobset] = []
+        self._jobs: list[_FoundJob] = []
         self._problems: list[Problem] = []
         self._notes: list[str] = []
         self._kinds: list[str] = []
-        self._first = ""  # where the first of those is
+        self._first = ""  # the place of the first object that is not a job
 
-    def file(self, path: Path, *, alone: bool) -> None:
-        """Look through a file. alone: it is meant itself, not only the folder it is in."""
+    def add_file(self, path: Path, *, alone: bool) -> None:
+        """Search a file. alone: the user named the file itself, not its folder."""
         text = read_text(path)
         if not alone and not is_manifest(text):
             return
         try:
-            parts = documents(text, called(path))
+            parts = documents(text, shown_name(path))
         except InvalidInput as error:
             if alone or _GROUP in text:
                 self._problems += error.problems
@@ -92,29 +96,32 @@ class _Found:
             return
         for part in parts:
             for one in objects(part):
-                self._document(one)
+                self._add(one)
 
-    def _document(self, part: Document) -> None:
+    def _add(self, part: Document) -> None:
         data = part.data
         if not isinstance(data, Mapping) or "kind" not in data:
-            text = "no Kubernetes object: it has no kind"
-            self._problem(part, "", text, "remove it, or put it into a file of its own")
+            text = "is not a Kubernetes object: it has no kind"
+            self._problem(part, "", text, "remove it, or put it into another file")
             return
         kind, version = str(data["kind"]), str(data.get("apiVersion", ""))
         if kind in ADS_KINDS:
-            from muster.spec.formats.ads_read import ads_name, read_ads
+            from muster.spec.formats.ads.read import ads_name, read_ads
 
-            self._jobsets.append(
-                _Jobset(part, ads_name(data), partial(read_ads, refused=self._refused))
+            self._jobs.append(
+                _FoundJob(part, ads_name(data), partial(read_ads, refused=self._refused))
             )
             return
         metadata = data.get("metadata")
         name = _name(metadata) if isinstance(metadata, Mapping) else ""
         if kind == "JobSet" and version == API_VERSION:
-            self._jobsets.append(_Jobset(part, name))
+            self._jobs.append(_FoundJob(part, name))
         elif kind == "JobSet":
             what = f"{version!r} is not a version Muster reads" if version else "is missing"
             self._problem(part, "apiVersion", what, f"write {API_VERSION}")
+        elif version in _ADS_VERSIONS and "spec" in data and close_to(kind, ADS_KINDS):
+            text = f"{short(kind)} is not a kind of ADS's YAML"
+            self._problem(part, "kind", text, suggestion(kind, ADS_KINDS))
         elif version.startswith(f"{_GROUP}/") or close_to(kind, ["JobSet"], cutoff=0.8):
             hint = suggestion(kind, ["JobSet"])
             self._problem(part, "kind", f"Muster does not read a {kind}", hint)
@@ -128,14 +135,14 @@ class _Found:
         line = part.lines.get(path, part.lines.get("", 1))
         self._problems.append(Problem(path, text, hint, f"{part.source}:{line}"))
 
-    def manifests(self, path: Path, name: str | None) -> tuple[Manifest, ...]:
-        """What was found, read. Raises InvalidInput."""
-        chosen = [jobset for jobset in self._jobsets if name in (None, jobset.name)]
-        problems = [*self._problems, *(_twice(chosen) if name is None else ())]
+    def read(self, path: Path, name: str | None) -> tuple[Manifest, ...]:
+        """Read the jobs that were found, or the one of the given name. Raises InvalidInput."""
+        chosen = [job for job in self._jobs if name in (None, job.name)]
+        problems = [*self._problems, *(_duplicate_names(chosen) if name is None else ())]
         made = []
-        for jobset in chosen:
+        for job in chosen:
             try:
-                made.append(jobset.read(jobset.document))
+                made.append(job.read(job.document))
             except InvalidInput as error:
                 problems += error.problems
         if not chosen and not problems:
@@ -146,31 +153,31 @@ class _Found:
         return tuple(made)
 
     def _none(self, path: Path, name: str | None) -> Problem:
-        if self._jobsets:
-            names = [jobset.name for jobset in self._jobsets]
+        if self._jobs:
+            names = [job.name for job in self._jobs]
             return Problem(
                 f"#{name}",
-                f"no JobSet of that name in {called(path)}",
+                f"no job of that name in {shown_name(path)}",
                 suggestion(name or "", names),
             )
         kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
-        hint = "Muster runs JobSets, and specs of its own: docs/spec.md"
+        hint = "Muster runs JobSets and its own specs: docs/spec.md"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
-        text = f"there is no JobSet here, but {kinds}"
-        return Problem("kind", text, hint, self._first or called(path))
+        text = f"no JobSet in this file, but {kinds}"
+        return Problem("kind", text, hint, self._first or shown_name(path))
 
 
 def _name(metadata: Mapping[str, Any]) -> str:
-    """What an object is called; of a generated name, what is known of it."""
+    """An object's name, or the fixed part of a generated name."""
     return str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-"))
 
 
-def _twice(jobsets: list[_Jobset]) -> Iterator[Problem]:
+def _duplicate_names(jobs: list[_FoundJob]) -> Iterator[Problem]:
     first: dict[str, str] = {}
-    for jobset in jobsets:
-        place = jobset.document.place
-        if jobset.name and jobset.name in first:
-            text = f"{jobset.name!r} is the name of the JobSet at {first[jobset.name]}, too"
+    for job in jobs:
+        place = job.document.place
+        if job.name and job.name in first:
+            text = f"{job.name!r} is also the name of the job at {first[job.name]}"
             yield Problem("metadata.name", text, "give one of them another name", place)
-        first.setdefault(jobset.name, place)
+        first.setdefault(job.name, place)

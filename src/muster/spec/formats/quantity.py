@@ -19,7 +19,7 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkM
 
 
 def parse_quantity(value: object) -> Decimal:
-    """The number. Raises Refused (a ValueError)."""
+    """The number that a quantity stands for. Raises Refused (a ValueError)."""
     match = _QUANTITY.fullmatch(str(value).strip())
     if match is None or isinstance(value, bool):
         raise Refused(f"{say(value)} is not a quantity", "write 500m, 2 or 4Gi")
@@ -28,12 +28,12 @@ def parse_quantity(value: object) -> Decimal:
         raise Refused(f"{say(value)} is out of range", "write 500m, 2 or 4Gi")
     made = Decimal(number + (exponent or "")) * _POWERS[unit or ""]
     if made < 0:
-        raise Refused(f"{say(value)} is less than nothing", "write 500m, 2 or 4Gi")
+        raise Refused(f"{say(value)} is negative", "write 500m, 2 or 4Gi")
     return made
 
 
 def format_cpus(cpus: float) -> str:
-    """CPUs in the shortest form."""
+    """A number of CPUs as a quantity, in the shortest form."""
     exact = Decimal(repr(cpus))
     if exact == exact.to_integral_value():
         return str(int(exact))
@@ -42,7 +42,7 @@ def format_cpus(cpus: float) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Bytes in the largest unit that is exact."""
+    """A size as a quantity, in the largest exact unit."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         count, rest = divmod(size, int(_POWERS[unit]))
         if not rest:

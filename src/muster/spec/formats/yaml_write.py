@@ -1,4 +1,4 @@
-"""Plain data as YAML that people like to read: in order, scripts as blocks."""
+"""Write plain data as readable YAML: keys in their order, scripts as blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import yaml
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists are indented, aliases written out."""
+    """Indents lists and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -26,5 +26,5 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """The YAML. What `spec.yaml` reads of it is the same data."""
+    """The YAML text. `spec.yaml` reads it as the same data."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,108 @@
+"""Options of the commands that create jobs, and the job fields and overrides they give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from muster.spec.overrides import Changes
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class CommandWithProgram(click.Command):
+    """A command whose words after `--` belong to the user's program.
+
+    Options may come before or after TARGET.
+    """
+
+    allow_extra_args = True  # parse_args refuses them itself, with a hint what to type
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["after"] = None
+        if "--" in args:
+            cut = args.index("--")
+            args, ctx.meta["after"] = args[:cut], args[cut + 1 :]
+        try:
+            super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from muster.cli.usage_hints import no_such_option
+
+            raise no_such_option(error) from None
+        if ctx.args and not ctx.resilient_parsing:
+            from muster.cli.usage_hints import extra_arguments
+
+            raise extra_arguments(ctx)
+        return ctx.args
+
+
+_OPTIONS = (
+    click.option(
+        "--framework", help="generic (default), pytorch, dask, ray, ... (`muster ports`)."
+    ),
+    click.option("--name", help="The job's name (default: from TARGET)."),
+    click.option(
+        "--display-name", metavar="TEXT", help="Display name of the job; need not be unique."
+    ),
+    click.option("--entrypoint", help="File to run inside a folder, archive or repository."),
+    click.option(
+        "--requirements",
+        "-r",
+        multiple=True,
+        metavar="FILE|PACKAGE",
+        help="Python requirements of the nodes; installed once and cached.",
+    ),
+    click.option("--conda", metavar="FILE", help="Conda environment file for the nodes."),
+    click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
+)
+
+
+#: Options for fields of a job that a run may also override.
+ALSO_OF_JOBS = ("processes_per_node", "network")
+
+
+def job_options(function: F) -> F:
+    """Add the options in _OPTIONS to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The job fields given by `job_options`, `--network` and `--option`; None if not given.
+
+    Raises InvalidInput.
+    """
+    from muster.spec.override_flags import options_from_flags
+
+    names = ("name", "display_name", "framework", "entrypoint", "conda", "network")
+    return {
+        **{name: options[name] for name in names},
+        "framework_options": options_from_flags(options["framework_options"]) or None,
+        "requirements": list(options["requirements"]) or None,
+        "processes_per_node": options["processes_per_node"],
+    }
+
+
+def command_and_changes(
+    target: str | None, after: list[str] | None, options: Mapping[str, Any], **more: Any
+) -> tuple[list[str] | None, Changes]:
+    """The command, if the words after `--` are one, and the overrides given by options.
+
+    after: the words after `--`, or None. more: overrides for which only the calling command has
+    an option. Raises InvalidInput.
+    """
+    from muster.client.target import takes_command
+    from muster.spec.override_flags import changes_from_flags
+    from muster.spec.override_models import FLAGS
+
+    is_command = bool(after) and takes_command(target, options["entrypoint"], options["env"])
+    names = {"nodes", "env", "mounts", "sets", "tags", *FLAGS} - {*ALSO_OF_JOBS}
+    given = {name: value for name, value in options.items() if name in names}
+    args = None if is_command or target is None else after
+    changes = changes_from_flags(**given, **more, args=args, environ=os.environ)
+    return after if is_command else None, changes

@@ -1,0 +1,89 @@
+"""Print a run's output, each line prefixed with the group and rank that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from muster.cli.output import GROUP_COLORS
+from muster.cli.streams import write
+from muster.cli.terminal import echo, use_color
+from muster.storage.log_index import MESSAGES, StreamInfo
+from muster.storage.log_reader import prefixed
+
+if TYPE_CHECKING:
+    from muster.client.messages import RunChunk
+
+#: Prefix of Muster's own messages.
+_SERVICE = "muster"
+#: Kinds of messages that the summary at the run's end does not repeat.
+_NOT_IN_SUMMARY = frozenset(
+    {"restart", "scaled", "supervisor_lost", "cancel_requested", "suspend_requested"}
+)
+
+
+class Printer:
+    """Write chunks of whole lines to a file descriptor, in bulk.
+
+    groups: nodes by group name, in order; they determine colours and the width of the prefix.
+    processes: per node; with more than one, the prefix names the process. to: the descriptor.
+    messages: where to print Muster's own messages. "inline": all of them, between the programs'
+    lines; "separate": on stderr, and only those that the run's summary does not repeat; "none":
+    nowhere.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, int],
+        *,
+        processes: int = 1,
+        to: int = 1,
+        messages: Literal["inline", "separate", "none"] = "none",
+    ) -> None:
+        self._to = to
+        self._messages = messages
+        self._color = use_color(to)
+        self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
+        nodes = sum(groups.values())
+        self._processes = processes
+        deepest = len(str(nodes - 1)) + (1 + len(str(processes - 1)) if processes > 1 else 0)
+        self._width = max((len(name) for name in groups), default=0) + 1 + deepest
+        if messages == "inline":
+            self._width = max(self._width, len(_SERVICE))
+        self._prefixes: dict[int, bytes] = {}
+
+    def print(self, chunks: Iterable[RunChunk]) -> None:
+        """Print chunks until there are no more. A line on stderr marks the start of a later
+        attempt, unless inline messages already say so."""
+        newest: int | None = None
+        for chunk in chunks:
+            if newest is None or chunk.attempt > newest:
+                if newest is not None and self._messages != "inline":
+                    echo(f"-- attempt {chunk.attempt} --", err=True)
+                newest = chunk.attempt
+            if chunk.kind and self._messages == "separate":
+                if chunk.kind in _NOT_IN_SUMMARY:
+                    echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
+                continue
+            self._write(prefixed(chunk, self._prefix(chunk.stream)))
+
+    def _prefix(self, stream: StreamInfo) -> bytes:
+        prefix = self._prefixes.get(stream.number)
+        if prefix is None:
+            name = _SERVICE if stream is MESSAGES else f"{stream.group}/{stream.rank}"
+            if self._processes > 1 and stream.local_rank is not None:
+                name += f".{stream.local_rank}"
+            name += f" {stream.service}" * bool(stream.service)
+            text = f"{name:<{self._width}} | "
+            if self._color:
+                dim = stream is MESSAGES
+                text = click.style(text, fg=self._colors.get(stream.group), dim=dim)
+            prefix = self._prefixes[stream.number] = text.encode()
+        return prefix
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[write(self._to, view) :]

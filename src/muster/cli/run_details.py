@@ -1,0 +1,74 @@
+"""The text of `muster runs show`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from muster.cli.output import elapsed, node_state, print_table, span, state
+from muster.cli.terminal import echo
+from muster.describe.settings import value_text
+
+if TYPE_CHECKING:
+    from muster.client.node import Node
+    from muster.client.run import JobRun
+
+
+def print_run(run: JobRun) -> None:
+    """Print a run's state and its causes, its nodes and its settings."""
+    _print_head(run)
+    echo()
+    print_table(
+        ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"),
+        [_node_row(node) for node in run.nodes],
+    )
+    echo()
+    _print_settings(run)
+    by = f", started by {run.created_by}" if run.created_by else ""
+    echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}{by}")
+    for key, value in run.tags.items():
+        echo(f"tag {key}={value}")
+    echo(f"logs in {run.log_folder()}")
+    for path in run.outputs:
+        echo(f"output: {path}")
+
+
+def _print_head(run: JobRun) -> None:
+    took = f" after {span(run.seconds)}" if run.seconds is not None else ""
+    attempt = f", attempt {run.attempt}" if run.attempt else ""
+    display_name = f" ({run.display_name})" if run.display_name else ""
+    echo(f"{run.name}{display_name}  {state(run.state)}{took}{attempt}")
+    for reason in run.why():
+        for line in reason.splitlines():
+            echo(f"  {line}")
+    for note in run.notes:
+        echo(f"  note: {note}")
+    for group, text in run.limits().items():
+        echo(f"  group {group}: {text}")
+    where = " (on the nodes' own network)" if run.network != "shared" else ""
+    for name, place in run.endpoints.items() if not run.done else ():
+        echo(f"  {name}: {place}{where}")
+
+
+def _node_row(node: Node) -> tuple[str, ...]:
+    started, finished = node.started_at, node.finished_at
+    return (
+        str(node.rank),
+        node.group,
+        node.fqdn,
+        node.address,
+        *node_state(node.state),
+        "-" if node.exit_code is None else str(node.exit_code),
+        "-"
+        if started is None
+        else elapsed(started.timestamp(), finished.timestamp() if finished else None),
+    )
+
+
+def _print_settings(run: JobRun) -> None:
+    settings = run.settings()
+    print_table(
+        ("SETTING", "FROM", "VALUE"),  # the terminal may cut VALUE; --json has all of it
+        [(s.path, s.origin, value_text(s.path, s.value)) for s in settings],
+    )
+    if overridden := [s.path for s in settings if s.origin == "override"]:
+        echo(f"\noverridden for this run: {', '.join(overridden)}")

@@ -1,0 +1,72 @@
+"""A run, its failures and its log records as JSON-ready data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from muster.describe.times import time_text
+from muster.secrets import redacted
+
+if TYPE_CHECKING:
+    from muster.client.run import JobRun
+    from muster.lifecycle.status import Failure
+    from muster.storage.log_reader import LogRecord
+    from muster.store.records import RunRecord
+
+
+def run_dict(run: JobRun, record: RunRecord, restarts: int) -> dict[str, Any]:
+    """A run; times as RFC 3339 text. restarts: after failures, so far."""
+    return {
+        "id": record.id,
+        "name": record.name,
+        "display_name": record.display_name,
+        "job_id": record.job_id,
+        "job_name": record.job_name,
+        "state": str(record.state),
+        "details": run.details,
+        "engine": record.engine,
+        "attempt": record.attempt,
+        "tags": run.tags,
+        "created_by": record.created_by,
+        "created_at": time_text(record.created_at),
+        "started_at": time_text(record.started_at),
+        "finished_at": time_text(record.finished_at),
+        "exit_code": record.exit_code,
+        "restarts": restarts,
+        "cause": run.cause,
+        "consequences": run.consequences,
+        "notes": run.notes,
+        "replicas": run.replicas,
+        "endpoints": {} if run.done else run.endpoints,
+        "outputs": [str(path) for path in run.outputs],
+        "nodes": [node.to_dict() for node in run.nodes],
+    }
+
+
+def failure_dict(failure: Failure) -> dict[str, Any]:
+    """A failure; secrets in its message hidden."""
+    return {
+        "rank": failure.rank,
+        "group": failure.group,
+        "reason": str(failure.reason),
+        "exit_code": failure.exit_code,
+        "signal": failure.signal,
+        "message": redacted(failure.message),
+        "at": time_text(failure.at),
+        "raised_at": time_text(failure.raised_at),
+    }
+
+
+def record_dict(record: LogRecord) -> dict[str, Any]:
+    """A log record."""
+    return {
+        "time": time_text(record.time),
+        "rank": record.rank,
+        "group": record.group,
+        "node_id": record.node_id,
+        "attempt": record.attempt,
+        "stream": record.stream,
+        "message": record.message,
+        "local_rank": record.local_rank,
+        "service": record.service,
+    }

@@ -1,0 +1,123 @@
+"""Entries of a run's event log as sentences, and which of them the run's log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.describe.failure import one_line
+from muster.lifecycle.failure_details import reason_of
+from muster.lifecycle.states import NodeState, RunState
+
+#: For each state of the run.
+_RUN: Mapping[str, str] = {
+    RunState.ACCEPTED: "the run was accepted",
+    RunState.IN_PROGRESS: "the run is in progress",
+    RunState.SUCCEEDED: "the run succeeded",
+    RunState.FAILED: "the run failed",
+    RunState.CANCELING: "the run is being canceled",
+    RunState.CANCELED: "the run was canceled",
+    RunState.SUSPENDED: "the run was suspended",
+}
+#: For each state of nodes: of one node, of several nodes.
+_NODES: Mapping[str, tuple[str, str]] = {
+    NodeState.SCALED_DOWN: ("is scaled down", "are scaled down"),
+    NodeState.PENDING: ("is waiting to start", "are waiting to start"),
+    NodeState.STARTING: ("is starting", "are starting"),
+    NodeState.RUNNING: ("is running", "are running"),
+    NodeState.READY: ("is ready", "are ready"),
+    NodeState.SUCCEEDED: ("succeeded", "succeeded"),
+    NodeState.FAILED: ("failed", "failed"),
+    NodeState.STOPPED: ("was stopped", "were stopped"),
+}
+#: States of nodes that the run's log shows; failures have entries of another kind.
+_SHOWN_OF_NODES = (NodeState.STARTING, NodeState.READY)
+
+
+class _Fields(dict[str, str]):
+    """The fields of an entry; "?" for a missing one, as in a damaged store."""
+
+    def __missing__(self, name: str) -> str:
+        return "?"
+
+
+def in_log(kind: str, data: Mapping[str, Any]) -> bool:
+    """Whether the run's log shows an entry."""
+    if kind == "nodes":
+        return data.get("state") in _SHOWN_OF_NODES
+    return kind != "stopping"  # the cause is an entry before, and the outcome one after
+
+
+def sentence(kind: str, data: Mapping[str, Any]) -> str:
+    """An entry as one line for people."""
+    fields = _Fields({k: str(v).partition("\n")[0] for k, v in data.items() if v not in ("", None)})
+    for name in fields.keys() & {"details", "why"}:
+        fields[name] = one_line(str(data[name]))
+    why = f": {fields['why']}" if "why" in fields else ""
+    match kind:
+        case "nodes":
+            return _nodes(fields) + why
+        case "run":
+            details = f": {fields['details']}" if "details" in fields else ""
+            return _RUN.get(fields["state"], f"the run is {fields['state']}") + details
+        case "failure":
+            return _failure(fields, reason_of(str(data.get("message", ""))))
+        case "restart":
+            wait = f" in {fields['wait']} s" if data.get("wait") else ""
+            return f"restart {fields['restart']} of {fields['what']}{wait}{why}"
+        case "attempt" | "resumed":
+            return f"attempt {fields['attempt']} starts{why}"
+        case "cancel_requested" | "suspend_requested":
+            return f"{kind.partition('_')[0]} requested{why}"
+        case "scale_requested":
+            return f"scaling of {fields['group']} to {fields['replicas']} requested{_by(fields)}"
+        case "scaled":
+            return f"{fields['group']} scaled from {fields['from']} to {fields['to']}{_by(fields)}"
+        case "disk":
+            return _disk(fields, data.get("used"), data.get("allowed"))
+        case "stopping":
+            return f"the run is ending as {fields['towards']}{why}"
+        case _:
+            return fields.get("why") or " ".join(f"{k}={v}" for k, v in fields.items())
+
+
+def _disk(fields: Mapping[str, str], used: Any, allowed: Any) -> str:
+    """Entries of earlier versions have no sizes."""
+    from muster.spec.quantities import format_size  # few runs need it
+
+    usage, limit = (
+        (f" ({format_size(used)} or more)", f" of {format_size(allowed)}")
+        if isinstance(used, int) and isinstance(allowed, int)
+        else ("", "")
+    )
+    where = f"node-{fields['rank']} (group {fields['group']})"
+    return (
+        f"{where} uses more disk{usage} than its resources.disk{limit}, which is not enforced here"
+    )
+
+
+def _nodes(fields: Mapping[str, str]) -> str:
+    ranks = fields["ranks"]
+    several = not ranks.isdecimal()
+    state = fields["state"]
+    one, many = _NODES.get(state, (f"is {state}", f"are {state}"))
+    exit_code = fields.get("exit_code")
+    ending = f" with exit code {exit_code}" if exit_code not in (None, "0") else ""
+    if state == NodeState.PENDING and "restart" in fields:
+        return (
+            f"node{'s' * several} {ranks} wait{'s' * (not several)} for restart {fields['restart']}"
+        )
+    restart = f", restart {fields['restart']}" if "restart" in fields else ""
+    return f"node{'s' * several} {ranks} {many if several else one}{ending}{restart}"
+
+
+def _failure(fields: Mapping[str, str], reason: str) -> str:
+    code = f" with exit code {fields['exit_code']}" if "exit_code" in fields else ""
+    restart = f", restart {fields['restart']}" if "restart" in fields else ""
+    text = f"node-{fields['rank']} (group {fields['group']}{restart}) failed{code}"
+    return f"{text}, reason {fields['reason']}" + (f": {reason}" if reason else "")
+
+
+def _by(fields: Mapping[str, str]) -> str:
+    why = fields.get("why", "")
+    return f" {why}" if why.startswith("by ") else f": {why}"

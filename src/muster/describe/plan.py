@@ -1,0 +1,119 @@
+"""What a run would run, in lines, for `muster explain`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from muster.describe.environment import explained_environment
+from muster.describe.node_commands import TemplateText, ports, services
+from muster.describe.policy import policy_sentences
+from muster.plan.environment import Origin
+from muster.plan.model import GroupPlan, RunPlan
+from muster.secrets import hidden_words, hide, redacted
+
+
+class GroupLimits(NamedTuple):
+    """What the machine gives each node of a group."""
+
+    #: A sentence; "" if the group asks for no resources.
+    text: str
+    #: Bytes of memory that a node should use.
+    memory: int
+
+
+def plan_lines(
+    plan: RunPlan, limits: Callable[[GroupPlan], GroupLimits], first: Iterable[str] = ()
+) -> Iterator[str]:
+    """The job, its code, network, ports and policy, then each group.
+
+    limits: what the machine gives to the nodes of a group. first: lines after the heading.
+    """
+    yield f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}"
+    yield from first
+    yield from _sources(plan)
+    yield f"framework: {plan.framework}"
+    yield f"network: {plan.network} ({plan.network_reason})"
+    yield from (f"port {line}" for line in ports(plan))
+    yield from policy_sentences(plan.policy)
+    yield from (f"note: {note}" for note in plan.notes)
+    for group in plan.groups:
+        yield ""
+        yield from _group(plan, group, limits(group))
+
+
+def _sources(plan: RunPlan) -> Iterator[str]:
+    """The repository of the code and the packages to install."""
+    git = plan.artifact.git if plan.artifact else None
+    if git is not None:
+        branch = f", branch {git.branch}" if git.branch else ""
+        folder = f", folder {git.path}" if git.path else ""
+        yield f"code: {git.url}{branch}, commit {git.commit}{folder}"
+    if plan.environment is not None:
+        if plan.environment.conda is not None:
+            yield "installs: a conda environment"
+        for line in plan.environment.requirements:
+            yield f"installs: {redacted(line)}"
+
+
+def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str]:
+    policy = plan.policy.group_of(group.first_rank)
+    decides = ""
+    if group.role.decides and not plan.policy.success.any_replica:
+        decides = f", {_required(min(policy.min_success, policy.initial), policy.initial)}"
+    yield f"group {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}"
+    if group.replicas > policy.initial:
+        yield f"  can be scaled to {group.replicas} replicas while the run is in progress"
+    if limits.text:
+        yield f"  {limits.text}"
+    shown = TemplateText(plan, group, limits.memory)
+    yield from (f"  {line}" for line in services(group, shown))
+    if group.role.program:
+        yield from _program(plan, group, shown)
+    for mount in group.mounts:
+        yield f"  mounts {mount.source} at {mount.path} (${mount.variable})"
+    yield from _variables(plan, group, shown)
+
+
+def _required(minimum: int, replicas: int) -> str:
+    """How many of a group's replicas must succeed."""
+    if minimum == 0:
+        return "no replica has to succeed"
+    if replicas == 1:
+        return "its replica must succeed"
+    most = f"all {replicas}" if minimum == replicas else f"at least {minimum} of {replicas}"
+    return f"{most} replicas must succeed"
+
+
+def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:
+    code = plan.artifact
+    command = group.command or ((plan.entrypoint_of(group) or code.file_name,) if code else ())
+    own = [shown.text(word) for word in group.node_args]
+    words = shown.command(group.role.launcher, hidden_words([*command, *group.args, *own]))
+    processes = plan.processes_of(group.first_rank)
+    times = f", {processes} times on each node" if processes > 1 else ""
+    yield f"  runs {words}{times}"
+    if own:
+        yield f"  of these, different on each node: {shlex.join(hidden_words(group.node_args))}"
+
+
+def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:
+    settings = explained_environment(plan, group, shown.text)
+    if settings:
+        owner = "its first process" if group.role.program else "each service"
+        yield f"  environment of {owner}, in addition to every node's (docs/concepts.md):"
+    for name, setting in settings.items():
+        from_job = setting.origin in (Origin.ENV, Origin.NODE_ENV)
+        value = hide(name, setting.value) if from_job else setting.value
+        unused = [origin.value for origin in setting.overridden if origin in _SHOWN_IF_UNUSED]
+        instead = f", not {' or '.join(unused)}" if unused else ""
+        yield f"    {name}={value}  # {setting.origin.value}{instead}"
+
+
+#: Layers of a job or framework whose values are mentioned although another one takes precedence.
+_SHOWN_IF_UNUSED = (Origin.FRAMEWORK_DEFAULT, Origin.ENV, Origin.NODE_ENV)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,104 @@
+"""Sentences about a run's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
+from muster.spec.quantities import format_duration
+
+
+def policy_sentences(policy: Policy) -> Iterator[str]:
+    """Describe startup order, success, failure and time limits; omits what is not set."""
+    yield f"startup: {_startup(policy)}"
+    yield f"success: {_success(policy)}"
+    yield f"failure: {_failure(policy)}"
+    for number, rule in enumerate(policy.rules, 1):
+        yield f"  {number}. {rule.name}: {_rule(rule)}"
+    for group in policy.groups:
+        yield from _group(group)
+    if policy.attempt_timeout is not None:
+        yield f"maximum runtime of an attempt: {format_duration(policy.attempt_timeout)}"
+    yield f"maximum runtime: {format_duration(policy.max_runtime)}"
+
+
+def _startup(policy: Policy) -> str:
+    if policy.in_order:
+        return "each group when the one before it is ready"
+    waits = []
+    for group in policy.groups:
+        for other in group.depends_on:
+            until = "has succeeded" if other.complete else "is ready"
+            waits.append(f"{group.name} when {policy.groups[other.group].name} {until}")
+    return ", ".join(waits) or "all at once"
+
+
+def _success(policy: Policy) -> str:
+    rules = policy.success
+    names = ", ".join(policy.groups[index].name for index in rules.groups)
+    if rules.any_replica:
+        text = f"when a replica of {names} succeeds"
+    elif not any(policy.groups[index].min_success for index in rules.groups):
+        text = f"when every node of {names} has ended, with any outcome"
+    else:
+        text = f"when {names} {'has' if len(rules.groups) == 1 else 'have'} succeeded"
+    others = "are waited for" if rules.wait else "are ended"
+    return f"{text}; nodes still running then {others}"
+
+
+def _failure(policy: Policy) -> str:
+    if not policy.max_restarts and all(rule.action is Action.FAIL for rule in policy.rules):
+        return "the run fails when a required node fails"
+    kept = policy.strategy.replace("_", " ")
+    budget = _times(policy.max_restarts)
+    text = f"{policy.action.replace('_', ' ')} ({kept}), {budget}"
+    wait = policy.backoff
+    if wait.initial and policy.max_restarts:
+        text += (
+            f"; a second consecutive one waits {format_duration(wait.initial)}, later ones longer"
+        )
+    return text
+
+
+def _rule(rule: Rule) -> str:
+    conditions = [
+        _one_of("group", rule.groups),
+        _one_of("exit code", rule.exit_codes),
+        _one_of("signal", rule.signals),
+        _one_of("reason", rule.reasons),
+        _one_of("message", rule.messages),
+    ]
+    condition = " and ".join(filter(None, conditions)) or "anything"
+    text = f"on {condition}, {rule.action.replace('_', ' ')}"
+    if rule.before_retries:
+        text = f"before any retry, {text}"
+    if rule.action is Action.FAIL:
+        return text
+    if rule.max_restarts is not None:
+        text += f", {_times(rule.max_restarts)}"
+    return text if rule.counted else f"{text}, not counted in max_restarts"
+
+
+def _one_of(what: str, values: tuple[object, ...]) -> str:
+    shown = [str(value) for value in values[:6]] + (["..."] if len(values) > 6 else [])
+    return f"{what} {' or '.join(shown)}" if values else ""
+
+
+def _group(group: GroupPolicy) -> Iterator[str]:
+    if group.retries:
+        times = _times(group.retries)
+        yield f"group {group.name}: a failed node is restarted alone, {times} (`retries`)"
+    if group.max_restarts is not None:
+        most = group.max_restarts
+        number = f"at most {most} restart{'' if most == 1 else 's'}" if most else "no restarts"
+        yield f"group {group.name}: {number} for failures in it"
+    if group.ready_timeout is not None:
+        yield f"group {group.name}: must be ready within {format_duration(group.ready_timeout)}"
+    if group.timeout is not None:
+        yield f"group {group.name}: maximum runtime of a replica: {format_duration(group.timeout)}"
+    if group.max_runtime is not None:
+        yield f"group {group.name}: maximum runtime {format_duration(group.max_runtime)}"
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once"}.get(number, f"up to {number} times")

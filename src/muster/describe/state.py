@@ -1,0 +1,176 @@
+"""Why a run is in its state, in sentences, for every state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from muster.describe.failure import one_line
+from muster.describe.times import time_text
+from muster.lifecycle import cause, counts, start_order
+from muster.lifecycle.failure_details import describe
+from muster.lifecycle.ranks import format_ranks
+from muster.lifecycle.states import ALIVE, NodeState, RunState
+from muster.lifecycle.status import RunStatus
+from muster.plan.model import GroupPlan, RunPlan
+
+
+def why(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
+    """Sentences, the most important first.
+
+    restarts: the number of restarts after failures so far. now: epoch seconds.
+    """
+    past = _restarts(plan.run_name, status, restarts)
+    return [line for line in (*_state(plan, status, now), *past) if line]
+
+
+def _state(plan: RunPlan, status: RunStatus, now: float) -> list[str]:
+    match status.state:
+        case RunState.ACCEPTED:
+            return ["its supervisor is starting the first nodes", *_mounts(plan)]
+        case RunState.IN_PROGRESS:
+            return [*_stopping(status), *_in_progress(plan, status, now)]
+        case RunState.SUCCEEDED:
+            return [f"{_success(plan)}; {_counts(status)}"]
+        case RunState.FAILED:
+            return [status.details, _time(status), _consequences(status), _counts(status)]
+        case RunState.CANCELING:
+            left = [plan.nodes[r].fqdn for r, n in enumerate(status.nodes) if n.state in ALIVE]
+            grace = f"they have {plan.policy.grace_period:g} s to end by themselves"
+            return [status.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
+        case RunState.CANCELED:
+            return [status.details, _counts(status)]
+        case RunState.SUSPENDED:
+            return [status.details, f"`muster runs resume {plan.run_name}` resumes it"]
+        case _:
+            return [status.details]
+
+
+def _success(plan: RunPlan) -> str:
+    rules = plan.policy.success
+    names = ", ".join(plan.policy.groups[index].name for index in rules.groups)
+    if rules.any_replica:
+        return f"a replica of {names} succeeded"
+    if len(rules.groups) < len(plan.policy.groups):
+        return f"{names} reached the minimum of successful replicas"
+    return "every group reached its minimum of successful replicas"
+
+
+def _time(status: RunStatus) -> str:
+    """When the run failed."""
+    first = status.cause
+    if first is None:
+        return ""
+    raised = f", its program raised the error at {time_text(first.raised_at)}"
+    return f"at {time_text(first.at)}{raised if first.raised_at is not None else ''}"
+
+
+def _consequences(status: RunStatus) -> str:
+    """The nodes whose failures followed from the first one, as far as known."""
+    first = status.cause
+    others = cause.consequences(status.failures, first)
+    if first is None or not others:
+        return ""
+    names = ", ".join(f"node-{failure.rank}" for failure in others)
+    last = max(failure.at for failure in others)
+    within = f"within {max(last - first.at, 0):.1f} s"
+    echoes = sum(cause.is_consequence(failure) for failure in others)
+    also = f", {echoes} of them from a broken connection" if echoes else ""
+    return f"consequences: {names} failed {within}{also}"
+
+
+def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:
+    if not number:
+        return
+    plural = "s" if number > 1 else ""
+    yield f"{number} restart{plural} after failures; `muster events {run}` shows why"
+    first = status.cause
+    if first is not None and status.state is not RunState.FAILED:
+        yield f"the last cause: {one_line(describe(first))}"
+
+
+def _mounts(plan: RunPlan) -> list[str]:
+    urls = {m.source for g in plan.groups for m in g.mounts if m.kind == "url"}
+    return [f"copying {source} before the nodes start" for source in sorted(urls)]
+
+
+def _stopping(status: RunStatus) -> Iterator[str]:
+    if status.stopping is not None:
+        outcome = status.stopping.outcome
+        yield f"it ends as {outcome} once every node has ended: {status.stopping.details}"
+
+
+def _in_progress(plan: RunPlan, status: RunStatus, now: float) -> list[str]:
+    reasons = [_counts(status), *_scaling_sentences(plan, status), *_restarting(status, now)]
+    reasons += _waiting(plan, status)
+    reasons += [_probe_text(group) for group in plan.groups if _awaits_probe(group, status)]
+    if status.stopping is None:
+        reasons += [
+            f"{plan.nodes[rank].fqdn} failed (exit code {node.exit_code}), within tolerance"
+            for rank, node in enumerate(status.nodes)
+            if node.state is NodeState.FAILED
+        ]
+    return reasons
+
+
+def _scaling_sentences(plan: RunPlan, status: RunStatus) -> Iterator[str]:
+    assert status.counts is not None
+    for index, group in enumerate(plan.policy.groups):
+        count = counts.desired_replicas(plan.policy, status.counts, index)
+        if group.desired is not None or count != group.replicas:
+            yield f"group {group.name} has {count} of at most {group.replicas} replicas"
+
+
+def _restarting(status: RunStatus, now: float) -> Iterator[str]:
+    nodes = list(enumerate(status.nodes))
+    leaving = [rank for rank, node in nodes if node.scaling_down]
+    if leaving:
+        yield f"node {format_ranks(leaving)} is being stopped: its group was scaled down"
+    number = status.last_incarnation
+    old = [
+        rank for rank, node in nodes if node.next_incarnation is not None and not node.scaling_down
+    ]
+    if old:
+        ranks = format_ranks(old)
+        yield f"restart {number} waits for the old processes of node {ranks} to end"
+    waits = [node.not_before for _, node in nodes if node.not_before is not None]
+    if waits and max(waits) > now:
+        yield f"restart {number} waits another {max(waits) - now:.0f} s (backoff)"
+
+
+def _waiting(plan: RunPlan, status: RunStatus) -> Iterator[str]:
+    assert status.counts is not None
+    for index, group in enumerate(plan.policy.groups):
+        if not status.counts.groups[index].pending:
+            continue
+        other = start_order.blocked_by(plan.policy, status.counts, index)
+        if other is None:
+            continue
+        complete = any(d.group == other and d.complete for d in group.depends_on)
+        name = plan.policy.groups[other].name
+        until = "to succeed" if complete else "to be ready"
+        yield f"group {group.name} waits for group {name} {until}"
+
+
+def _awaits_probe(group: GroupPlan, status: RunStatus) -> bool:
+    members = status.nodes[group.first_rank : group.first_rank + group.size]
+    return group.probe is not None and any(n.state is NodeState.RUNNING for n in members)
+
+
+def _probe_text(group: GroupPlan) -> str:
+    probe = group.probe
+    assert probe is not None
+    if probe["command"] is not None:
+        condition = f"`{' '.join(probe['command'])}` to exit with 0"
+    elif probe["port"] is not None:
+        condition = f"a process to listen on port {probe['port']}"
+    else:
+        condition = f"the file {probe['file']}"
+    return f"group {group.name}: its startup probe waits for {condition}"
+
+
+def _counts(status: RunStatus) -> str:
+    """Numbers of nodes by state, without those of replicas that were removed."""
+    states = [node.state for node in status.nodes if node.state is not NodeState.SCALED_DOWN]
+    numbers = Counter(str(state).lower() for state in states)
+    return "nodes: " + ", ".join(f"{count} {state}" for state, count in numbers.items())

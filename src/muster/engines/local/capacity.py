@@ -1,0 +1,226 @@
+"""Whether this machine has the CPUs, memory, GPUs and disk that a plan asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster.engines.local.resources import Machine, count_gpus, limits_of
+from muster.errors import Problem
+from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
+from muster.spec.quantities import format_size
+
+#: The least memory that a node can be limited to (bytes).
+_LEAST_MEMORY = 16 << 20
+#: A run is refused if storing its code would leave less than this free under MUSTER_HOME (bytes).
+_SPARE_DISK = 16 << 20
+#: A run is refused if fewer files than this can be created under MUSTER_HOME.
+_SPARE_FILES = 64
+#: The least disk that a node can be limited to (bytes).
+_LEAST_DISK = 1 << 20
+
+
+# --- CPUs, memory and GPUs
+
+
+def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
+    """Demands that this machine cannot meet. Nodes share CPUs and memory, so each node is checked
+    alone; they never share GPUs, so the GPUs of all nodes are added up."""
+    problems = [
+        p._replace(path=f"node_groups[{group.name}].{p.path}")
+        for group in plan.groups
+        for p in _check_group(group, machine)
+    ]
+    demanded = sum(
+        group.resources.gpus * policy.initial * policy.nodes
+        for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
+        if group.resources.demands("gpus")
+    )
+    if demanded > machine.gpus and not problems:
+        problems.append(
+            Problem(
+                "resources.gpus",
+                f"all nodes together need {demanded} GPUs, this machine has {machine.gpus}",
+                "ask for fewer nodes, or fewer GPUs on each",
+            )
+        )
+    return problems
+
+
+def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
+    resources = group.resources
+    path = "resources"
+    problems = []
+    cpus, gpus = resources.cpus, resources.gpus
+    if resources.demands("cpus") and cpus is not None and cpus > machine.cpus:
+        text = f"a node needs {cpus:g} CPUs, this machine has {machine.cpus}"
+        problems.append(Problem(f"{path}.cpus", text, f"ask for at most {machine.cpus}"))
+    if resources.demands("memory") and resources.memory is not None:
+        problems += _check_memory(resources.memory, machine, f"{path}.memory")
+    if resources.demands("gpus") and gpus > machine.gpus:
+        text = f"a node needs {count_gpus(gpus)}, this machine has {machine.gpus or 'none'}"
+        hint = f"ask for at most {machine.gpus}"
+        if not machine.gpus:
+            hint = "leave gpus out to run on CPUs; see `muster doctor` for what this machine has"
+        problems.append(Problem(f"{path}.gpus", text, hint))
+    return problems
+
+
+def _check_memory(memory: int, machine: Machine, path: str) -> Iterator[Problem]:
+    if memory > machine.memory:
+        have = format_size(machine.memory)
+        text = f"a node needs {format_size(memory)}, this machine has {have}"
+        yield Problem(path, text, f"ask for less than {have}")
+    if memory < _LEAST_MEMORY:
+        hint = f"did you mean {memory}GiB?" if memory < 4096 else "at least 16MiB"
+        yield Problem(path, f"{memory} bytes are too few for any program", hint)
+
+
+def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
+    """Notes about shapes that are larger than this machine, each alone or all together."""
+    notes = []
+    cpus, memory, nodes = 0.0, 0, 0
+    for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
+        resources, size = group.resources, policy.initial * policy.nodes
+        if resources.shape is None:
+            continue
+        if smaller := _smaller_than(resources, machine):
+            notes.append(
+                f"group {group.name}: shape {resources.shape} is larger than this machine "
+                f"({smaller}); its nodes run with what the machine has"
+            )
+        limits = limits_of(resources, machine)
+        cpus += size * (limits.cpus or 0)
+        memory += size * (limits.memory or 0)
+        nodes += size
+    if cpus > machine.cpus:
+        notes.append(_sharing_note(nodes, f"{cpus:g} CPUs", f"{machine.cpus}"))
+    if memory > machine.memory:
+        total, available = format_size(memory), format_size(machine.memory)
+        notes.append(_sharing_note(nodes, f"{total} of memory", available))
+    return notes
+
+
+def _smaller_than(resources: ResourcePlan, machine: Machine) -> str:
+    """What the machine has less of than the shape; "" if nothing."""
+    parts = []
+    if not resources.demands("cpus") and (resources.cpus or 0) > machine.cpus:
+        parts.append(f"{machine.cpus} CPUs")
+    if not resources.demands("memory") and (resources.memory or 0) > machine.memory:
+        parts.append(format_size(machine.memory))
+    if not resources.demands("gpus") and resources.gpus > machine.gpus:
+        parts.append(f"{machine.gpus} GPUs")
+    return ", ".join(parts)
+
+
+def _sharing_note(nodes: int, total: str, available: str) -> str:
+    return (
+        f"the shapes of {nodes} nodes have {total} together, this machine {available}: "
+        "they share it"
+    )
+
+
+# --- disk
+
+
+def check_disk(plan: RunPlan, root: Path) -> list[Problem]:
+    """A plan's demands that exceed the free space under MUSTER_HOME (`root`, may be missing)."""
+    existing = next(path for path in (root, *root.absolute().parents) if os.path.exists(path))
+    disk = os.statvfs(existing)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_files and disk.f_favail < _SPARE_FILES:
+        text = f"the disk has no inodes left: only {disk.f_favail} more files can be created"
+        return [Problem(str(root), text, "delete some files, or set MUSTER_HOME to another disk")]
+    code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
+    if free < code + _SPARE_DISK:
+        need = format_size(code + _SPARE_DISK)
+        text = f"the disk is full: {format_size(free)} free, the run needs {need}"
+        hint = "free some space, or set MUSTER_HOME to a folder on another disk"
+        return [Problem(str(root), text, hint)]
+    return list(_check_disk_demands(plan, root, free))
+
+
+def _check_disk_demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
+    """Check `resources.disk` and `disk_image` of each group. All nodes use the disk of
+    MUSTER_HOME, so their demands are added up."""
+    if not any(one.resources.disk is not None or one.resources.disk_image for one in plan.groups):
+        return
+    from muster.engines.local import node_folders
+
+    total, too_small = 0, False
+    demanding = []
+    for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
+        yield from _check_disk_image(group)
+        disk = group.resources.disk
+        if disk is None:
+            continue
+        demanding.append(group.name)
+        total += disk * policy.initial * policy.nodes
+        least = node_folders.LEAST_DISK_IMAGE if group.resources.disk_image else _LEAST_DISK
+        if disk < least:
+            too_small = True
+            hint = f"did you mean {disk}GiB?" if disk < 4096 else f"at least {format_size(least)}"
+            path = f"node_groups[{group.name}].resources.disk"
+            yield Problem(path, f"{disk} bytes are too few for any program", hint)
+    if total <= free or too_small:
+        return
+    if total <= free + _used(plan, root):  # files of a suspended run count towards its demand
+        return
+    only = len(demanding) == 1
+    path = f"node_groups[{demanding[0]}].resources.disk" if only else "resources.disk"
+    text = f"all nodes together may use {format_size(total)}, {root} has {format_size(free)} free"
+    hint = "ask for fewer nodes or less disk, free some, or set MUSTER_HOME to a larger disk"
+    yield Problem(path, text, hint)
+
+
+def _check_disk_image(group: GroupPlan) -> Iterator[Problem]:
+    if not group.resources.disk_image:
+        return
+    from muster.engines.local import node_folders
+
+    path = f"node_groups[{group.name}].resources.disk_image"
+    if group.resources.disk is None:
+        yield Problem(path, "the size of the disk is not specified", "give resources.disk, too")
+    missing = node_folders.disk_image_unavailable()
+    if missing is not None:
+        reason, advice = missing
+        hint = f"{advice}, or leave it out: what nodes use is measured then"
+        yield Problem(path, f"is not possible here: {reason}", hint)
+
+
+def check_added(plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+    """Whether the disk has enough free space for `added` more replicas of a group."""
+    index = next(i for i, one in enumerate(plan.groups) if one.name == group)
+    disk = plan.groups[index].resources.disk
+    if disk is None:
+        return []
+    found = os.statvfs(root)
+    free = found.f_bavail * found.f_frsize
+    total = disk * added * plan.policy.groups[index].nodes
+    if total <= free:
+        return []
+    text = f"the added nodes may use {format_size(total)}, {root} has {format_size(free)} free"
+    return [Problem(group, text, "add fewer replicas, or free some space")]
+
+
+def _used(plan: RunPlan, root: Path) -> int:
+    """Bytes that the run's nodes use already; 0 before the run starts."""
+    from muster.node.disk_usage import count
+    from muster.storage.home import Home
+
+    *_, total = count(str(Home(root).run_dir(plan.run_id).path / "nodes"))
+    return total
+
+
+def disk_notes(plan: RunPlan) -> Iterator[str]:
+    """A note if a disk limit of the plan is only measured."""
+    groups = [group.resources for group in plan.groups]
+    if any(one.disk is not None and not one.disk_image for one in groups):
+        from muster.engines.local import node_folders
+
+        possible = node_folders.disk_image_unavailable() is None
+        yield (
+            "resources.disk is not enforced: what nodes use is measured, and excess is reported"
+            + (" (disk_image enforces it)" if possible else "")
+        )

@@ -1,0 +1,269 @@
+"""The log files of a run: a folder for each attempt, and an index of how its files grow.
+
+The programs write to the files directly. The supervisor watches the files and records when each
+one grew, so that readers can merge the output of many nodes in time order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from muster.node.files import remove_unless_regular
+from muster.plan.model import NodePlan, RunPlan
+from muster.storage.file_watch import Watcher
+from muster.storage.home import RunDir
+from muster.storage.log_index import LogWriter, StreamInfo
+
+_SUFFIXES: tuple[tuple[str, Literal["stdout", "stderr"]], ...] = (
+    ("out", "stdout"),
+    ("err", "stderr"),
+)
+#: Seconds between two records of growth. The first output after a pause is recorded at once; while
+#: output keeps coming the interval doubles, so that recording costs little compared to writing.
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.001, 0.020
+
+
+class NodeOutputs(Struct, frozen=True):
+    """The output files of one node in one attempt."""
+
+    #: (stdout, stderr) of each process that the node starts.
+    processes: tuple[tuple[str, str], ...]
+    #: Where the files of the node's services are; None if the run's output is not kept.
+    folder: Path | None
+    #: What the names of the node's files start with.
+    stem: str
+    #: (stdout, stderr) of each rank that the node's launcher starts, if ranks have files.
+    ranks: tuple[tuple[str, str], ...] = ()
+
+    def service(self, name: str) -> str:
+        """The file of a service that does not write to the program's output."""
+        return os.devnull if self.folder is None else str(self.folder / f"{self.stem}.{name}.log")
+
+
+class AttemptLogs:
+    """The log files of one attempt, and the index of their growth."""
+
+    def __init__(self, plan: RunPlan, folder: Path) -> None:
+        self._plan = plan
+        self._writer: LogWriter | None = None
+        self._numbers: dict[Path, int] = {}
+        self._of_node: defaultdict[int, list[int]] = defaultdict(list)
+        self._interval = _SHORTEST_INTERVAL
+        self._next_record = 0.0  # on the monotonic clock
+        self._unwatched = False  # whether `watched` returned None last time
+        if not plan.log_output:
+            return
+        streams = tuple(_streams(plan))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = LogWriter(folder, [stream for _, stream in streams])
+        self._watcher = Watcher()
+        for node, stream in streams:
+            path = folder / stream.file
+            remove_unless_regular(path)
+            path.touch()
+            self._watcher.add(path)
+            self._numbers[path] = stream.number
+            self._of_node[node.rank].append(stream.number)
+        self._folder = folder
+
+    def outputs_of(self, rank: int) -> NodeOutputs:
+        """The files of one node."""
+        if self._writer is None:
+            discarded = ((os.devnull, os.devnull),) * self._plan.processes_of(rank)
+            return NodeOutputs(discarded, None, "")
+        node = self._plan.nodes[rank]
+        processes, ranks = _writers(self._plan, rank)
+        return NodeOutputs(
+            tuple(self._files(node, local_rank) for local_rank in processes),
+            self._folder,
+            _stem(node),
+            tuple(self._files(node, local_rank) for local_rank in ranks),
+        )
+
+    def _files(self, node: NodePlan, local_rank: int | None) -> tuple[str, str]:
+        out, err = (_name(self._plan, node, local_rank, suffix) for suffix, _ in _SUFFIXES)
+        return str(self._folder / out), str(self._folder / err)
+
+    def watched(self) -> int | None:
+        """The descriptor to poll for growth; None until the interval has passed."""
+        self._unwatched = time.monotonic() < self._next_record
+        return None if self._writer is None or self._unwatched else self._watcher.fileno()
+
+    def timeout(self) -> float | None:
+        """Seconds after which to call `record_growth` even if nothing happens; None for never."""
+        if self._writer is None:
+            return None
+        if self._unwatched:  # the interval may have passed since, and no descriptor would wake us
+            return max(self._next_record - time.monotonic(), 0.0)
+        return self._watcher.timeout()
+
+    def record_growth(self) -> None:
+        """Record which files have grown, unless that was done less than the interval ago."""
+        now = time.monotonic()
+        if self._writer is None or now < self._next_record:
+            return
+        grown = self._watcher.drain()
+        if grown:
+            self._writer.note_growth(time.time_ns(), [self._numbers[path] for path in grown])
+            self._interval = min(self._interval * 2, _LONGEST_INTERVAL)
+            self._next_record = now + self._interval
+        elif now > self._next_record + 4 * self._interval:
+            self._interval = _SHORTEST_INTERVAL
+
+    def record_node(self, rank: int) -> None:
+        """Record the final sizes of a node's files; the node has ended."""
+        if self._writer is not None:
+            self._writer.note_growth(time.time_ns(), self._of_node[rank])
+
+    def finish(self) -> None:
+        """Record the final sizes of all files and mark the attempt's logs as complete."""
+        if self._writer is not None:
+            self._writer.note_growth(time.time_ns(), self._numbers.values())
+            self._writer.finish(time.time_ns())
+            self._writer.close()
+
+    def close(self) -> None:
+        """Stop watching. That takes the kernel some 14 ms; a process that ends can skip it."""
+        if self._writer is not None:
+            self._watcher.close()
+
+
+class RunLogs:
+    """The logs of the newest attempt of a run, and of earlier attempts that still have nodes.
+
+    Attempts overlap: nodes of an attempt can still be ending while those of the next one start.
+    """
+
+    def __init__(self, plan: RunPlan, run_dir: RunDir) -> None:
+        self._plan = plan
+        self._run_dir = run_dir
+        self._open: dict[int, AttemptLogs] = {}
+        self._nodes: Counter[int] = Counter()  # nodes that have not ended, by attempt
+        #: The number of the newest attempt; -1 before the first one.
+        self.newest = -1
+
+    def open(self, attempt: int) -> bool:
+        """Create the files of an attempt. Returns False if it is not newer than the newest."""
+        if attempt <= self.newest:
+            return False
+        self._open[attempt] = AttemptLogs(self._plan, self._run_dir.logs(attempt))
+        self.newest = attempt
+        return True
+
+    def add_node(self) -> int:
+        """Count a node that is to start in the newest attempt. Returns the attempt."""
+        self._nodes[self.newest] += 1
+        return self.newest
+
+    def outputs_of(self, attempt: int, rank: int) -> NodeOutputs:
+        """The files that a node of an attempt writes to."""
+        return self._open[attempt].outputs_of(rank)
+
+    def remove_node(self, attempt: int, rank: int) -> bool:
+        """Count a node as ended. Returns whether an earlier attempt has no nodes left by that."""
+        self._nodes[attempt] -= 1
+        self._open[attempt].record_node(rank)
+        return attempt < self.newest and not self._nodes[attempt]
+
+    def finish_old_attempts(self) -> None:
+        """Complete the logs of earlier attempts without nodes, and delete those too old to keep.
+
+        Takes a while: call it after the nodes of the newest attempt have been started.
+        """
+        for attempt in [a for a in self._open if a < self.newest and not self._nodes[a]]:
+            logs = self._open.pop(attempt)
+            logs.finish()
+            logs.close()
+        self._delete_old_logs()
+
+    def _delete_old_logs(self) -> None:
+        keep = self._plan.keep_attempts
+        logs = self._run_dir.logs(self.newest).parent
+        if keep is None or self.newest < keep or not logs.is_dir():
+            return
+        for folder in logs.iterdir():
+            if folder.name.isdigit() and int(folder.name) <= self.newest - keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def watched(self) -> list[int]:
+        """The descriptors to poll for growth."""
+        return [d for logs in self._open.values() if (d := logs.watched()) is not None]
+
+    def timeout(self) -> float | None:
+        """Seconds after which to call `record_growth` even if nothing happens; None for never."""
+        timeouts = [t for logs in self._open.values() if (t := logs.timeout()) is not None]
+        return min(timeouts, default=None)
+
+    def record_growth(self) -> None:
+        """Record which files have grown."""
+        for logs in self._open.values():
+            logs.record_growth()
+
+    def finish(self) -> None:
+        """Mark the logs of all attempts as complete."""
+        for logs in self._open.values():
+            logs.finish()
+        self._open.clear()
+
+
+def _streams(plan: RunPlan) -> Iterator[tuple[NodePlan, StreamInfo]]:
+    numbers = count()
+    for node in plan.nodes:
+        processes, ranks = _writers(plan, node.rank)
+        for local_rank in (*processes, *ranks):
+            for suffix, stream in _SUFFIXES:
+                name = _name(plan, node, local_rank, suffix)
+                yield node, _stream(next(numbers), name, node, local_rank, stream)
+        for service in plan.group(node.group).role.services:
+            if service.output == "own":
+                name = f"{_stem(node)}.{service.name}.log"
+                of = None if plan.processes_per_node > 1 else 0
+                yield node, _stream(next(numbers), name, node, of, "stderr", service.name)
+
+
+def _stream(
+    number: int,
+    file: str,
+    node: NodePlan,
+    local_rank: int | None,
+    stream: Literal["stdout", "stderr"],
+    service: str = "",
+) -> StreamInfo:
+    return StreamInfo(
+        number=number,
+        file=file,
+        rank=node.rank,
+        group=node.group,
+        node_id=node.node_id,
+        local_rank=local_rank,
+        stream=stream,
+        service=service,
+    )
+
+
+def _writers(plan: RunPlan, rank: int) -> tuple[Sequence[int | None], Sequence[int]]:
+    """Local ranks of the processes that a node starts, and of the ranks with files of their own
+    that its launcher starts. A launcher of several ranks has no local rank: None."""
+    ranks, processes = range(plan.ranks_of(rank)), plan.processes_of(rank)
+    launcher = processes == 1 < plan.processes_per_node
+    return (None,) if launcher else range(processes), ranks
+
+
+def _name(plan: RunPlan, node: NodePlan, local_rank: int | None, suffix: str) -> str:
+    """workers-3.out; for one of several processes workers-3.0.out"""
+    several = max(plan.processes_of(node.rank), plan.ranks_of(node.rank)) > 1
+    which = f".{local_rank}" if several and local_rank is not None else ""
+    return f"{_stem(node)}{which}.{suffix}"
+
+
+def _stem(node: NodePlan) -> str:
+    return f"{node.group}-{node.rank}"

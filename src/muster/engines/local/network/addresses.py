@@ -1,0 +1,266 @@
+"""Addresses, host names, ports and endpoints of the nodes of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from muster.errors import EngineError, InvalidInput, Problem
+from muster.frameworks.base import Network, Port
+from muster.node.files import replace_file
+from muster.plan.model import NodePlan, RunPlan
+from muster.storage.home import RunDir
+
+#: A Linux bridge has 1024 ports.
+MAX_BRIDGE_NODES = 1000
+
+#: Bounds of the addresses given to nodes on the shared network, as offsets in 127.0.0.0/8.
+#: 127.0.x.y is left to other programs.
+_FIRST, _LAST = 1 << 16, (1 << 24) - 256
+
+HOSTS = Path("/etc/hosts")
+RESOLVER = Path("/etc/resolv.conf")
+#: The name of this machine on nodes of a cluster network.
+_MACHINE = "host.muster.internal"
+#: A preloaded library that resolves the names of nodes where there is no mount namespace.
+_WRAPPER = "libnss_wrapper.so"
+
+#: Where free ports are searched. Below the ephemeral range of every system, so that no outgoing
+#: connection takes one of them.
+_RANGE = range(20000, 32000)
+
+
+# --- addresses
+
+
+def allocate(network: Network, nodes: int) -> Sequence[str]:
+    """An address for each of `nodes` nodes. Raises InvalidInput if the network has too few.
+
+    On the shared network each run gets a random range of 127.0.0.0/8, so that two runs do not bind
+    the same address. Other networks exist once for each run, so all runs use the same addresses.
+    """
+    if network != "shared":
+        if nodes > MAX_BRIDGE_NODES:
+            raise InvalidInput(
+                Problem(
+                    "network",
+                    f"network: {network} holds {MAX_BRIDGE_NODES} nodes, the run has {nodes}",
+                    "use network: shared",
+                )
+            )
+        return [f"10.77.{(rank + 1) >> 8}.{(rank + 1) & 255}" for rank in range(nodes)]
+    if not sys.platform.startswith("linux"):
+        return ["127.0.0.1"] * nodes  # other systems configure only this loopback address
+    # Runs of different users do not know of each other. A random start among 16 million addresses
+    # makes it very unlikely that their ranges overlap.
+    offset = int.from_bytes(os.urandom(4)) % (_LAST - nodes - _FIRST)
+    start = (_FIRST + offset) & ~0xFF
+    return [_loopback(start + rank + 1) for rank in range(nodes)]
+
+
+def _loopback(offset: int) -> str:
+    return f"127.{offset >> 16 & 255}.{offset >> 8 & 255}.{offset & 255}"
+
+
+# --- host names
+
+
+def node_names(node: NodePlan) -> tuple[str, ...]:
+    """All names of a node. The FQDN is first: a reverse lookup returns the first name."""
+    return tuple(dict.fromkeys((node.fqdn, node.hostname, *node.names, f"node-{node.rank}")))
+
+
+def write_hosts(
+    path: Path, nodes: Sequence[NodePlan], shared: Sequence[str] = (), *, routed: bool = False
+) -> None:
+    """Write the run's hosts file: its nodes, then the entries of this machine's file.
+
+    shared: names that resolve to the addresses of all nodes. routed: whether the nodes reach this
+    machine through an uplink.
+    """
+    names_of = {node.rank: (*node_names(node), *shared) for node in nodes}
+    own = {name for names in names_of.values() for name in names}
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    lines += [f"{node.address} {' '.join(names_of[node.rank])}" for node in nodes]
+    if routed:
+        from muster.engines.local.network import uplink  # few runs need it
+
+        lines.append(f"{uplink.MACHINE} {_MACHINE}")
+    with contextlib.suppress(OSError):  # the machine may have no such file
+        for line in HOSTS.read_text().splitlines():
+            names = line.partition("#")[0].split()[1:]
+            if names and "localhost" not in names and not own & set(names):
+                lines.append(line)
+    replace_file(path, ("\n".join(lines) + "\n").encode())
+
+
+def write_resolver(path: Path) -> None:
+    """Write the resolv.conf of nodes with an uplink."""
+    try:
+        text = RESOLVER.read_text()
+    except OSError:  # the machine may have no such file
+        text = ""
+    replace_file(path, resolver_for_nodes(text).encode())
+
+
+def resolver_for_nodes(text: str) -> str:
+    """A resolv.conf for nodes with an uplink, made from this machine's.
+
+    Name servers that nodes cannot reach, such as those on the machine's loopback address, are
+    replaced by the uplink's. So are IPv6 ones: the uplink carries IPv4 only.
+    """
+    from muster.engines.local.network import uplink
+
+    servers: list[str] = []
+    others = []
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["nameserver"] and len(words) > 1:
+            servers.append(words[1] if _reachable(words[1]) else uplink.RESOLVER)
+        else:
+            others.append(line)
+    lines = [f"nameserver {server}" for server in dict.fromkeys(servers or [uplink.RESOLVER])]
+    return "\n".join([*lines, *others]) + "\n"
+
+
+def _reachable(server: str) -> bool:
+    """Whether nodes with an uplink reach this name server of the machine."""
+    import ipaddress
+
+    try:
+        address = ipaddress.IPv4Address(server)
+    except ValueError:
+        return False
+    return not address.is_loopback and not address.is_unspecified
+
+
+def wrapper() -> str | None:
+    """The path of libnss-wrapper; None if it is not installed."""
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"):
+        library = f"{folder}/{_WRAPPER}"
+        if os.path.exists(library):
+            return library
+    return None
+
+
+def wrapper_environment(hosts: Path, node: NodePlan) -> dict[str, str]:
+    """Variables that make node names resolve without namespaces; none if libnss-wrapper is not
+    installed."""
+    library = wrapper()
+    if library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library,
+        "NSS_WRAPPER_HOSTS": str(hosts),
+        "NSS_WRAPPER_HOSTNAME": node.hostname,
+    }
+
+
+# --- ports
+
+
+class Ports:
+    """The ports of a run's services, reserved until the run ends.
+
+    A reserved port is bound and not listening, with SO_REUSEADDR set. A server of this run that
+    sets SO_REUSEADDR (as servers do) can listen on it, while other runs that search for a free
+    port find it taken.
+
+    ports: what the run's framework and its job need. own_interfaces: whether each node has all
+    ports to itself.
+    """
+
+    def __init__(self, ports: Sequence[Port], nodes: int, *, own_interfaces: bool) -> None:
+        self._held: list[socket.socket] = []
+        #: Port numbers by name, or by NAME.RANK for ports that each node has. Of a row of ports,
+        #: the first.
+        self.numbers: dict[str, int] = {}
+        released: list[socket.socket] = []
+        for port in ports:
+            names = [f"{port.name}.{n}" for n in range(nodes)] if port.each else [port.name]
+            held = self._held if port.held else released
+            for name in names:
+                if port.can_be_kept(shared=not own_interfaces):
+                    self.numbers[name] = port.number
+                else:
+                    self.numbers[name], sockets = _hold(port)
+                    held += sockets
+        for one in released:  # held until here so that no two nodes get the same
+            one.close()
+
+    def close(self) -> None:
+        """Free the ports."""
+        for held in self._held:
+            held.close()
+
+
+def _hold(port: Port) -> tuple[int, list[socket.socket]]:
+    """Hold a port at its usual number, if that is preferred and free, or at any other."""
+    prefer_usual = port.preferred or port.fixed
+    usual = hold_ports(port.number, port.count) if prefer_usual else None
+    return hold_free_ports(port.count) if usual is None else (port.number, usual)
+
+
+def hold_free_ports(count: int) -> tuple[int, list[socket.socket]]:
+    """Hold `count` consecutive free ports. Returns the first, and the sockets that hold them.
+
+    Raises EngineError if there are none.
+    """
+    for first in random.sample(_RANGE[: len(_RANGE) - count + 1], 200):
+        held = hold_ports(first, count)
+        if held is not None:
+            return first, held
+    what = "no free port" if count == 1 else f"no {count} free ports in a row"
+    raise EngineError(f"{what} between 20000 and 32000 on this machine")
+
+
+def hold_ports(first: int, count: int) -> list[socket.socket] | None:
+    """Sockets that hold `count` consecutive ports; None if one of the ports is in use."""
+    held: list[socket.socket] = []
+    for number in range(first, first + count):
+        one = hold_port(number)
+        if one is None:
+            for other in held:
+                other.close()
+            return None
+        held.append(one)
+    return held
+
+
+def hold_port(number: int, address: str = "") -> socket.socket | None:
+    """A socket that holds a port on an address (empty: on all); None if the port is in use."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        held.bind((address, number))
+    except OSError:
+        held.close()
+        return None
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return held
+
+
+# --- endpoints
+
+
+def write_endpoints(plan: RunPlan, ports: Mapping[str, int], token: str, run_dir: RunDir) -> None:
+    """Write the addresses at which clients reach the run's services; nothing if it has none.
+
+    token: what clients authenticate with, if a service asks for it. Only the file's owner may
+    read it.
+    """
+    if not plan.endpoints:
+        return
+    from muster.plan.template import Facts
+
+    paths = {"run.token_file": str(run_dir.token)}
+    facts = Facts(plan, plan.nodes[0], 0, 0, ports, paths)
+    if "token" in plan.endpoints:
+        replace_file(run_dir.token, token.encode(), 0o600)
+    endpoints = {name: facts.fill(text) for name, text in plan.endpoints.items()}
+    replace_file(run_dir.endpoints, json.dumps(endpoints).encode())

@@ -1,0 +1,237 @@
+"""CPUs, memory and GPUs: what this machine has, and how much of it each node gets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from muster.errors import EngineError
+from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
+from muster.spec.quantities import format_size
+
+# --- the machine
+
+
+class Machine(Struct, frozen=True):
+    """What all nodes together can use."""
+
+    #: CPUs that this process may run on.
+    cpus: int
+    #: Bytes.
+    memory: int
+    #: Number of GPUs.
+    gpus: int
+
+
+def this_machine() -> Machine:
+    """Measure this machine."""
+    return Machine(count_cpus(), count_memory(), len(gpu_numbers()))
+
+
+def count_cpus() -> int:
+    """The number of CPUs that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def count_memory() -> int:
+    """Bytes of memory: the machine's, or fewer if a control group limits this process."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(memory, memory_limit() or memory)
+
+
+def memory_limit(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> int | None:
+    """The lowest memory limit (bytes) of this process's control groups; None without a limit.
+
+    root: where control groups are mounted. own: the file that lists this process's groups.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, file = root, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, file = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        limits += [_read_number(f"{top}/{group}/{file}") for group in _ancestry(path.strip("/"))]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _ancestry(group: str) -> Iterator[str]:
+    """The path of a group, then those of its parents; the root's, which is empty, last."""
+    while group:
+        yield group
+        group = group.rpartition("/")[0]
+    yield ""
+
+
+def _read_number(file: str) -> int | None:
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def gpu_numbers(root: Path = Path("/dev")) -> list[int]:
+    """Numbers of the NVIDIA devices (/dev/nvidia0, ...) that CUDA_VISIBLE_DEVICES allows."""
+    names = [name.removeprefix("nvidia") for name in os.listdir(root) if "nvidia" in name]
+    present = sorted(int(name) for name in names if name.isdigit())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    allowed = {int(part) for part in visible.split(",") if part.strip().isdigit()}
+    return [number for number in present if number in allowed]
+
+
+# --- shares and limits of nodes
+
+
+class Limits(Struct, frozen=True):
+    """The limits that control groups enforce for a node; None for no limit."""
+
+    cpus: float | None
+    #: Bytes.
+    memory: int | None
+
+
+def limits_of(resources: ResourcePlan, machine: Machine) -> Limits:
+    """The limits of a node. A shape that is larger than the machine limits nothing."""
+
+    def limited(name: str, available: float) -> bool:
+        value = getattr(resources, name)
+        return value is not None and (resources.demands(name) or value < available)
+
+    return Limits(
+        resources.cpus if limited("cpus", machine.cpus) else None,
+        resources.memory if limited("memory", machine.memory) else None,
+    )
+
+
+def share_of_cpus(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
+    """How many CPUs a node of this group should use: its limit or, without one, an equal share of
+    the machine. At least 1."""
+    limit = limits_of(group.resources, machine).cpus
+    return max(1, int(machine.cpus // plan.policy.initial_size if limit is None else limit))
+
+
+def share_of_memory(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
+    """How many bytes of memory a node of this group should use, by the same rule as CPUs."""
+    limit = limits_of(group.resources, machine).memory
+    return machine.memory // plan.policy.initial_size if limit is None else limit
+
+
+def describe_limits(resources: ResourcePlan, machine: Machine) -> str:
+    """What each node of a group may use, as a phrase; "" if the job sets no resources."""
+    limits = limits_of(resources, machine)
+    parts = []
+    if limits.cpus is not None:
+        parts.append(f"{limits.cpus:g} CPU{'s' * (limits.cpus != 1)}")
+    if limits.memory is not None:
+        parts.append(f"{format_size(limits.memory)} of memory")
+    if resources.gpus and machine.gpus:
+        exact = "" if resources.demands("gpus") else " at most"
+        parts.append(count_gpus(min(resources.gpus, machine.gpus)) + exact)
+    phrase = f"each node has {', '.join(parts)}"
+    if resources.shape is None:
+        return phrase if parts else ""
+    if not parts:
+        return f"shape {resources.shape}: each node has what this machine has"
+    return f"shape {resources.shape}: {phrase}"
+
+
+def count_gpus(count: int) -> str:
+    """ "1 GPU" or "2 GPUs"."""
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
+    """How many GPUs a node gets: what the job demands for it, or what its shape has.
+
+    When shapes together have more GPUs than demands leave, the remaining ones are divided equally,
+    lower ranks first.
+    """
+    resources = plan.group_of(rank).resources
+    if resources.demands("gpus") or not resources.gpus:
+        return resources.gpus
+    sizes = [
+        (group, policy.initial * policy.nodes)
+        for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
+        if group.resources.gpus
+    ]
+    demanded = sum(g.resources.gpus * n for g, n in sizes if g.resources.demands("gpus"))
+    shaped = [(g, n) for g, n in sizes if not g.resources.demands("gpus")]
+    left = max(0, available - demanded)
+    if sum(group.resources.gpus * nodes for group, nodes in shaped) <= left:
+        return resources.gpus
+    first_ranks = [group.first_rank for group, _ in shaped if group.first_rank <= rank]
+    position = sum(n for g, n in shaped if g.first_rank < first_ranks[-1]) + rank - first_ranks[-1]
+    share, more = divmod(left, sum(nodes for _, nodes in shaped))
+    return min(resources.gpus, share + (position < more))
+
+
+# --- GPUs
+
+
+class GpuPool:
+    """The GPUs that one run holds. Each GPU is given to one node of one run at a time.
+
+    A GPU is held by a lock on a file. The kernel releases the lock when the supervisor ends,
+    however it ends. locks: the folder of lock files, shared by all runs.
+    """
+
+    def __init__(self, locks: Path, numbers: Sequence[int]) -> None:
+        self._locks = locks
+        self._numbers = numbers
+        self._held: dict[int, int] = {}  # GPU number -> descriptor of its lock
+
+    @property
+    def size(self) -> int:
+        """The number of GPUs of this machine, free or not."""
+        return len(self._numbers)
+
+    def acquire(self, count: int) -> tuple[int, ...]:
+        """Hold `count` free GPUs and return their numbers. Raises EngineError, holding none of
+        them, if fewer are free."""
+        taken: list[int] = []
+        self._locks.mkdir(parents=True, exist_ok=True)
+        for number in self._numbers:
+            if len(taken) == count:
+                break
+            if number not in self._held and self._lock(number):
+                taken.append(number)
+        if len(taken) < count:
+            self.release(taken)
+            raise EngineError(
+                f"needs {count} GPUs, but only {len(taken)} of {len(self._numbers)} are free; "
+                "other runs hold the rest (`muster runs list --state in_progress`)"
+            )
+        return tuple(taken)
+
+    def release(self, numbers: Sequence[int]) -> None:
+        """Free these GPUs for other nodes and runs."""
+        for number in numbers:
+            os.close(self._held.pop(number))
+
+    def _lock(self, number: int) -> bool:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._locks / f"gpu-{number}", flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._held[number] = descriptor
+        return True

@@ -1,0 +1,109 @@
+"""The roster: nodes that join a run wait until the others can find them, then start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from muster.engines.local.network.addresses import write_hosts, write_resolver
+from muster.engines.local.network.bridge import Bridge
+from muster.engines.local.nodes import LocalNode
+from muster.errors import EngineError
+from muster.node import messages
+from muster.node.roster import member, write_hostfile, write_roster
+from muster.plan.model import RunPlan
+from muster.plan.names import service_names
+from muster.storage.home import RunDir
+
+
+class Roster:
+    """The published roster of one run, and the network that its nodes are connected to."""
+
+    def __init__(self, plan: RunPlan, run_dir: RunDir) -> None:
+        self._plan = plan
+        self._cluster_file = run_dir.cluster_file
+        self._bridge = _create_bridge(plan, run_dir)
+        self._uplink = self._bridge.uplink if self._bridge is not None else None
+        self._joined: list[LocalNode] = []  # nodes that wait to start
+        self._members: dict[int, dict[str, Any]] = {}  # by rank
+        first = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
+        addresses = [node.address for node, status in first if not status.scaled_down]
+        write_hostfile(str(self._cluster_file), addresses, plan.processes_per_node)
+        _write_name_files(plan, run_dir)
+
+    def join(self, node: LocalNode) -> None:
+        """A node is ready to start; `start_joined` starts it."""
+        self._joined.append(node)
+
+    def forget(self, node: LocalNode) -> None:
+        """A node has ended: do not start it."""
+        self._joined = [other for other in self._joined if other is not node]
+
+    def leave(self, ranks: Iterable[int]) -> None:
+        """Remove these ranks from the roster."""
+        removed = [rank for rank in ranks if self._members.pop(rank, None) is not None]
+        if removed:
+            write_roster(str(self._cluster_file), self._members.values())
+
+    def start_joined(self) -> None:
+        """Publish the nodes that have joined, connect them, and let them start their programs.
+
+        Waits for the uplink: it does nothing while that is starting.
+        """
+        if self._uplink is not None:
+            self._uplink.step()
+        if not self._joined or (self._uplink is not None and self._uplink.starting):
+            return
+        joined = [node for node in self._joined if node.report is None]
+        self._joined = []
+        if any(node.ref.rank not in self._members for node in joined):
+            self._members |= {node.ref.rank: self._member(node.ref.rank) for node in joined}
+            write_roster(str(self._cluster_file), self._members.values())
+        for node in joined:
+            if self._bridge is None or self._connect(self._bridge, node):
+                node.started = True
+                node.channel.send(messages.Start(node.incarnation))
+
+    def watched(self) -> int | None:
+        """The descriptor to poll for the start of the uplink; None if none is starting."""
+        return self._uplink.watched() if self._uplink is not None else None
+
+    def timeout(self) -> float | None:
+        """Seconds after which to call `start_joined` even if nothing happens; None for never."""
+        return self._uplink.timeout() if self._uplink is not None else None
+
+    def _member(self, rank: int) -> dict[str, Any]:
+        node = self._plan.nodes[rank]
+        return member(node.rank, node.address, node.fqdn, node.group, node.node_id)
+
+    def _connect(self, bridge: Bridge, node: LocalNode) -> bool:
+        try:
+            bridge.connect(node.ref.rank, node.pid)
+        except EngineError as error:
+            node.fail_to_start(str(error))
+            return False
+        return True
+
+    def reaped(self, pid: int) -> bool:
+        """Handle the end of a child process. Returns whether it belonged to the network."""
+        return self._bridge is not None and self._bridge.reaped(pid)
+
+    def close(self) -> None:
+        """Release the network."""
+        if self._bridge is not None:
+            self._bridge.close()
+
+
+def _create_bridge(plan: RunPlan, run_dir: RunDir) -> Bridge | None:
+    """The bridge between the nodes' interfaces; None if nodes share the machine's network."""
+    if not plan.own_interfaces:
+        return None
+    return Bridge(run_dir.namespace if plan.network == "cluster" else None)
+
+
+def _write_name_files(plan: RunPlan, run_dir: RunDir) -> None:
+    """Write the files that nodes see as /etc/hosts and /etc/resolv.conf."""
+    routed = plan.network == "cluster"
+    write_hosts(run_dir.hosts, plan.nodes, service_names(plan), routed=routed)
+    if routed:
+        write_resolver(run_dir.resolver)

@@ -1,0 +1,332 @@
+"""One incarnation of a node: from its first process to the end of its last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from typing import Dict, List, Sequence
+
+from muster.node import incarnation_files, messages, processes
+from muster.node.channel import Channel
+from muster.node.disk_usage import DiskUsage, is_full
+from muster.node.exit_report import ExitReporter
+from muster.node.files import empty_folder
+from muster.node.hang_detector import HangDetector
+from muster.node.launch_message import LaunchMessage
+from muster.node.messages import ExitReport, Message
+from muster.node.probe import StartupProbe
+from muster.node.services import ServiceExit, Services
+
+_SIGTERM_EXIT = 128 + signal.SIGTERM
+_SIGKILL_EXIT = 128 + signal.SIGKILL
+
+
+class Incarnation:
+    """Runs the services and the program of a node once.
+
+    command: the program's command line. wake: a descriptor that becomes readable with every signal
+    (mostly SIGCHLD).
+    """
+
+    def __init__(
+        self, channel: Channel, command: Sequence[str], launch: LaunchMessage, wake: int
+    ) -> None:
+        self._channel = channel
+        self._command = command
+        self._launch = launch
+        self._wake = wake
+        self._running: Dict[int, int] = {}  # pid -> local rank
+        self._groups: List[int] = []
+        self._services = Services(launch, time.monotonic())
+        self._program_started = False  # or, without a program, all services are up
+        self._done_sent = False
+        self._probe: StartupProbe | None = None
+        self._hang_detector: HangDetector | None = None
+        self._disk: DiskUsage | None = None
+        self._kill_at: float | None = None
+        self._reporter = ExitReporter(launch.processes, launch.ranks)
+        #: Whether another incarnation can run in the same place.
+        self.restartable = True
+        #: Set by a signal handler. Acted upon between two steps, when no process is half started.
+        self.stop_requested = False
+
+    def run(self) -> ExitReport:
+        """Run it to its end."""
+        if not self._stopped_before_start() and self._start():
+            cut_short = self._watch()
+            if cut_short and not self._program_done:
+                self._reporter.record(_SIGKILL_EXIT, int(signal.SIGKILL))
+            elif self._kill_at is not None and not self._launch.program:
+                self._record_stop()  # services run until they are stopped
+        groups = [*self._groups, *self._services.groups]
+        processes.kill_everything(self._launch.contained, groups)
+        if self._disk is not None and self._disk.measure_at_end():
+            self._send_disk_exceeded(self._disk)
+        report = self._reporter.report()
+        disk_full = self._launch.disk_full
+        if report.exit_code and disk_full and is_full(self._launch.folder):
+            message = "%s:\n%s" % (disk_full, report.message) if report.message else disk_full
+            report = report._replace(message=message)
+        return report
+
+    def _stopped_before_start(self) -> bool:
+        """Whether a stop or kill arrived together with the start: then no process is started."""
+        stopped = False
+        for message in self._for_this(self._channel.pop_pending()):
+            if isinstance(message, messages.Absent):
+                self._services.ignore_ranks(message.ranks)
+            stopped = stopped or isinstance(message, (messages.Stop, messages.Kill))
+        if stopped:
+            self._record_stop()
+        return stopped
+
+    # --- starting
+
+    def _start(self) -> bool:
+        launch = self._launch
+        try:
+            for folder in launch.fresh:
+                empty_folder(folder)
+            os.chdir(launch.cwd)
+            incarnation_files.prepare_outputs(launch)
+            incarnation_files.clear_stale_state(launch)
+            incarnation_files.record_start(launch.folder, launch.incarnation)
+            self._reporter.start()
+            if launch.disk is not None:
+                self._disk = DiskUsage(launch.folder, launch.disk, time.monotonic)
+            if self._services.expected:
+                self._channel.send(messages.Started(launch.incarnation))
+            self._start_what_can_start()
+        except OSError as error:  # something of the node's folder is missing
+            self.restartable = False
+            self._reporter.record(None, 0, "not_started", str(error))
+            return False
+        return True
+
+    def _start_what_can_start(self) -> None:
+        """Start the services in their order, then the program, as far as their checks hold."""
+        if self._program_started:
+            self._services.step(time.monotonic())
+            return
+        stderr = self._launch.processes[0].stderr
+        try:
+            self._services.step(time.monotonic())
+            if missing := self._services.progress_message(time.monotonic()):
+                processes.write_message(stderr, missing)
+            if self._services.failed:
+                self._fail(None, 0, "startup_timeout", self._services.failed)
+            elif self._services.up and self._kill_at is None:
+                self._program_started = True
+                self._start_program()
+        except processes.CannotStart as error:
+            processes.write_message(stderr, str(error))
+            self._reporter.record(error.code, 0, "exit", str(error))
+            self._stop()
+
+    def _start_program(self) -> None:
+        """Raises CannotStart."""
+        launch = self._launch
+        if not launch.program:
+            self._channel.send(messages.Ready(launch.incarnation))
+            return
+        argv = [*launch.launcher, *self._command, *launch.node_args]
+        for local_rank, process in enumerate(launch.processes):
+            ranks = incarnation_files.rank_outputs_variable(launch.ranks, process.error_file)
+            env = {**launch.environment_of(local_rank), **ranks}
+            pid = processes.spawn(argv, env, process.stdout, process.stderr)
+            self._running[pid] = local_rank
+            self._groups.append(pid)
+        if not self._services.expected:
+            self._channel.send(messages.Started(launch.incarnation))
+        now = time.monotonic()
+        if launch.probe is None:
+            self._channel.send(messages.Ready(launch.incarnation))
+        else:
+            env = launch.environment_of(0)
+            self._probe = StartupProbe(launch.probe, launch.address, env, now)
+        if launch.hang_timeout is not None:
+            files = [path for p in launch.processes for path in (p.stdout, p.stderr)]
+            files += [path for rank in launch.ranks for path in rank]
+            self._hang_detector = HangDetector(files, launch.hang_timeout, now)
+
+    # --- watching
+
+    def _watch(self) -> bool:
+        """Watch until nothing is left to watch. Returns whether processes have to be killed."""
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while not self._is_over():
+            for descriptor, _ in poll.poll(self._timeout()):
+                if descriptor == self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake, 4096)
+                elif self._handle_messages():
+                    return True
+            if self.stop_requested:
+                self._stop()
+            self._reap()
+            self._start_what_can_start()
+            self._check_probe()
+            self._check_for_hang()
+            if self._disk is not None and self._disk.step():
+                self._send_disk_exceeded(self._disk)
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                return not self._is_over()
+        return False
+
+    @property
+    def _program_done(self) -> bool:
+        """Whether the program has run and ended."""
+        return self._launch.program and self._program_started and not self._running
+
+    def _is_over(self) -> bool:
+        """Whether nothing is left to watch; processes that still run are not needed."""
+        if self._running:
+            return False
+        ending = self._reporter.failed or self._kill_at is not None
+        if not self._launch.program:
+            return not self._services.running and (self._program_started or ending)
+        if ending:
+            return True
+        if self._program_started:
+            self._stop_services()
+        return self._program_started and not self._services.running
+
+    def _stop_services(self) -> None:
+        """Stop the services after the program has succeeded.
+
+        `ProgramDone` is sent first, so that failures on other nodes that follow from the end of
+        these services are not taken for the cause.
+        """
+        if self._services.running and not self._done_sent:
+            self._done_sent = True
+            self._channel.send(messages.ProgramDone(self._launch.incarnation))
+            self._services.stop(time.monotonic())
+
+    def _timeout(self) -> float | None:
+        """Milliseconds until the next step is due although no descriptor is readable."""
+        watchers = (self._probe, self._hang_detector, self._disk)
+        times = [self._kill_at, self._services.due]
+        times += [watcher.due for watcher in watchers if watcher]
+        due = [t for t in times if t is not None]
+        if not due:
+            return None
+        # poll takes 24 days at most, so wake up once a day
+        return min(max(0.0, (min(due) - time.monotonic()) * 1000 + 1), 86_400_000)
+
+    def _for_this(self, received: List[Message]) -> List[Message]:
+        """Without messages for earlier incarnations, which arrived late."""
+        current = self._launch.incarnation
+        return [m for m in received if getattr(m, "incarnation", None) == current]
+
+    def _handle_messages(self) -> bool:
+        """Handle what has arrived. Returns whether the node must end at once."""
+        for message in self._for_this(self._channel.receive()):
+            if isinstance(message, messages.Kill):
+                return True
+            if isinstance(message, messages.Stop):
+                self._stop()
+            elif isinstance(message, messages.Signal):
+                self._signal(message.number)
+            elif isinstance(message, messages.Absent):
+                self._services.ignore_ranks(message.ranks)
+        if self._channel.invalid is not None:
+            self.restartable = False
+            text = "the supervisor sent an invalid message: %s" % self._channel.invalid
+            self._reporter.record(_SIGKILL_EXIT, int(signal.SIGKILL), "node_lost", text)
+        return self._channel.closed
+
+    def _reap(self) -> None:
+        failed = []
+        for pid, status in processes.ended_children():
+            now = time.monotonic()
+            if self._probe is not None and self._probe.reaped(pid, status, now):
+                continue
+            if self._services.reaped(pid, status, now):
+                continue
+            local_rank = self._running.pop(pid, None)
+            code, number = processes.exit_of(status)
+            if local_rank is not None and code:
+                failed.append((local_rank, code, number))
+        # services first: a program fails because it lost a service, rarely the other way round
+        for service in self._services.pop_exits():
+            if failed or not self._program_done:
+                self._handle_service_exit(service)
+        for local_rank, code, number in failed:
+            self._reporter.record(code, number, "exit", local_rank=local_rank)
+            self._stop()
+
+    def _handle_service_exit(self, service: ServiceExit) -> None:
+        """Decide whether the unexpected end of a service fails the node.
+
+        Before the node is up it always does. Later, exit code 0 is not a failure: without a program
+        the node has left the cluster, and with one the program may have ended the service.
+        """
+        if not self._program_started:
+            self._fail(service.code or None, service.signal, "exit", str(service))
+        elif not self._launch.program:
+            if service.code:
+                message = service.stderr_tail or str(service)
+                self._fail(service.code, service.signal, "exit", message)
+            self._services.stop(time.monotonic())
+        elif service.code:
+            self._fail(service.code, service.signal, "exit", str(service))
+
+    def _check_probe(self) -> None:
+        if self._probe is None or not self._running:
+            return
+        self._probe.step(time.monotonic())
+        if self._probe.ready:
+            self._channel.send(messages.Ready(self._launch.incarnation))
+            self._probe = None
+        elif self._probe.failed:
+            self._fail(None, 0, "startup_timeout", self._probe.failed)
+            self._probe = None
+
+    def _check_for_hang(self) -> None:
+        if self._hang_detector is None or not self._running:
+            return
+        self._hang_detector.step(time.monotonic(), time.time())
+        if self._hang_detector.failed:
+            self._fail(None, 0, "hang", self._hang_detector.failed)
+
+    def _send_disk_exceeded(self, disk: DiskUsage) -> None:
+        allowed = self._launch.disk
+        assert allowed is not None, "it is only measured against a limit"
+        self._channel.send(messages.DiskExceeded(self._launch.incarnation, disk.used, allowed))
+
+    # --- ending
+
+    def _signal(self, number: int) -> None:
+        """Signal the program's processes, and not their children: a data loader's worker without a
+        handler for the signal would die, and the program with it."""
+        for pid in self._running:
+            os.kill(pid, number)  # not reaped yet, so the pid is still the process's own
+        if self._hang_detector is not None:
+            # a program that saves a checkpoint writes no output meanwhile
+            self._hang_detector.reset(time.monotonic())
+
+    def _fail(self, code: int | None, number: int, reason: str, message: str) -> None:
+        """Record the failure, unless it is not the first, and stop the other processes."""
+        self._reporter.record(code, number, reason, message)
+        self._stop()
+
+    def _record_stop(self) -> None:
+        self._reporter.record(_SIGTERM_EXIT, int(signal.SIGTERM), explained=True)
+
+    def _stop(self) -> None:
+        """Send SIGTERM to the processes; after the grace period they are killed."""
+        if self._kill_at is not None:
+            return
+        self._kill_at = time.monotonic() + self._launch.grace_period
+        self._hang_detector = None
+        for pid in self._running:
+            processes.signal_group(pid, signal.SIGTERM)
+        if not self._launch.program:
+            self._services.stop(time.monotonic())
+        elif not self._program_started:
+            self._record_stop()

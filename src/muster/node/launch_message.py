@@ -1,0 +1,124 @@
+"""The message with which an agent starts its node's programs. `node.messages` encodes it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Sequence
+
+#: A check as JSON: the fields of `frameworks.base.Check` with its placeholders filled.
+Check = Mapping[str, Any]
+
+
+class OutputFiles(NamedTuple):
+    """The files that a process appends its output to (or `processes.INHERITED`)."""
+
+    stdout: str
+    stderr: str
+
+
+class ProcessLaunch(NamedTuple):
+    """One process of the program."""
+
+    #: Variables of this process alone, on top of `LaunchMessage.env`.
+    env: Mapping[str, str]
+    stdout: str
+    stderr: str
+    #: The file in which the process may record why it failed (see `error_file`).
+    error_file: str | None = None
+
+
+class ServiceLaunch(NamedTuple):
+    """A program of the framework that runs on the node next to the job's program."""
+
+    #: For people.
+    name: str
+    argv: Sequence[str]
+    #: Variables on top of those of the program's first process.
+    env: Mapping[str, str]
+    stdout: str
+    stderr: str
+    #: Must hold before the service is started.
+    after: Check | None
+    #: Must hold before the next service or the program is started.
+    ready: Check | None
+    #: Seconds between SIGTERM and SIGKILL.
+    grace: float
+
+
+class Probe(NamedTuple):
+    """When the node counts as ready. Exactly one of `command`, `port` and `file` is set."""
+
+    #: Seconds between two tries.
+    period: float
+    #: Seconds that one try may take.
+    timeout: float
+    #: Failed tries after which the node has failed.
+    threshold: int
+    #: Seconds before the first try.
+    initial_delay: float
+    #: Ready when this command exits with 0.
+    command: Sequence[str] | None = None
+    #: Ready when the node's address accepts connections on this port.
+    port: int | None = None
+    #: Ready when GET of this path on `port` is answered with a status from 200 to 399.
+    http: str | None = None
+    #: Ready when this file exists.
+    file: str | None = None
+
+
+class LaunchMessage(NamedTuple):
+    """Everything an agent needs to start one incarnation of its node.
+
+    The program's command is not part of it: it is found where the code is unpacked, on the node,
+    and stays the same for all incarnations.
+    """
+
+    #: Which incarnation of the node this is.
+    incarnation: int
+    #: Variables that all processes of the program share.
+    env: Mapping[str, str]
+    #: The processes of the program, by local rank. One that stands for the services if `program`
+    #: is false.
+    processes: Sequence[ProcessLaunch]
+    #: Output files of the ranks that a launcher starts, by local rank; empty if these ranks write
+    #: to the launcher's own output.
+    ranks: Sequence[OutputFiles]
+    #: Arguments of this node, after the program's command.
+    node_args: Sequence[str]
+    #: Words in front of the program's command.
+    launcher: Sequence[str]
+    #: Whether the program runs on this node; if not, the services run in its place.
+    program: bool
+    #: The framework's services, in the order in which they start.
+    services: Sequence[ServiceLaunch]
+    #: Must hold before the program starts, after all services are up.
+    gather: Check | None
+    #: Ranks that checks do not wait for.
+    absent: Sequence[int]
+    #: Seconds until the services must be up and `gather` must hold.
+    services_timeout: float
+    #: The startup probe; without one, a node is ready once its program has started.
+    probe: Probe | None
+    #: Seconds without output after which the node counts as hung; None: never.
+    hang_timeout: float | None
+    #: Seconds between SIGTERM and SIGKILL.
+    grace_period: float
+    #: Where the processes start.
+    cwd: str
+    #: The node's own folder.
+    folder: str
+    #: Folders to empty before the processes start.
+    fresh: Sequence[str]
+    #: The node's IP address, at which the probe looks for ports.
+    address: str
+    #: Bytes that the node's folder may use before the run is warned; None: not measured.
+    disk: int | None
+    #: The failure message if the node's own disk is full when it fails; None if it has none.
+    disk_full: str | None
+    #: Whether the agent is PID 1 of a PID namespace, which then holds all processes of the node.
+    contained: bool
+    #: Whether the agent stays after the incarnation has ended, for a restart in place.
+    keep: bool
+
+    def environment_of(self, local_rank: int) -> Dict[str, str]:
+        """All variables of one process of the program."""
+        return {**self.env, **self.processes[local_rank].env}

@@ -1,0 +1,112 @@
+"""Follow a run: wait until its files change or its supervisor ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from muster.control.liveness import watch_liveness
+from muster.control.supervisor_check import SupervisorCheck
+from muster.errors import NotFound
+from muster.service.context import Context
+from muster.service.wait import new_check, recover_or_wait, warn
+from muster.storage.file_watch import Watcher, wait_for
+from muster.storage.home import Home
+
+
+def follow(context: Context, run_id: str) -> Follower:
+    """A follower of a run, to be closed."""
+    return Follower(
+        context.home,
+        run_id,
+        check=new_check(context, run_id),
+        space_mark=context.db.reserve.mark,
+        recover=partial(recover_or_wait, context, run_id),
+        warn=partial(warn, context),
+    )
+
+
+class Follower:
+    """Waits for changes of a run. The kernel notifies it: it does not poll.
+
+    Warns meanwhile if the supervisor does not answer (NotAnswering) or the disk is full (LowSpace).
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        run_id: str,
+        *,
+        check: SupervisorCheck,
+        space_mark: Path,
+        recover: Callable[[], object],
+        warn: Callable[[SupervisorCheck], None],
+    ) -> None:
+        """space_mark: a file that changes when the disk becomes full. recover: recovers the run if
+        it has no supervisor; raises NotFound if it was deleted. warn: gives the warnings that are
+        due."""
+        self._home = home
+        self._run_id = run_id
+        self._check = check
+        self._space_mark = space_mark
+        self._recover = recover
+        self._warn = warn
+        self._watcher = Watcher()
+        self._watched: set[Path] = set()
+        self._supervisor = watch_liveness(home, run_id)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has no supervisor any more."""
+        return self._supervisor is None
+
+    def event_paths(self) -> Iterator[Path]:
+        """What changes when the run's event log grows."""
+        folder = self._home.run_dir(self._run_id)
+        yield folder.event_notification if folder.event_notification.exists() else folder.path
+
+    def wait(self, paths: Iterable[Path]) -> bool:
+        """Return when one of the paths may have changed. Whether the supervisor ended meanwhile.
+
+        If it was killed, the run is recovered, so that it may have another supervisor then.
+        """
+        # a full disk keeps programs and supervisor from writing, so that nothing else changes
+        if self._watch([*paths, self._space_mark]):
+            return False  # a new path may have changed before it was watched
+        assert self._supervisor is not None, "a run that has ended does not change"
+        timeout = self._check.due_in()
+        ended = bool(wait_for(self._watcher, self._supervisor, timeout=timeout))
+        self._watcher.drain()
+        self._warn(self._check)
+        if ended:
+            self.find_supervisor()
+        return ended
+
+    def _watch(self, paths: Iterable[Path]) -> bool:
+        """Watch these paths, too. Whether one of them is new."""
+        new = [path for path in paths if path not in self._watched]
+        for path in new:
+            self._watched.add(path)
+            with suppress(FileNotFoundError):  # deleted meanwhile: it changes no more
+                self._watcher.add(path)
+        return bool(new)
+
+    def find_supervisor(self) -> None:
+        """Recover the run if it has no supervisor, and watch the supervisor that it has then."""
+        self._release()
+        with suppress(NotFound):
+            self._recover()
+        self._supervisor = watch_liveness(self._home, self._run_id)
+
+    def _release(self) -> None:
+        if self._supervisor is not None:
+            os.close(self._supervisor)
+        self._supervisor = None
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._release()
+        self._watcher.close()

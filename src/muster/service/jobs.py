@@ -1,0 +1,231 @@
+"""Jobs: store the code, find or create the Job of this content, edit it, delete it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from muster.identity import new_id, user_name
+from muster.service.context import Context
+from muster.spec.models import JobSpec
+from muster.store import jobs
+from muster.store.records import JobRecord
+
+if TYPE_CHECKING:
+    from muster.storage.artifacts import ArtifactRef
+    from muster.storage.home import Home
+
+
+class PreparedJob(Struct, frozen=True):
+    """The Job of some content. If it is new, only its code is stored yet."""
+
+    record: JobRecord
+    #: The record's spec, decoded.
+    spec: JobSpec
+    #: Whether the Job will be recorded (`create`, or with its first run) or discarded.
+    new: bool
+
+
+def prepare(context: Context, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
+    """Store the code and find the Job with this content.
+
+    The same content is the same Job; other content under a known name is a new version of the Job.
+    The code stays claimed until the Job is recorded or discarded.
+    always_new: create a new Job even if one has the same content; it is never found by its content.
+    """
+    job_id = new_id()
+    try:
+        prepared = _prepare(context, spec, job_id, always_new=always_new)
+    except BaseException:
+        context.artifact_lock.release(job_id)
+        raise
+    if not prepared.new:
+        context.artifact_lock.release(job_id)
+    return prepared
+
+
+def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) -> PreparedJob:
+    if spec.artifact is not None or _has_sources(spec):
+        context.home.prepare()
+        context.artifact_lock.hold(job_id)
+    spec, artifact = _store_code(context.home, spec)
+    content = to_builtins(spec)
+    name = spec.name or "job"
+    digest = (
+        job_id if always_new else content_hash(name, content, artifact.sha256 if artifact else None)
+    )
+    known = jobs.by_content(context.db, digest)
+    if known is not None:
+        return _known(known, spec, content)
+    now = time.time()
+    job = JobRecord(
+        id=job_id,
+        name=name,
+        version=0,  # counted by the store
+        content_hash=digest,
+        spec=content,
+        artifact_sha256=artifact.sha256 if artifact else None,
+        artifact_name=artifact.file_name if artifact else None,
+        description=spec.description,
+        tags=dict(spec.tags),
+        created_at=now,
+        updated_at=now,
+        display_name=spec.display_name,
+        created_by=user_name(),
+    )
+    return PreparedJob(job, spec, new=True)
+
+
+def _known(job: JobRecord, spec: JobSpec, content: Mapping[str, Any]) -> PreparedJob:
+    """A Job that is recorded. Its code may come from another folder now, and it may be edited."""
+    job = replace(job, spec={**job.spec, "artifact": content["artifact"]})
+    if msgspec.json.encode(job.spec) != msgspec.json.encode(content):
+        from muster.spec.resolve import spec_from_json
+
+        spec = spec_from_json(job.spec)
+    return PreparedJob(job, spec, new=False)
+
+
+def copy(context: Context, job: JobRecord) -> JobRecord:
+    """A new Job with the content of another, to be recorded or discarded like that of `prepare`."""
+    job_id = new_id()
+    if job.artifact_sha256 is not None:
+        context.home.prepare()
+        context.artifact_lock.hold(job_id)
+    now = time.time()
+    return replace(
+        job,
+        id=job_id,
+        version=0,
+        content_hash=job_id,
+        created_at=now,
+        updated_at=now,
+        created_by=user_name(),
+    )
+
+
+def create(context: Context, job: JobRecord) -> JobRecord:
+    """Record a prepared Job. Raises InvalidInput if it was deleted meanwhile."""
+    created = jobs.insert(context.db, job)
+    context.artifact_lock.release(job.id)
+    return created
+
+
+def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
+    """Change resources, mounts, display name, description or tags (OCI: UpdateJobDetails).
+
+    changes: `PATH=VALUE`. Runs keep the settings that they started with.
+    """
+    from muster.spec.edit import differences, edit
+    from muster.spec.resolve import spec_from_json
+
+    jobs.check_active(job)
+    before = spec_from_json(job.spec)
+    spec = edit(before, changes)
+    edited = replace(
+        job,  # its content_hash stays: the file that the Job was made from still means this Job
+        spec=to_builtins(spec),
+        display_name=spec.display_name,
+        description=spec.description,
+        tags=dict(spec.tags),
+        updated_at=time.time(),
+    )
+    jobs.update(context.db, job, edited, by=user_name(), changes=differences(before, spec))
+
+
+def delete(context: Context, job: JobRecord) -> None:
+    """Mark a Job deleted, so that it starts no more runs, and delete its code (OCI: DeleteJob).
+
+    Code that another Job has stays; so do the Job's record, its event log and its runs. No effect
+    on a deleted Job. Raises InvalidInput if the Job has runs that have not ended.
+    """
+    if job.artifact_sha256 is not None:
+        context.home.prepare()
+        context.artifact_lock.hold(job.id)
+    try:
+        jobs.delete(context.db, job.id, by=user_name(), now=time.time())
+    finally:
+        discard(context, job)
+
+
+def discard(context: Context, job: JobRecord) -> None:
+    """Delete the code of a Job that is deleted, or was prepared and is not recorded.
+
+    Nothing is deleted while another Job has the same code, or while another process has stored code
+    that it has not yet recorded: that may be the same.
+    """
+    with context.artifact_lock.released(job.id) as alone:
+        digest = job.artifact_sha256
+        if alone and digest is not None and not jobs.artifact_in_use(context.db, digest):
+            from muster.storage.artifacts import stored_path
+
+            stored_path(context.home, digest).unlink(missing_ok=True)
+
+
+def content_hash(name: str, content: Mapping[str, Any], code: str | None) -> str:
+    """What identifies a Job by its content.
+
+    The code counts by its hash, not by its path. Settings at their default do not count, so that a
+    setting that is added to Muster changes no hash.
+    """
+    import hashlib
+
+    from muster.spec.models import NodeGroup
+
+    changed = _without_defaults(content, to_builtins(JobSpec()))
+    defaults = to_builtins(NodeGroup(name=""))
+    groups = [_without_defaults(group, defaults) for group in content["node_groups"]]
+    identity = {**changed, "node_groups": groups, "artifact": code, "name": name}
+    text = json.dumps(identity, sort_keys=True)
+    # the name in hashes of earlier versions
+    text = text.replace('"scratch:incarnation/', '"scratch:life/')
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_defaults(content: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    changed = {key: value for key, value in content.items() if value != defaults[key]}
+    if "resources" in changed:  # the three that the first version had always count
+        changed["resources"] = {
+            key: value
+            for key, value in changed["resources"].items()
+            if value not in (None, False) or key in ("cpus", "memory", "gpus")
+        }
+    return changed
+
+
+def _has_sources(spec: JobSpec) -> bool:
+    return spec.git is not None or bool(spec.requirements) or spec.conda is not None
+
+
+def _store_code(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+    """Store what the Job consists of. Returns the spec with what was found: the commit of a
+    repository, the packages of a requirements file, the entry point."""
+    if spec.artifact is None and not _has_sources(spec):
+        return spec, None
+    from muster.storage.sources import with_entrypoint
+
+    with with_entrypoint(spec) as chosen:
+        return _store_chosen(home, chosen)
+
+
+def _store_chosen(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+    from muster.spec.sources import entrypoint_of
+
+    if _has_sources(spec):
+        from muster.storage.sources import gather
+
+        return gather(home, spec, os.environ)
+    if spec.artifact is None:
+        return spec, None
+    from muster.storage.script_modules import store_code
+
+    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint_of(spec))
+    return replace(spec, entrypoint=entrypoint or None), artifact

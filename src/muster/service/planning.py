@@ -1,0 +1,245 @@
+"""Plan a run for this machine, and check that the machine can run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from muster.engines.local.engine import LocalEngine
+from muster.engines.local.network import addresses
+from muster.errors import InvalidInput, Problem
+from muster.plan.model import (
+    ArtifactPlan,
+    EnvironmentPlan,
+    GitPlan,
+    ResourcePlan,
+    RunPlan,
+    UnsentFiles,
+)
+from muster.storage.home import Home
+
+if TYPE_CHECKING:
+    from muster.plan.arrange import Arranged
+    from muster.plan.build import Identity
+    from muster.spec.models import JobSpec, NodeGroup
+    from muster.spec.shapes import Shape
+    from muster.spec.sources import Git
+    from muster.storage.artifacts import ArtifactRef
+
+
+def mount_paths(written: JobSpec) -> Mapping[str, str]:
+    """The path in the spec of each source of a mount."""
+    paths = {m.source: f"mounts[{n}].source" for n, m in enumerate(written.mounts)}
+    for group in written.node_groups:
+        for number, mount in enumerate(group.mounts):
+            paths.setdefault(mount.source, f"node_groups[{group.name}].mounts[{number}].source")
+    return paths
+
+
+def plan_run(
+    home: Home,
+    arranged: Arranged,
+    identity: Identity,
+    code_sha256: str | None,
+    code_name: str | None,
+    sources: Mapping[str, str],
+) -> RunPlan:
+    """The plan of a run, with the notes of the engine and the framework.
+
+    code_sha256, code_name: of the Job's stored code. sources: see `mount_paths`.
+    Raises InvalidInput with every problem found.
+    """
+    artifact = _artifact_plan(home, arranged.spec, code_sha256, code_name)
+    plan, problems = plan_on_machine(home, arranged, identity, artifact, sources)
+    if plan is not None and artifact is not None and artifact.kind == "archive":
+        plan = _with_entrypoints(home, plan, artifact, problems)
+    if plan is None or problems:
+        raise InvalidInput(*problems)
+    notes = (*LocalEngine().notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
+    return replace(plan, notes=notes)
+
+
+def _with_entrypoints(
+    home: Home, plan: RunPlan, artifact: ArtifactPlan, problems: list[Problem]
+) -> RunPlan:
+    """Give groups the entry points that their JOB_RUN_ENTRYPOINT names instead of the Job's.
+
+    Entry points that are not in the archive are added to `problems`.
+    """
+    from muster.spec.oci_variables import ENTRYPOINT, group_entrypoint
+
+    chosen = {g.name: group_entrypoint(artifact.entrypoint, g.env, g.command) for g in plan.groups}
+    if not any(chosen.values()):
+        return plan
+    from muster.storage.artifacts import ArtifactRef, find_entry
+
+    ref = ArtifactRef(artifact.sha256, artifact.file_name, artifact.kind, artifact.size)
+    groups = []
+    for group in plan.groups:
+        own = chosen[group.name]
+        if own is not None:
+            try:
+                entrypoint = find_entry(home, ref, own)
+            except InvalidInput as error:
+                path = f"node_groups[{group.name}].env.{ENTRYPOINT}"
+                problems += [problem._replace(path=path) for problem in error.problems]
+            else:
+                groups.append(replace(group, entrypoint=entrypoint))
+                continue
+        groups.append(group)
+    return replace(plan, groups=tuple(groups))
+
+
+def _entrypoint_notes(plan: RunPlan) -> Iterator[str]:
+    own = plan.artifact.entrypoint if plan.artifact is not None else None
+    for group in plan.groups:
+        if group.entrypoint is not None and own is not None:
+            text = f"runs {group.entrypoint} (JOB_RUN_ENTRYPOINT), not the job's {own}"
+            yield f"group {group.name}: {text}"
+
+
+def plan_on_machine(
+    home: Home,
+    arranged: Arranged,
+    identity: Identity,
+    artifact: ArtifactPlan | None,
+    sources: Mapping[str, str],
+) -> tuple[RunPlan | None, list[Problem]]:
+    """The plan, None if none can be made, and its problems on this machine."""
+    from muster.plan.build import build_plan
+    from muster.storage.mount_sources import check_sources, classify_source
+
+    spec = arranged.spec
+    shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
+    mounted = [m.source for g in spec.node_groups for m in g.mounts]
+    problems = check_sources({source: sources.get(source, "mounts") for source in mounted})
+    environment = _environment_plan(spec)
+    if environment is not None:
+        from muster.storage.installers import check_tools
+
+        problems += check_tools(environment, os.environ)
+    engine = LocalEngine()
+    try:
+        plan = build_plan(
+            arranged,
+            identity,
+            artifact=artifact,
+            addresses=addresses.allocate,
+            source_kind=classify_source,
+            shape_of=shapes.resources,
+            in_place=engine.in_place,
+        )
+    except InvalidInput as error:
+        return None, [*problems, *shapes.problems, *error.problems]
+    problems += shapes.problems + shapes.exceeded(spec) + engine.check(plan, home.root)
+    return replace(plan, environment=environment), problems
+
+
+def _advice(home: Home, plan: RunPlan) -> Iterator[str]:
+    """The framework's advice on the program, if that is a Python program."""
+    from muster.frameworks.base import Framework
+    from muster.frameworks.registry import get_framework
+
+    framework, code = get_framework(plan.framework), plan.artifact
+    # most frameworks have no advice: reading the program for them would take time for nothing
+    if code is None or type(framework).advice is Framework.advice:
+        return
+    from muster.storage.artifacts import ArtifactRef, read_entry
+
+    ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
+    name, source = read_entry(home, ref, code.entrypoint)
+    env = {variable for group in plan.groups for variable in (*group.env, *group.node_env)}
+    for sentence in framework.advice(source, plan.network, env):
+        yield f"{name}: {sentence}"
+
+
+def _size(group: NodeGroup) -> int:
+    return group.nodes * group.replicas
+
+
+def _artifact_plan(
+    home: Home, spec: JobSpec, sha256: str | None, name: str | None
+) -> ArtifactPlan | None:
+    if sha256 is None:
+        return None
+    from muster.storage.artifacts import load_ref
+
+    ref = load_ref(home, sha256, name or "")
+    return ArtifactPlan(
+        sha256=ref.sha256,
+        file_name=ref.file_name,
+        kind=ref.kind,
+        size=ref.size,
+        entrypoint=spec.entrypoint,
+        exclude_tags=spec.notebook.exclude_tags if spec.notebook else (),
+        git=_git_plan(spec.git),
+        unsent_files=_unsent_files(home, spec, ref),
+    )
+
+
+def _unsent_files(home: Home, spec: JobSpec, ref: ArtifactRef) -> UnsentFiles | None:
+    """The files next to a script, or ignored in a folder, that are not sent.
+
+    None for code of another kind: an archive or a function is sent whole.
+    """
+    if spec.artifact is None or spec.git is not None:
+        return None
+    from muster.storage.entrypoint import kind_of
+
+    code = Path(spec.artifact)
+    if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):
+        return None
+    from muster.storage.unsent_files import unsent_files
+
+    return unsent_files(home, code, ref)
+
+
+def _git_plan(git: Git | None) -> GitPlan | None:
+    if git is None:
+        return None
+    commit = git.commit or ""  # set for a stored Job
+    return GitPlan(git.url, commit, git.branch, git.path, git.token_env)
+
+
+def _environment_plan(spec: JobSpec) -> EnvironmentPlan | None:
+    if not spec.requirements and spec.conda is None:
+        return None
+    return EnvironmentPlan(spec.requirements or (), spec.conda)
+
+
+class _Shapes:
+    """Looks shapes up, and collects the problems with them."""
+
+    def __init__(self, catalogue: Path, nodes: int) -> None:
+        self._catalogue = catalogue
+        self._nodes = nodes
+        self._found: dict[str, Shape] = {}
+        self.problems: list[Problem] = []
+
+    def resources(self, name: str) -> ResourcePlan:
+        from muster.spec.shapes import check_multinode, find_shape
+
+        try:
+            shape = self._found[name] = find_shape(name, self._catalogue)
+        except InvalidInput as error:
+            self.problems += error.problems
+            return ResourcePlan(shape=name)
+        self.problems += check_multinode(shape, self._nodes)
+        if shape.local:
+            return ResourcePlan(shape=name)
+        return ResourcePlan(shape.cpus, shape.memory, shape.gpus, name)
+
+    def exceeded(self, spec: JobSpec) -> list[Problem]:
+        """Problems with resources that exceed the shape of their group."""
+        problems: list[Problem] = []
+        for group in spec.node_groups:
+            if group.resources is not None and group.shape in self._found:
+                from muster.spec.shapes import check_within
+
+                path = f"node_groups[{group.name}].resources"
+                problems += check_within(self._found[group.shape], group.resources, path)
+        return problems

@@ -1,0 +1,207 @@
+"""Prepare a run: resolve, check and plan it; nothing is recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.errors import InvalidInput, Problem
+from muster.identity import new_id
+from muster.plan.model import RunPlan
+from muster.service.planning import mount_paths, plan_run
+from muster.storage.home import Home
+from muster.store.records import JobRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
+
+
+class PreparedRun(Struct, frozen=True):
+    """A run that passed every check and can be started. Nothing of it is recorded yet."""
+
+    job: JobRecord
+    #: Whether the Job is not recorded yet either.
+    new_job: bool
+    #: The Job's spec, as it was written.
+    job_spec: JobSpec
+    #: The run's spec in normal form: the Job's with the overrides, as the framework arranged it.
+    spec: JobSpec
+    overrides: RunOverrides
+    #: Where each setting comes from, by path: `job`, `override` or `default`.
+    origins: Mapping[str, str]
+    plan: RunPlan
+    #: What the user should know about the run.
+    notes: tuple[str, ...]
+
+
+def prepare_run(
+    home: Home,
+    job: JobRecord,
+    overrides: RunOverrides,
+    *,
+    spec: JobSpec | None = None,
+    new_job: bool,
+    notes: Sequence[str] = (),
+) -> PreparedRun:
+    """Resolve, check and plan a run.
+
+    spec: the Job's, if it is decoded already. notes: the caller's, before those found here.
+    Raises InvalidInput with every problem found.
+    """
+    from muster.plan.arrange import arrange
+    from muster.plan.build import Identity
+    from muster.spec.resolve import resolve, spec_from_json
+
+    job_spec = spec_from_json(job.spec) if spec is None else spec
+    identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
+    with _problems_as_written(job_spec):
+        resolved = resolve(job_spec, overrides)
+        arranged = arrange(resolved.spec)
+        sources = mount_paths(job_spec)
+        plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
+    plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes))
+    return PreparedRun(
+        job=job,
+        new_job=new_job,
+        job_spec=job_spec,
+        spec=arranged.spec,
+        overrides=overrides,
+        origins=resolved.origins,
+        plan=plan,
+        notes=plan.notes,
+    )
+
+
+def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
+    """The files packed with a script because the script imports them; empty for other code."""
+    from muster.storage.archives import names_in
+    from muster.storage.artifacts import stored_path
+    from muster.storage.entrypoint import kind_of
+
+    script, code = prepared.spec.artifact, prepared.plan.artifact
+    if script is None or code is None or code.kind != "archive" or not os.path.isfile(script):
+        return []
+    name = os.path.basename(script)
+    if kind_of(name) == "archive":
+        return []
+    files = names_in(stored_path(home, code.sha256), code.file_name)
+    return [file for file in files if file != name]
+
+
+@contextmanager
+def _problems_as_written(written: JobSpec) -> Iterator[None]:
+    """Report problems at the paths of the spec as it was written (`path_as_written`)."""
+    try:
+        yield
+    except InvalidInput as error:
+        problems = (path_as_written(problem, written) for problem in error.problems)
+        raise type(error)(*dict.fromkeys(problems)) from None
+
+
+def path_as_written(problem: Problem, written: JobSpec) -> Problem:
+    """The problem at the path that it has in the spec as it was written.
+
+    Problems are found in the normal form: there `nodes: 4` is a group of workers, the first node
+    may be a group, and groups have the settings that they inherit from the job.
+    """
+    from muster.plan.arrange import MAIN
+    from muster.spec.models import DEFAULT_GROUP
+
+    groups = {group.name: group for group in written.node_groups}
+    name, _, rest = problem.path.removeprefix("node_groups[").partition("].")
+    if not rest or (name not in groups and name not in (MAIN, DEFAULT_GROUP)):
+        return problem
+    group = groups.get(name) or next(iter(groups.values()), None)
+    setting = rest.partition(".")[0].partition("[")[0]
+    if group is None or (getattr(written, setting, None) and not getattr(group, setting, None)):
+        return problem._replace(path=rest)  # the setting is the job's
+    return problem._replace(path=f"node_groups[{group.name}].{rest}")
+
+
+class PreparedResume(Struct, frozen=True):
+    """A suspended run as it continues with overrides. Nothing of that is recorded yet."""
+
+    spec: JobSpec
+    origins: Mapping[str, str]
+    plan: RunPlan
+    #: Paths of the settings that the overrides change.
+    changed: tuple[str, ...]
+    #: The run's new display name, if it gets one.
+    display_name: str | None
+
+
+def prepare_resume(
+    home: Home, run: RunRecord, overrides: RunOverrides, spec: JobSpec | None = None
+) -> PreparedResume:
+    """Apply overrides to a suspended run, and plan it again.
+
+    Nodes that have succeeded stay, so the number of nodes and their ranks cannot change.
+    spec: the run's, if it is decoded already. Raises InvalidInput.
+    """
+    from muster.plan.arrange import arrange
+    from muster.plan.build import Identity
+    from muster.spec.resolve import merge, spec_from_json
+    from muster.spec.rules import check
+
+    before = RunPlan.from_json(run.plan)
+    written = spec_from_json(run.spec) if spec is None else spec
+    resolved, problems = merge(written, overrides)
+    problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
+    if problems:
+        raise InvalidInput(*problems)
+    changed = tuple(path for path, origin in resolved.origins.items() if origin == "override")
+    arranged = arrange(resolved.spec)
+    sizes = [(group.name, group.most_replicas, group.nodes) for group in arranged.spec.node_groups]
+    if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
+        text = "with these options the run would have other nodes; a suspended run keeps its nodes"
+        raise InvalidInput(Problem("framework_options", text, "start another run"))
+    code = before.artifact
+    identity = Identity(run.id, run.name, run.job_id, run.job_name)
+    sha256, file_name = (code.sha256, code.file_name) if code else (None, None)
+    plan = plan_run(home, arranged, identity, sha256, file_name, {})
+    return PreparedResume(
+        spec=arranged.spec,
+        origins=_origins(run.origins, resolved.origins),
+        plan=replace(plan, notes=(*resolved.notes, *plan.notes)),
+        changed=changed,
+        display_name=overrides.run_name,
+    )
+
+
+def _origins(before: Mapping[str, str], now: Mapping[str, str]) -> Mapping[str, str]:
+    """Origins of the run before its suspension, with those of the settings that change."""
+    return {
+        path: origin if origin == "override" else before[path]
+        for path, origin in now.items()
+        if path in before or origin == "override"
+    }
+
+
+def _fixed(
+    name: str, before: JobSpec, after: JobSpec, overrides: RunOverrides
+) -> Iterator[Problem]:
+    """Problems with settings that cannot change while a run is suspended."""
+    text, hint = "cannot change while a run is suspended", "start another run"
+    for old, new in zip(before.node_groups, after.node_groups, strict=True):
+        path = f"node_groups[{new.name}]"
+        if old.nodes != new.nodes:
+            yield Problem(f"{path}.nodes", f"the nodes of a replica {text}", hint)
+        if old.most_replicas != new.most_replicas and old.replicas == new.replicas:
+            yield Problem(f"{path}.max_replicas", f"the maximum of replicas {text}", hint)
+        if old.replicas != new.replicas:
+            way = f"`muster runs scale {name} {new.name}={new.replicas}` changes their number"
+            way = way if old.max_replicas is not None else hint
+            yield Problem(f"{path}.replicas", f"the number of replicas {text}", way)
+    if before.processes_per_node != after.processes_per_node:
+        yield Problem("processes_per_node", f"the processes of a node {text}", hint)
+    if before.logging.directory != after.logging.directory:
+        yield Problem("logging.directory", f"the folder of the output {text}", hint)
+    if overrides.suspend:
+        text = "the run is being resumed"
+        yield Problem("suspend", text, f"leave it out, or do not resume {name}")

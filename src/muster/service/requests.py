@@ -1,0 +1,179 @@
+"""What users request of a run: cancel, suspend, resume, scale.
+
+A request is recorded in the database, and the supervisor is woken to act on it. A suspended run has
+no supervisor: there the request is applied at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from muster.control import wakeup
+from muster.errors import InvalidInput, Problem, StoreBusy
+from muster.lifecycle.states import JobState, RunState
+from muster.service.context import Context
+from muster.store import jobs, runs
+from muster.store.records import CorruptRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.service.prepare import PreparedResume
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
+
+
+def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
+    """Request the run's end. The run is CANCELED when none of its processes is left.
+
+    Final; no effect on a run that has ended. The run's record may be corrupt.
+    force: kill the supervisor and every process of the run; `wait` then records the end. Raises
+    EngineError if that fails.
+    """
+    db, folder = context.db, context.home.run_dir(run_id)
+    if force:
+        _end_by_force(context, run_id, why)
+    if runs.request(db, run_id, "cancel", why):
+        wakeup.notify(folder.wakeup)
+    run = runs.summary(db, run_id)
+    if run.state == RunState.SUSPENDED:
+        from muster.control.unsupervised_steps import apply_to_suspended
+        from muster.lifecycle.events import CancelRequested
+
+        try:
+            apply_to_suspended(db, folder, run_id, run.name, [CancelRequested(why)])
+        except CorruptRecord as error:
+            runs.end_corrupt(db, run_id, str(error))
+
+
+def _end_by_force(context: Context, run_id: str, why: str) -> None:
+    from muster.control.force import end_supervisor
+
+    run = runs.summary(context.db, run_id)
+    # recorded before the supervisor ends, so that the process that recovers the run finds it; a
+    # supervisor that was stopped in the middle of a write keeps the database busy
+    with suppress(StoreBusy):
+        runs.request(context.db, run_id, "cancel", why)
+    end_supervisor(context.home.run_dir(run_id), run.name)
+
+
+def suspend(context: Context, run_id: str, why: str) -> RunRecord:
+    """Request the run's suspension. The run is SUSPENDED when none of its processes is left.
+
+    No effect on a suspended run. Raises InvalidInput if the run has ended or is being canceled.
+    """
+    run = runs.get(context.db, run_id)
+    if (problem := suspend_problem(run)) is not None:
+        raise InvalidInput(problem)
+    if run.state != RunState.SUSPENDED and runs.request(context.db, run_id, "suspend", why):
+        wakeup.notify(context.home.run_dir(run_id).wakeup)
+    return runs.get(context.db, run_id)
+
+
+def suspend_problem(run: RunRecord) -> Problem | None:
+    """Why a run cannot be suspended; None if it can be, or is suspended already."""
+    if RunState(run.state).terminal:
+        return Problem("", f"{run.name} has ended: it is {run.state}, and cannot be suspended")
+    if run.cancel_requested_at is not None:
+        return Problem("", f"{run.name} is being canceled, and cannot be suspended")
+    return None
+
+
+def resume(
+    context: Context,
+    run_id: str,
+    overrides: RunOverrides | None,
+    environ: Mapping[str, str] | None,
+) -> RunRecord:
+    """Resume a suspended run, changed by the overrides: start a supervisor.
+
+    environ: as for `start`. Raises InvalidInput if the run is not suspended, or cannot be resumed
+    with these overrides.
+    """
+    from muster.control.persist import plan_of
+    from muster.control.unsupervised_steps import apply_requests
+    from muster.lifecycle.events import ResumeRequested
+    from muster.service.start import run_folder
+
+    db = context.db
+    run = runs.get(db, run_id)
+    prepared = prepare_resume(context, run, overrides)
+    plan = plan_of(run) if prepared is None else prepared.plan
+    environ = os.environ if environ is None else environ
+    with run_folder(context, plan, environ) as held:
+        if runs.get(db, run_id).state != RunState.SUSPENDED:
+            raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
+        why = "resumed by user"
+        if prepared is not None:
+            _store_changes(context, run, prepared)
+            why += f", with {', '.join(prepared.changed)} changed"
+        apply_requests(db, context.home.run_dir(run_id), run_id, [ResumeRequested(why)])
+        context.start_supervisor(run_id, held, environ)
+    return runs.get(db, run_id)
+
+
+def prepare_resume(
+    context: Context,
+    run: RunRecord,
+    overrides: RunOverrides | None,
+    spec: JobSpec | None = None,
+) -> PreparedResume | None:
+    """Check that a run can be resumed, and plan it again if there are overrides.
+
+    spec: the run's, if it is decoded already.
+    Raises InvalidInput if the run is not suspended, or cannot be resumed with these overrides.
+    """
+    if run.state != RunState.SUSPENDED:
+        text = f"{run.name} is {run.state}, not SUSPENDED"
+        raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
+    if overrides is not None:
+        from muster.service import prepare
+
+        return prepare.prepare_resume(context.home, run, overrides, spec)
+    # the machine may have changed since: a run that cannot start would fail for good
+    from muster.control.persist import plan_of
+    from muster.engines.local.engine import LocalEngine
+
+    if problems := LocalEngine().check(plan_of(run), context.home.root):
+        raise InvalidInput(*problems)
+    return None
+
+
+def _instead_of_resuming(context: Context, run: RunRecord) -> str:
+    if not RunState(run.state).terminal:
+        return "wait until it is SUSPENDED" if run.suspend_requested_at else ""
+    job = jobs.find(context.db, run.job_id)
+    return (
+        f"`muster run {job.handle}` starts a new run of it" if job.state == JobState.ACTIVE else ""
+    )
+
+
+def _store_changes(context: Context, run: RunRecord, prepared: PreparedResume) -> None:
+    changes = {
+        "spec": to_builtins(prepared.spec),
+        "origins": dict(prepared.origins),
+        "plan": prepared.plan.to_json(),
+        "notes": list(prepared.plan.notes),
+        "tags": dict(prepared.spec.tags),
+    }
+    if prepared.display_name is not None:
+        changes["display_name"] = prepared.display_name
+    rows = zip(runs.nodes(context.db, run.id), prepared.plan.nodes, strict=True)
+    nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in rows]
+    runs.save(context.db, run.id, changes, nodes, (), time.time())
+
+
+def scale(context: Context, run_id: str, group: str, replicas: int, why: str) -> RunRecord:
+    """Request another number of replicas of a group; a suspended run applies it when resumed.
+
+    Raises InvalidInput if the group cannot have this number, or the run is ending.
+    """
+    from muster.control.scale import scale
+
+    scale(context.db, context.home, runs.get(context.db, run_id), group, replicas, why)
+    return runs.get(context.db, run_id)

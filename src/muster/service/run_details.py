@@ -1,0 +1,114 @@
+"""Read what is stored of a run besides its record: its status, its output and other files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from muster.service.stored_plan import StoredPlan
+from muster.storage.home import Home
+from muster.store import events, runs
+
+if TYPE_CHECKING:
+    from muster.control.persist import Lifecycle
+    from muster.service.context import Context
+    from muster.storage.log_index import StreamInfo
+    from muster.storage.run_output import RunOutput
+    from muster.store.records import RunRecord
+
+
+def lifecycle(run: RunRecord) -> Lifecycle:
+    """The part of the run's status that has no column. Raises CorruptRecord."""
+    from muster.control.persist import lifecycle_of  # lists of runs do not need it
+
+    return lifecycle_of(run)
+
+
+def why(context: Context, run: RunRecord) -> list[str]:
+    """Why the run is in its state; the most important sentence first. Raises CorruptRecord."""
+    from muster.control.persist import plan_of, status_of
+    from muster.describe.state import why
+
+    plan = plan_of(run)
+    status = status_of(run, list(runs.nodes(context.db, run.id)), plan.policy)
+    restarts = events.count(context.db, run.id, "restart")
+    return list(why(plan, status, restarts, time.time()))
+
+
+def replicas(run: RunRecord) -> dict[str, int]:
+    """Group -> its desired number of replicas. Raises CorruptRecord."""
+    from muster.control.persist import plan_of
+    from muster.control.scale import replicas
+
+    return dict(replicas(run, plan_of(run)))
+
+
+def limits(run: RunRecord) -> dict[str, str]:
+    """Group -> what this machine gives its nodes, for groups with resources or a shape."""
+    resources = StoredPlan(run).resources()
+    if not resources:
+        return {}
+    from muster.engines.local.resources import describe_limits, this_machine
+
+    machine = this_machine()
+    texts = {name: describe_limits(given, machine) for name, given in resources.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def endpoints(home: Home, run_id: str) -> dict[str, str]:
+    """The addresses of the run's cluster by name; empty if it has none, or has not started."""
+    from muster.storage import run_files
+
+    return run_files.read_endpoints(home.run_dir(run_id))
+
+
+def tls_folder(home: Home, run: RunRecord) -> Path | None:
+    """The folder with the run's certificates; None if its nodes use no TLS."""
+    return home.run_dir(run.id).tls if run.plan.get("tls") else None
+
+
+def outputs(home: Home, run_id: str) -> list[Path]:
+    """Executed notebooks, and the files that programs wrote to $MUSTER_OUTPUTS."""
+    from muster.storage import run_files
+
+    return run_files.output_files(home.run_dir(run_id))
+
+
+def ranks_with_result(home: Home, run_id: str) -> Iterator[int]:
+    """The ranks that left the result of a function, the oldest result first."""
+    from muster.storage import run_files
+
+    return run_files.ranks_with_result(home.run_dir(run_id))
+
+
+def read_result(home: Home, run_id: str, rank: int) -> bytes | None:
+    """The pickled result of a function on one rank; None if it left none."""
+    from muster.storage import run_files
+
+    return run_files.read_result(home.run_dir(run_id), rank)
+
+
+def log_folder(home: Home, run: RunRecord) -> Path:
+    """The folder with the plain log files of the run's current attempt."""
+    return home.run_dir(run.id).logs(run.attempt).resolve()
+
+
+def attempts_with_output(home: Home, run_id: str) -> list[int]:
+    """The attempts whose output can be read, in order."""
+    from muster.storage import run_output
+
+    return run_output.attempts_with_output(home.run_dir(run_id))
+
+
+def open_output(
+    home: Home,
+    run: RunRecord,
+    select: Callable[[StreamInfo], bool],
+    attempts: int | Literal["all"] | None,
+) -> RunOutput:
+    """The output of a run, to read. See `RunOutput`."""
+    from muster.storage.run_output import RunOutput
+
+    return RunOutput(home.run_dir(run.id), select, attempts, run.attempt)

@@ -1,0 +1,292 @@
+"""The use cases of Muster on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from muster.service.context import Context
+from muster.service.recovery import recover_once
+from muster.storage.home import Home, default_home
+from muster.store import events, job_events, jobs, runs
+from muster.store.database import Database
+from muster.store.records import (
+    EventRecord,
+    JobEventRecord,
+    JobRecord,
+    NodeRecord,
+    RunRecord,
+    RunSummary,
+)
+
+if TYPE_CHECKING:
+    from muster.control.launcher import Launcher
+    from muster.errors import Problem
+    from muster.service.follow import Follower
+    from muster.service.jobs import PreparedJob
+    from muster.service.prepare import PreparedResume, PreparedRun
+    from muster.spec.models import JobSpec
+    from muster.spec.override_models import RunOverrides
+    from muster.spec.overrides import Changes
+    from muster.spec.reader import ParsedSpec
+
+
+class Service:
+    """Muster on this machine, for one MUSTER_HOME.
+
+    Methods that find or change runs first recover the runs whose supervisor was killed
+    (`recover`). Modules of the use cases are imported when they are used.
+    """
+
+    def __init__(self, home: Home | None = None, launcher: Launcher | None = None) -> None:
+        self.context = Context(home or default_home(), launcher)
+
+    @property
+    def home(self) -> Home:
+        """MUSTER_HOME."""
+        return self.context.home
+
+    @property
+    def db(self) -> Database:
+        """The database, opened at the first access."""
+        return self.context.db
+
+    def recover(self) -> None:
+        """Recover runs without a supervisor and delete expired ones, at the first call."""
+        recover_once(self.context)
+
+    def close(self) -> None:
+        """Close the database and the launcher of supervisors. Runs continue."""
+        self.context.close()
+
+    # Jobs
+
+    def job(self, text: str) -> JobRecord:
+        """The Job with this name, name@version, display name, id or id prefix.
+
+        Raises NotFound, or InvalidInput if several match.
+        """
+        self.recover()
+        return jobs.find(self.db, text)
+
+    def jobs(
+        self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+    ) -> list[JobRecord]:
+        """Jobs, newest first. See `store.jobs.listing`."""
+        self.recover()
+        return jobs.listing(self.db, deleted=deleted, tags=tags)
+
+    def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
+        """The Job's event log after entry number `after`."""
+        return job_events.since(self.db, job_id, after)
+
+    def prepare_job(self, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
+        """Store the code of a Job and find the Job with this content. See `jobs.prepare`."""
+        from muster.service.jobs import prepare
+
+        self.recover()
+        return prepare(self.context, spec, always_new=always_new)
+
+    def copy_job(self, job: JobRecord) -> JobRecord:
+        """A new Job with the content of another, not recorded yet. See `service.jobs.copy`."""
+        from muster.service.jobs import copy
+
+        jobs.check_active(job)
+        return copy(self.context, job)
+
+    def create_job(self, job: JobRecord) -> JobRecord:
+        """Record a prepared Job. See `service.jobs.create`."""
+        from muster.service.jobs import create
+
+        return create(self.context, job)
+
+    def discard(self, job: JobRecord) -> None:
+        """Delete the code of a Job that is not recorded. See `service.jobs.discard`."""
+        from muster.service.jobs import discard
+
+        discard(self.context, job)
+
+    def delete_unused_job(self, job_id: str) -> None:
+        """Delete a Job and its event log unless it has runs."""
+        jobs.delete_unused(self.db, job_id)
+
+    def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
+        """Change settings of a Job (`PATH=VALUE`). See `service.jobs.edit`."""
+        from muster.service.jobs import edit
+
+        job = self.job(text)
+        edit(self.context, job, changes)
+        return self.job(job.id)
+
+    def check_deletable(self, found: Sequence[JobRecord]) -> None:
+        """Raises InvalidInput with every run of these Jobs that has not ended."""
+        self.recover()
+        jobs.check_ended(self.db, [job.id for job in found])
+
+    def delete_job(self, job_id: str) -> JobRecord:
+        """Mark a Job deleted, and delete its code. See `service.jobs.delete`."""
+        from muster.service.jobs import delete
+
+        delete(self.context, self.job(job_id))
+        return self.job(job_id)
+
+    # Start runs
+
+    def prepare_run(
+        self,
+        job: JobRecord,
+        overrides: RunOverrides,
+        *,
+        spec: JobSpec | None = None,
+        new_job: bool = False,
+        notes: Sequence[str] = (),
+    ) -> PreparedRun:
+        """Resolve, check and plan a run. See `service.prepare.prepare_run`.
+
+        new_job: the Job is not recorded yet; its code is deleted if the run is refused.
+        """
+        from muster.errors import MusterError
+        from muster.service.prepare import prepare_run
+
+        jobs.check_active(job)
+        try:
+            return prepare_run(self.home, job, overrides, spec=spec, new_job=new_job, notes=notes)
+        except MusterError:
+            if new_job:
+                self.discard(job)
+            raise
+
+    def review(
+        self, written: ParsedSpec, changes: Changes, found: Sequence[Problem] = ()
+    ) -> list[Problem]:
+        """All problems of a run that cannot start. See `service.review.review`."""
+        from muster.service.review import review
+
+        return review(self.home, written, changes, found)
+
+    def start(self, prepared: PreparedRun, environ: Mapping[str, str] | None = None) -> RunRecord:
+        """Start a prepared run. See `service.start.start`."""
+        from muster.service.start import start
+
+        self.recover()
+        return start(self.context, prepared, environ)
+
+    def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
+        """Start a prepared run of a function. See `service.start.start_function`."""
+        from muster.service.start import start_function
+
+        self.recover()
+        return start_function(self.context, prepared, arguments)
+
+    # Find runs
+
+    def run(self, text: str) -> RunRecord:
+        """The run with this name, id or id prefix, or `last`. Raises NotFound."""
+        self.recover()
+        return runs.find(self.db, text)
+
+    def find_run(self, text: str) -> RunSummary:
+        """As `run`, for a run whose record may be corrupt. Raises NotFound."""
+        self.recover()
+        return runs.summary(self.db, runs.find_id(self.db, text))
+
+    def runs(self, **filters: Any) -> list[RunSummary]:
+        """Summaries of runs, newest first, read in one query.
+
+        filters: `states`; `job`, a name (all versions) or an id; `since`, epoch seconds; `tags`,
+        with None for any value; `limit`.
+        """
+        self.recover()
+        return runs.listing(self.db, **filters)
+
+    def run_records(self, **filters: Any) -> list[RunRecord]:
+        """As `runs`, with all that is stored of each run. Raises CorruptRecord."""
+        self.recover()
+        return runs.records(self.db, **filters)
+
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        """The run's nodes, in rank order."""
+        return list(runs.nodes(self.db, run_id))
+
+    def restarts(self, run_id: str) -> int:
+        """The number of restarts after failures, of nodes, replicas and the whole run."""
+        return events.count(self.db, run_id, "restart")
+
+    def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
+        """The run's event log after entry number `after`."""
+        return events.since(self.db, run_id, after)
+
+    # Change runs
+
+    def cancel(self, run_id: str, why: str = "canceled by user", *, force: bool = False) -> None:
+        """Request the run's end. See `service.requests.cancel`."""
+        from muster.service.requests import cancel
+
+        self.recover()
+        cancel(self.context, run_id, why, force=force)
+
+    def suspend(self, run_id: str, why: str = "suspended by user") -> RunRecord:
+        """Request the run's suspension. See `service.requests.suspend`."""
+        from muster.service.requests import suspend
+
+        self.recover()
+        return suspend(self.context, run_id, why)
+
+    def resume(
+        self,
+        run_id: str,
+        overrides: RunOverrides | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> RunRecord:
+        """Resume a suspended run. See `service.requests.resume`."""
+        from muster.service.requests import resume
+
+        self.recover()
+        return resume(self.context, run_id, overrides, environ)
+
+    def prepare_resume(
+        self, run: RunRecord, overrides: RunOverrides | None, *, spec: JobSpec | None = None
+    ) -> PreparedResume | None:
+        """Check that a run can be resumed. See `service.requests.prepare_resume`."""
+        from muster.service.requests import prepare_resume
+
+        return prepare_resume(self.context, run, overrides, spec)
+
+    def scale(self, run_id: str, group: str, replicas: int, why: str = "by user") -> RunRecord:
+        """Request another number of replicas of a group. See `service.requests.scale`."""
+        from muster.service.requests import scale
+
+        self.recover()
+        return scale(self.context, run_id, group, replicas, why)
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run. See `service.delete.delete`."""
+        from muster.service.delete import delete
+
+        self.recover()
+        delete(self.context, run_id)
+
+    # Wait for runs
+
+    def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
+        """The run, once it has ended or is suspended. See `wait_until_at_rest`."""
+        self.wait_until_at_rest(run_id, timeout)
+        return runs.get(self.db, run_id)
+
+    def wait_until_at_rest(self, run_id: str, timeout: float | None = None) -> RunSummary:
+        """Wait for a run. See `service.wait.wait_until_at_rest`."""
+        from muster.service.wait import wait_until_at_rest
+
+        self.recover()
+        return wait_until_at_rest(self.context, run_id, timeout)
+
+    def follow(self, run_id: str) -> Follower:
+        """Waits for changes of the run's files, for callers that show them. To be closed."""
+        from muster.service.follow import follow
+
+        self.recover()
+        return follow(self.context, run_id)
+
+    def warn_of_space(self) -> None:
+        """Warn (LowSpace) if the disk is full, once."""
+        self.context.warn_of_space()

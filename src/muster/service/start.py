@@ -1,0 +1,153 @@
+"""Start a prepared run: create its folder, record it, start its supervisor."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from muster.control import lease, wakeup
+from muster.control.expire import remove_folder
+from muster.control.launcher import check_open_files
+from muster.control.liveness import open_liveness_pipe
+from muster.control.persist import node_record
+from muster.control.recover import store_environ
+from muster.errors import InvalidInput, MusterError, Problem
+from muster.identity import user_name
+from muster.lifecycle.states import RunState
+from muster.plan.environment import submitted
+from muster.plan.model import RunPlan
+from muster.plan.names import with_names
+from muster.service.context import Context
+from muster.service.prepare import PreparedRun
+from muster.storage.run_files import create_with_arguments, remove
+from muster.store import runs
+from muster.store.records import JobRecord, NodeRecord, RunRecord
+
+
+def start(
+    context: Context, prepared: PreparedRun, environ: Mapping[str, str] | None = None
+) -> RunRecord:
+    """Record a run and start its supervisor; a run with `suspend` is only recorded.
+
+    environ: the variables that the nodes' environment starts from (default: this process's).
+    Raises InvalidInput if the Job was deleted meanwhile, EngineError if no supervisor starts.
+    """
+    if prepared.spec.suspend:
+        return record(context, prepared)
+    environ = os.environ if environ is None else environ
+    # the lease is taken before the run is in the store, and passed on to the supervisor: another
+    # process that looks for runs without a supervisor never finds this one
+    with run_folder(context, prepared.plan, environ) as held:
+        try:
+            accepted = record(context, prepared)
+        except MusterError:
+            remove_folder(context.home, prepared.plan.run_id)
+            raise
+        context.start_supervisor(accepted.id, held, environ)
+    return accepted
+
+
+def start_function(context: Context, prepared: PreparedRun, arguments: bytes) -> RunRecord:
+    """As `start`, for a run of a function. arguments: pickled; deleted again if the run is
+    refused."""
+    folder = context.home.run_dir(prepared.plan.run_id)
+    create_with_arguments(folder, arguments)
+    try:
+        return start(context, prepared)
+    except InvalidInput:
+        remove(folder)
+        raise
+
+
+@contextmanager
+def run_folder(
+    context: Context, plan: RunPlan, environ: Mapping[str, str]
+) -> Iterator[tuple[int, int]]:
+    """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lease
+    and of its liveness pipe, and closes them at the end. Raises InvalidInput, ResourceShortage."""
+    check_open_files()
+    context.home.prepare()
+    folder = context.home.run_dir(plan.run_id)
+    folder.path.mkdir(parents=True, mode=0o700, exist_ok=True)
+    _place_logs(folder.path, plan)
+    held = [lease.acquire_or_refuse(folder, plan.run_name)]
+    try:
+        if not folder.wakeup.exists():
+            wakeup.create(folder.wakeup)
+        if plan.policy.restarts:
+            store_environ(folder.environ, submitted(plan, environ))
+        held.append(open_liveness_pipe(folder.liveness_pipe))
+        yield held[0], held[1]
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def record(context: Context, prepared: PreparedRun) -> RunRecord:
+    """Store a run, and its Job if that is new, in one transaction. Raises InvalidInput."""
+    now = time.time()
+
+    def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
+        plan = replace(with_names(prepared.plan, name), job_id=job.id)
+        statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
+        nodes = [node_record(node, status) for node, status in statuses]
+        return _run_record(prepared, job, plan, number, now), nodes
+
+    recorded = runs.insert(context.db, prepared.job, build)
+    context.artifact_lock.release(prepared.job.id)
+    return recorded
+
+
+def _run_record(
+    prepared: PreparedRun, job: JobRecord, plan: RunPlan, number: int, now: float
+) -> RunRecord:
+    from muster.engines.local.engine import LocalEngine
+
+    suspended = prepared.spec.suspend
+    return RunRecord(
+        id=plan.run_id,
+        name=plan.run_name,
+        number=number,
+        job_id=job.id,
+        job_name=job.name,
+        state=RunState.SUSPENDED if suspended else RunState.ACCEPTED,
+        details="submitted suspended" if suspended else "",
+        engine=LocalEngine.name,
+        attempt=0,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        exit_code=None,
+        node_count=plan.policy.initial_size,
+        spec=to_builtins(prepared.spec),
+        origins=dict(prepared.origins),
+        overrides=to_builtins(prepared.overrides),
+        plan=plan.to_json(),
+        lifecycle={},
+        notes=list(prepared.notes),
+        cancel_requested_at=None,
+        cancel_reason=None,
+        display_name=prepared.overrides.run_name,
+        created_by=user_name(),
+        tags=dict(prepared.spec.tags),
+    )
+
+
+def _place_logs(folder: Path, plan: RunPlan) -> None:
+    """Link the run's `logs` to its folder below `logging.directory`. Raises InvalidInput."""
+    if plan.log_directory is None or (folder / "logs").is_symlink():
+        return
+    target = Path(plan.log_directory) / plan.run_id
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise InvalidInput(
+            Problem("logging.directory", f"cannot write to {plan.log_directory}: {error.strerror}")
+        ) from None
+    (folder / "logs").symlink_to(target)

@@ -1,0 +1,97 @@
+"""Wait until a run has ended or is suspended, and warn of what may prevent that."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import suppress
+from math import inf
+
+from muster.control import lease
+from muster.control.liveness import has_supervisor, wait_for_end, wait_for_process
+from muster.control.supervisor_check import SupervisorCheck
+from muster.errors import HomeGone, NotAnswering, StoreError
+from muster.lifecycle.states import AT_REST
+from muster.service.context import Context
+from muster.service.recovery import recover_now
+from muster.store import runs
+from muster.store.records import RunSummary
+
+#: Seconds in which a supervisor that has closed the liveness pipe releases its lease.
+_RELEASE_TIMEOUT = 1.0
+#: Seconds between looks at a lease that another process holds: the kernel does not notify others
+#: when a lock is released.
+_LEASE_INTERVAL = 0.02
+
+
+def wait_until_at_rest(context: Context, run_id: str, timeout: float | None) -> RunSummary:
+    """Return a run's summary once it has ended or is suspended.
+
+    Recovers the run if its supervisor is killed meanwhile. Raises TimeoutError after `timeout`
+    seconds; warns as `warn` does.
+    """
+    deadline = inf if timeout is None else time.monotonic() + timeout
+    check = new_check(context, run_id)
+    while True:
+        left = max(deadline - time.monotonic(), 0)
+        with suppress(TimeoutError):
+            wait_for_end(context.home, run_id, min(left, check.due_in()))
+            run = recover_or_wait(context, run_id, deadline)
+            if run.state in AT_REST:
+                return run
+        if timeout is not None and time.monotonic() >= deadline:
+            name = runs.summary(context.db, run_id).name
+            raise TimeoutError(f"run {name} has not ended within {timeout:g} s")
+        warn(context, check)
+
+
+def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> RunSummary:
+    """Return a run's summary once it has a supervisor, has ended or is suspended.
+
+    Recovers the run if its supervisor was killed; while another process does so, waits for that
+    one until `deadline` (time.monotonic()).
+    """
+    folder = context.home.run_dir(run_id)
+    while True:
+        run = runs.summary(context.db, run_id)
+        if run.state in AT_REST or has_supervisor(context.home, run_id):
+            return run
+        _check_recoverable(context, run)
+        pid = lease.last_holder(folder.lease)
+        if recover_now(context):
+            continue
+        if time.monotonic() >= deadline:
+            return run
+        # either the supervisor closed the liveness pipe and has not yet released its lease, or
+        # another process is recovering the run
+        if pid is not None:
+            wait_for_process(pid, min(_RELEASE_TIMEOUT, deadline - time.monotonic()))
+        if lease.is_held(folder.lease):
+            time.sleep(_LEASE_INTERVAL)
+
+
+def _check_recoverable(context: Context, run: RunSummary) -> None:
+    if context.db.replaced:
+        raise HomeGone(
+            f"{context.home.root} was deleted or moved away while {run.name} was running: "
+            "its processes are ended, and nothing more of it is recorded"
+        )
+    if context.home.read_only():
+        raise StoreError(
+            f"{run.name} is {run.state}, but its supervisor has ended, and {context.home.root} "
+            "is read-only: copy it to where it can be written to, and set MUSTER_HOME to "
+            "the copy, to have the run's end recorded"
+        )
+
+
+def new_check(context: Context, run_id: str) -> SupervisorCheck:
+    """A check of whether the supervisor of a run answers."""
+    return SupervisorCheck(context.home.run_dir(run_id), runs.summary(context.db, run_id).name)
+
+
+def warn(context: Context, check: SupervisorCheck) -> None:
+    """Warn if the supervisor of a run does not answer (NotAnswering), or if the disk is full
+    (LowSpace)."""
+    if text := check.check():
+        warnings.warn(text, NotAnswering, stacklevel=4)
+    context.warn_of_space()

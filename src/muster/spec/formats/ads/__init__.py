@@ -1,0 +1,1 @@
+"""YAML of the ADS library (`oracle-ads`), read as a `JobSpec`."""

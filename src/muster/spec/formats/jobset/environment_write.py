@@ -1,0 +1,135 @@
+"""Write a group's variables and arguments for a container, with references escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container as Names
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from muster.spec.formats.jobset.downward_api import JOBSET
+from muster.spec.formats.jobset.environment_read import INDEX, VARIABLES
+from muster.spec.formats.notes import Loss
+from muster.spec.models import NodeGroup
+from muster.spec.placeholders import joined, pieces
+
+#: Placeholder -> the field of the pod (downward API) with its value.
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_FIELDS = {
+    "index": _INDEX,
+    "replica": f"metadata.labels['{JOBSET}job-index']",
+    "group": f"metadata.labels['{JOBSET}replicatedjob-name']",
+    "run.restarts": f"metadata.labels['{JOBSET}restart-attempt']",
+    "address": "status.podIP",
+    "hostname": "metadata.name",
+    "run.id": f"metadata.labels['{JOBSET}jobset-uid']",
+    "run.replica": f"metadata.labels['{JOBSET}job-global-index']",
+}
+_WHOLE = {f"${{{name}}}": path for name, path in _FIELDS.items()} | {
+    "${run.id}-${rank}": "metadata.uid"
+}
+_DOLLARS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
+_PAIRS = re.compile(r"\$(?=\$)")
+_CAPITALS = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+def escaped(text: str, names: Names[str]) -> str:
+    """`text` escaped, so that Kubernetes does not replace anything. names: of known variables."""
+
+    def escape(match: re.Match[str]) -> str:
+        name = match[1]
+        kept = name is not None and name not in names and not _CAPITALS.fullmatch(name)
+        return match[0] if kept else f"${match[0]}"
+
+    closed = text.rfind(")") + 1  # keeps the search linear
+    return _DOLLARS.sub(escape, text[:closed]) + _PAIRS.sub("$$", text[closed:])
+
+
+class WrittenEnvironment(Struct, frozen=True):
+    """Variables and arguments of a container."""
+
+    env: list[dict[str, Any]]
+    #: For the group's `node_args`.
+    args: list[str]
+    losses: list[Loss]
+
+
+def variables(group: NodeGroup, path: str, *, jobset: str, only_one: bool) -> WrittenEnvironment:
+    """A container's `env`, and the arguments that refer to it.
+
+    jobset: the JobSet's name, which takes the place of the run's. only_one: whether the group has
+    all nodes of the job, so that ranks are indices.
+    """
+    names = {*group.env, *group.node_env, INDEX}
+    losses: list[Loss] = []
+    helpers: dict[str, str] = {}
+    own = []
+    for name, given in group.node_env.items():
+        whole = given in _WHOLE
+        template, lost = (given, []) if whole else _for_pods(given, jobset, only_one=only_one)
+        losses += [Loss(f"{path}.node_env.{name}", why) for why in lost]
+        if template is None or (name, template) == (INDEX, "${index}"):
+            continue  # Jobs set the index themselves
+        if template in _WHOLE:
+            own.append(_from_field(name, _WHOLE[template]))
+        else:
+            helpers |= {VARIABLES[fact]: fact for _, fact in pieces(template) if fact is not None}
+            own.append({"name": name, "value": _compose(template, names, VARIABLES)})
+    known = {fact: _variable(group, fact) for fact in VARIABLES}
+    args = []
+    for number, given in enumerate(group.node_args or ()):
+        template, lost = _for_pods(given, jobset, only_one=only_one)
+        losses += [Loss(f"{path}.node_args[{number}]", why) for why in lost]
+        if template is not None:
+            facts = [fact for _, fact in pieces(template) if fact is not None]
+            helpers |= {known[f]: f for f in facts if known[f] == VARIABLES[f]}
+            args.append(_compose(template, names, known))
+    plain = [{"name": n, "value": escaped(v, names)} for n, v in group.env.items()]
+    first = [_from_field(name, _FIELDS[fact]) for name, fact in helpers.items()]
+    return WrittenEnvironment([*first, *plain, *own], args, losses)
+
+
+def _for_pods(template: str, jobset: str, *, only_one: bool) -> tuple[str | None, list[str]]:
+    """The template with placeholders that pods have fields for, or None; and what it loses."""
+    lost: list[str] = []
+    parts: list[tuple[str, str | None]] = []
+    for text, name in pieces(template):
+        if name == "run.name":
+            lost.append("is the JobSet's name there, which is the same for every run")
+            parts.append((jobset, None))
+        elif name == "attempt":
+            lost.append("counts restarts there, but not resumes")
+            parts.append(("${run.restarts}", "run.restarts"))
+        elif name == "rank" and only_one:
+            parts.append(("${index}", "index"))
+        elif name is not None and name not in _FIELDS:
+            why = f"is left out: pods have no field for {name}, only for replica and index"
+            return None, [why]
+        else:
+            parts.append((text, name))
+    return joined(parts), lost[:1]
+
+
+def _variable(group: NodeGroup, fact: str) -> str:
+    """The variable that holds a placeholder: one of the group's, or a helper variable."""
+    known = {template: name for name, template in group.node_env.items()}
+    if fact == "index" and INDEX not in {**group.env, **group.node_env}:
+        return INDEX
+    return known.get(f"${{{fact}}}", VARIABLES[fact])
+
+
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _compose(template: str, names: Names[str], variables: Mapping[str, str]) -> str:
+    made = ""
+    for text, fact in pieces(template):
+        if fact is None:
+            made += escaped(text, names)
+        else:
+            # a dollar sign before the reference would escape it
+            made += "$" * made.endswith("$") + f"$({variables[fact]})"
+    return made

@@ -1,0 +1,228 @@
+"""Write a node group as a replicated Job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from muster.spec.formats.jobset.downward_api import JOBSET
+from muster.spec.formats.jobset.environment_read import INDEX
+from muster.spec.formats.jobset.environment_write import escaped, variables
+from muster.spec.formats.jobset.group_read import hostname_template
+from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
+from muster.spec.formats.jobset.probes import write_probe
+from muster.spec.formats.jobset.restart_agent import NAME as AGENT
+from muster.spec.formats.jobset.volumes_read import NODE
+from muster.spec.formats.jobset.volumes_write import Volumes
+from muster.spec.formats.notes import Loss
+from muster.spec.formats.quantity import format_bytes, format_cpus
+from muster.spec.models import JobSpec, Metadata, NodeGroup, Resources
+
+_RESTART_ON_FAILURE = [
+    {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}},
+]
+_BARRIER = {"path": "/barrier-is-down", "port": 8081}
+#: Seconds that nodes may wait for each other, as in JobSet's own timeouts; one probe a second.
+_BARRIER_PROBES = 600
+_ACCOUNT = "jobset-in-place-restart"
+_DEFAULT = NodeGroup(name="")
+#: Settings that a replicated Job has, some with limits (see `_losses`). All others are lost if they
+#: are not the default.
+_WRITTEN = frozenset(
+    (
+        *("name", "nodes", "replicas", "depends_on", "retries", "timeout"),
+        *("command", "args", "node_args", "env", "node_env", "image", "resources", "mounts"),
+        *("working_dir", "hostname", "startup_probe", "job_metadata", "pod_metadata"),
+    )
+)
+#: Why a setting is lost.
+_WHYS = {
+    "max_replicas": "JobSet does not change the number of replicas",
+    "shape": "Kubernetes has no shapes; use resources",
+    "min_success": "the first Job that fails counts as a failure of the JobSet",
+    "max_restarts": "JobSet counts restarts for all groups together",
+    "max_runtime": "JobSet does not cancel",
+    "ready_timeout": "JobSet does not limit the time until nodes are ready",
+    "hang_timeout": "JobSet does not watch output",
+}
+
+
+class JobContext(Struct, frozen=True):
+    """What the groups of a job have in common."""
+
+    #: In normal form.
+    spec: JobSpec
+    #: The JobSet's name.
+    name: str
+    volumes: Volumes
+    #: Whether restarts are in place.
+    in_place: bool
+
+
+def replicated_job(
+    context: JobContext, group: NodeGroup, path: str, pod_rules: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[Loss]]:
+    """The replicated Job, and what it cannot express. pod_rules: of its podFailurePolicy."""
+    losses = list(_losses(context, group, path))
+    job: dict[str, Any] = {"parallelism": group.nodes, "completions": group.nodes}
+    job["backoffLimit"] = MAX_INT32 if context.in_place else group.retries
+    if context.in_place:
+        job["podReplacementPolicy"] = "Failed"
+    if group.timeout is not None:
+        job["activeDeadlineSeconds"] = math.ceil(group.timeout)
+    if pod_rules:
+        job["podFailurePolicy"] = {"rules": pod_rules}
+    pod, more = _pod(context, group, path, pod_rules)
+    job["template"] = {**_metadata(group.pod_metadata), "spec": pod}
+    made: dict[str, Any] = {"name": group.name, "replicas": group.replicas}
+    if group.depends_on:
+        status = {"ready": "Ready", "complete": "Complete"}
+        made["dependsOn"] = [
+            {"name": other.group, "status": status[other.status]} for other in group.depends_on
+        ]
+    made["template"] = {**_metadata(group.job_metadata), "spec": job}
+    return made, losses + more
+
+
+def _metadata(given: Metadata) -> dict[str, Any]:
+    both = {"labels": dict(given.labels), "annotations": dict(given.annotations)}
+    kept = {name: entries for name, entries in both.items() if entries}
+    return {"metadata": kept} if kept else {}
+
+
+def _has_node_folder(group: NodeGroup) -> bool:
+    """Whether nodes have a folder that is kept when their program restarts in place."""
+    return any(mount.source.startswith(NODE) for mount in group.mounts)
+
+
+def _pod(
+    context: JobContext, group: NodeGroup, path: str, pod_rules: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[Loss]]:
+    container, losses = _container(context, group, path)
+    on_failure = not context.in_place and _has_node_folder(group) and not pod_rules
+    policy = "OnFailure" if on_failure else "Never"
+    kept = context.in_place or on_failure
+    mounts, volumes = context.volumes.of_group(group, path, kept=kept)
+    if mounts:
+        container["volumeMounts"] = mounts
+    pod: dict[str, Any] = {
+        "restartPolicy": policy,
+        "terminationGracePeriodSeconds": math.ceil(context.spec.grace_period),
+    }
+    if context.in_place:
+        container |= {"restartPolicy": "Never", "restartPolicyRules": _RESTART_ON_FAILURE}
+        pod |= {"serviceAccountName": _ACCOUNT, "initContainers": [_agent()]}
+    pod["containers"] = [container]
+    if volumes:
+        pod["volumes"] = volumes
+    return pod, losses
+
+
+def _container(
+    context: JobContext, group: NodeGroup, path: str
+) -> tuple[dict[str, Any], list[Loss]]:
+    """The program's container without its mounts, and what it cannot express."""
+    only_one = len(context.spec.node_groups) == 1 and group.replicas == 1
+    own = variables(group, path, jobset=context.name, only_one=only_one)
+    losses = list(own.losses)
+    names = {*group.env, *group.node_env, INDEX}
+    container: dict[str, Any] = {"name": group.name}
+    if group.image is not None:
+        container["image"] = group.image
+    else:
+        losses.append(Loss(f"{path}.image", "is missing, and Kubernetes requires one"))
+    if group.command is not None:
+        container["command"] = [escaped(word, names) for word in group.command]
+    else:
+        why = "is missing: the image must have the code and a command"
+        losses.append(Loss(f"{path}.command", why))
+    args = [*(escaped(word, names) for word in group.args or ()), *own.args]
+    if args:
+        container["args"] = args
+    if _is_absolute(group.working_dir):
+        container["workingDir"] = group.working_dir
+    if own.env:
+        container["env"] = own.env
+    limits = _limits(group.resources)
+    if limits:
+        container["resources"] = {"limits": limits}
+    if group.startup_probe is not None:
+        kind, probe = write_probe(group.startup_probe)
+        container[kind] = probe
+    return container, losses
+
+
+def _limits(given: Resources | None) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if given is not None and given.cpus is not None:
+        made["cpu"] = format_cpus(given.cpus)
+    if given is not None and given.memory is not None:
+        made["memory"] = format_bytes(given.memory)
+    if given is not None and given.gpus:
+        made["nvidia.com/gpu"] = given.gpus
+    if given is not None and given.disk is not None:
+        made["ephemeral-storage"] = format_bytes(given.disk)
+    return made
+
+
+def _agent() -> dict[str, Any]:
+    """JobSet's agent as a sidecar. Its startup probe delays the program until all pods run."""
+    fields = {
+        "JOBSET_NAME": f"metadata.annotations['{JOBSET}jobset-name']",
+        "POD_NAME": "metadata.name",
+    }
+    return {
+        "name": AGENT,
+        "image": f"<image of the {AGENT}>",
+        "restartPolicy": "Always",
+        "restartPolicyRules": _RESTART_ON_FAILURE,
+        "startupProbe": {
+            "httpGet": _BARRIER,
+            "periodSeconds": 1,
+            "failureThreshold": _BARRIER_PROBES,
+        },
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+            for name, field in fields.items()
+        ],
+    }
+
+
+def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
+    usual = {"shape": "local", "min_success": group.replicas, "max_replicas": group.replicas}
+    for name in NodeGroup.__struct_fields__:
+        default = getattr(_DEFAULT, name)
+        if name not in _WRITTEN and getattr(group, name) not in (default, usual.get(name, default)):
+            yield Loss(f"{path}.{name}", _WHYS.get(name, "a JobSet has no such setting"))
+    if group.hostname != hostname_template(context.name, group.name):
+        why = f"nodes are named {context.name}-{group.name}-REPLICA-INDEX there"
+        yield Loss(f"{path}.hostname", why)
+    if group.working_dir is not None and not _is_absolute(group.working_dir):
+        yield Loss(f"{path}.working_dir", "is left out: a pod has no copy of the code")
+    if context.in_place and group.retries > 0:
+        why = "JobSet restarts all nodes in place, not single ones"
+        yield Loss(f"{path}.retries", why)
+    if _is_fractional(group.timeout):
+        yield Loss(f"{path}.timeout", "is rounded up to whole seconds")
+    yield from _probe_losses(group, f"{path}.startup_probe")
+
+
+def _probe_losses(group: NodeGroup, path: str) -> list[Loss]:
+    probe = group.startup_probe
+    names = () if probe is None else ("initial_delay", "period", "timeout")
+    return [
+        Loss(f"{path}.{name}", "is rounded up to whole seconds")
+        for name in names
+        if _is_fractional(getattr(probe, name))
+    ]
+
+
+def _is_absolute(path: str | None) -> bool:
+    return path is not None and path.startswith("/")
+
+
+def _is_fractional(seconds: float | None) -> bool:
+    return seconds is not None and seconds != int(seconds)

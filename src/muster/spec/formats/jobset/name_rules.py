@@ -1,0 +1,102 @@
+"""Rules on names in a JobSet: their characters, and the length of names derived from them.
+
+JobSet: a Job is named <jobset>-<replicatedjob>-<job>. A pod's host name adds the pod's index, and
+its name five more characters. All are RFC 1035 labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from muster.errors import Problem
+from muster.spec.formats.jobset.model import CONTROLLER, JobSet, ReplicatedJob
+from muster.spec.wording import short
+
+MAX_LENGTH = 63
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_PART = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_RULE = "use lower-case letters, digits and -, start with a letter, end with a letter or digit"
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+#: What the API server appends to generateName, and a Job to the names of its pods.
+_GENERATED = "xxxxx"
+
+
+def rj_path(number: int) -> str:
+    """The path of a replicated Job in the manifest."""
+    return f"spec.replicatedJobs[{number}]"
+
+
+def label(path: str, name: str, what: str) -> Iterator[Problem]:
+    """Problems of a name that must be a label. what: the object it names, for messages."""
+    if not _LABEL.fullmatch(name):
+        yield Problem(path, f"{short(name)} cannot name {what}", _RULE)
+    elif len(name) > MAX_LENGTH:
+        text = f"{short(name)} has {len(name)} characters, {what} may have {MAX_LENGTH}"
+        yield Problem(path, text, "shorten it")
+
+
+def name_problems(jobset: JobSet) -> Iterator[Problem]:
+    """Problems of the names of the JobSet, its replicated Jobs, and their Jobs and pods."""
+    meta = jobset.metadata
+    if not jobset.name:
+        yield Problem("metadata.name", "is missing", "every JobSet has a name")
+        return
+    base = meta.name or meta.generate_name + _GENERATED
+    own = list(label("metadata.name" if meta.name else "metadata.generateName", base, "a JobSet"))
+    yield from own
+    for number, rj in enumerate(jobset.spec.replicated_jobs):
+        path = f"{rj_path(number)}.name"
+        if rj.name and not _PART.fullmatch(
+            rj.name
+        ):  # JobSet: without a name, Jobs are called <jobset>--0
+            yield Problem(path, f"{short(rj.name)} cannot name a replicated Job", _RULE)
+        elif not own:
+            yield from _derived_names(path, base, rj)
+        yield from label(f"{rj_path(number)}.groupName", rj.group_name, "a group")
+    yield from _network(jobset)
+    yield from _manager(jobset.spec.managed_by)
+
+
+def _derived_names(path: str, jobset: str, rj: ReplicatedJob) -> Iterator[Problem]:
+    job = f"{jobset}-{rj.name}-{max(rj.replicas - 1, 0)}"
+    completions = rj.template.spec.completions
+    indexed = rj.template.spec.completion_mode == "Indexed"
+    if len(job) > MAX_LENGTH:
+        text = f"its Job {short(job)} would have a name of {len(job)} characters"
+        yield Problem(path, text, f"{MAX_LENGTH} are allowed: shorten it, or the JobSet's name")
+    elif indexed and completions is not None:
+        pod = f"{job}-{max(completions - 1, 0)}-{_GENERATED}"
+        if len(pod) > MAX_LENGTH:
+            text = f"its pod {short(pod)} would have a name of {len(pod)} characters"
+            yield Problem(path, text, f"{MAX_LENGTH} are allowed: shorten it, or the JobSet's name")
+
+
+def _network(jobset: JobSet) -> Iterator[Problem]:
+    if jobset.spec.network.subdomain:
+        yield from label("spec.network.subdomain", jobset.spec.network.subdomain, "a subdomain")
+
+
+def _manager(managed_by: str | None) -> Iterator[Problem]:
+    if managed_by in (None, CONTROLLER):
+        return
+    path = "spec.managedBy"
+    domain, slash, rest = managed_by.partition("/") if managed_by else ("", "", "")
+    if not (slash and _SUBDOMAIN.fullmatch(domain) and _PATH.fullmatch(rest)):
+        text = f"{short(managed_by)} is not a controller's name"
+        yield Problem(path, text, "they look like example.com/name")
+    elif managed_by and len(managed_by) > MAX_LENGTH:
+        yield Problem(path, f"has {len(managed_by)} characters", f"{MAX_LENGTH} are allowed")
+    else:
+        text = f"another controller, {managed_by}, manages this JobSet"
+        yield Problem(path, text, "remove the field to run it with Muster")
+
+
+def claim_name(path: str, name: str, jobset: str) -> Iterator[Problem]:
+    """Problems of a claim template's name. JobSet: a claim is named <template>-<jobset>."""
+    if not _SUBDOMAIN.fullmatch(name):
+        yield Problem(path, f"{short(name)} cannot name a claim" if name else "is missing", _RULE)
+    elif len(f"{name}-{jobset}") > MAX_LENGTH:
+        text = f"its claim {short(f'{name}-{jobset}')} would have too long a name"
+        yield Problem(path, text, f"{MAX_LENGTH} characters are allowed: shorten it")

@@ -1,0 +1,136 @@
+"""Read and write Kubernetes' probes as startup probes.
+
+Muster's probes support HTTP. An HTTPS probe becomes a command that runs Python on the node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from muster.errors import Problem
+from muster.spec.formats.jobset.kubernetes import Container, Probe
+from muster.spec.formats.jobset.kubernetes_limits import MAX_INT32
+from muster.spec.models import StartupProbe
+from muster.spec.wording import alternatives, short
+
+#: Kubernetes: certificates are not verified, status codes from 200 to 399 are successes.
+_GET = (
+    "import os,ssl,sys,urllib.request as r;"
+    "c=ssl._create_unverified_context();"
+    "o=r.build_opener(r.ProxyHandler({}),r.HTTPSHandler(context=c));"
+    "o.open(sys.argv[1]+'://'+os.environ['MUSTER_NODE_ADDRESS']+':'+sys.argv[2]+sys.argv[3])"
+)
+_PYTHON = "python3"
+#: The command of a probe for a file.
+_EXISTS = ("test", "-e")
+
+
+def startup_probe(container: Container, path: str, problems: list[Problem]) -> StartupProbe | None:
+    """The probe for when a container is up. A readiness probe may fail without limit, as its
+    failures have no effect on the container."""
+    startup, ready = container.startup_probe, container.readiness_probe
+    if startup is not None:
+        made = _probe(startup, container, f"{path}.startupProbe", problems)
+        if ready is not None and _action(ready) != _action(startup):
+            text = "differs from the startupProbe, and Muster has one probe"
+            hint = "keep the one for which other nodes have to wait"
+            problems.append(Problem(f"{path}.readinessProbe", text, hint))
+        return made
+    if ready is None:
+        return None
+    made = _probe(ready, container, f"{path}.readinessProbe", problems)
+    return made and replace(made, threshold=MAX_INT32)
+
+
+def _action(probe: Probe) -> tuple[object, ...]:
+    return probe.exec_, probe.http_get, probe.tcp_socket
+
+
+def _probe(
+    probe: Probe, container: Container, path: str, problems: list[Problem]
+) -> StartupProbe | None:
+    actions: dict[str, Any] = {
+        "exec": probe.exec_,
+        "httpGet": probe.http_get,
+        "tcpSocket": probe.tcp_socket,
+    }
+    given = [name for name, action in actions.items() if action is not None]
+    if len(given) != 1 and not any(p.path.startswith(f"{path}.") for p in problems):
+        text = f"has {' and '.join(given) or 'no action'}"
+        problems.append(Problem(path, text, "use one of exec, httpGet and tcpSocket"))
+    if probe.success_threshold > 1:
+        text = f"is {probe.success_threshold}: Muster needs one success"
+        problems.append(Problem(f"{path}.successThreshold", text, "remove it"))
+    what: dict[str, Any] = {}
+    if probe.exec_ is not None:
+        if not probe.exec_.command:
+            problems.append(Problem(f"{path}.exec.command", "is empty", "add the program to run"))
+        command = probe.exec_.command
+        if command[:2] == _EXISTS and len(command) == 3:
+            what["file"] = command[2]
+        else:
+            what["exec_"] = command
+    elif probe.tcp_socket is not None:
+        what["tcp"] = _port(probe.tcp_socket.port, container, f"{path}.tcpSocket.port", problems)
+    elif probe.http_get is not None:
+        get = probe.http_get
+        port = _port(get.port, container, f"{path}.httpGet.port", problems)
+        page = get.path if get.path.startswith("/") else f"/{get.path}"
+        if get.scheme == "HTTPS":
+            what["exec_"] = (_PYTHON, "-c", _GET, "https", str(port), page)
+        else:
+            what |= {"tcp": port, "http": page}
+    else:
+        return None
+    return StartupProbe(
+        **what,
+        period=float(probe.period or 10),
+        timeout=float(probe.timeout or 1),
+        threshold=probe.failure_threshold or 3,
+        initial_delay=float(probe.initial_delay),
+    )
+
+
+def _port(port: int | str, container: Container, path: str, problems: list[Problem]) -> int | None:
+    if isinstance(port, str):
+        named = {p.name: p.container_port for p in container.ports if p.name}
+        if port not in named:
+            hint = f"use {alternatives(named)}" if named else "write its number"
+            problems.append(Problem(path, f"{short(port)} is not a port of the container", hint))
+            return None
+        return named[port]
+    if not 1 <= port <= 65535:
+        problems.append(Problem(path, f"{port} is not a port", "ports are 1 to 65535"))
+        return None
+    return port
+
+
+def _https_get(command: Sequence[str] | None) -> dict[str, Any] | None:
+    """The httpGet that a command from `_probe` stands for; None for other commands."""
+    if command is None or tuple(command[:4]) != (_PYTHON, "-c", _GET, "https"):
+        return None
+    port, path = command[4:]
+    return {"path": path, "port": int(port), "scheme": "HTTPS"}
+
+
+def write_probe(probe: StartupProbe) -> tuple[str, dict[str, Any]]:
+    """The field of a container and the probe in it. Seconds are rounded up to whole ones."""
+    made: dict[str, Any] = {}
+    if probe.http is not None:
+        made["httpGet"] = {"path": probe.http, "port": probe.tcp}
+    elif probe.tcp is not None:
+        made["tcpSocket"] = {"port": probe.tcp}
+    elif (get := _https_get(probe.exec_)) is not None:
+        made["httpGet"] = get
+    else:
+        made["exec"] = {"command": list(probe.exec_ or (*_EXISTS, probe.file or ""))}
+    made["initialDelaySeconds"] = math.ceil(probe.initial_delay)
+    made["periodSeconds"] = math.ceil(probe.period)
+    made["timeoutSeconds"] = math.ceil(probe.timeout)
+    if probe.threshold >= MAX_INT32:
+        return "readinessProbe", made
+    return "startupProbe", made | {"failureThreshold": probe.threshold}

@@ -1,0 +1,241 @@
+"""Read a JobSet manifest as a `JobSpec`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from muster.errors import InvalidInput, Problem
+from muster.spec.decode import decode, decode_partial
+from muster.spec.formats.documents import Document, Manifest, unfilled_placeholders
+from muster.spec.formats.fields import FieldFilter
+from muster.spec.formats.jobset.failures_read import failure_policy
+from muster.spec.formats.jobset.group_names import renamed, with_groups
+from muster.spec.formats.jobset.group_read import node_group
+from muster.spec.formats.jobset.lost_fields import lost_fields
+from muster.spec.formats.jobset.metadata import (
+    DESCRIPTION,
+    annotations_of,
+    note_annotations,
+    note_labels,
+)
+from muster.spec.formats.jobset.model import JobSet
+from muster.spec.formats.jobset.name_rules import rj_path
+from muster.spec.formats.jobset.rules import check_jobset
+from muster.spec.formats.jobset.schema import check_structure
+from muster.spec.formats.jobset.unread_fields import TABLES
+from muster.spec.formats.jobset.volumes_read import claims
+from muster.spec.formats.notes import Notes
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.policies import SuccessPolicy
+from muster.spec.problem_places import Origin, Origins, at_origin, follows, in_order, placed
+from muster.spec.rules import check
+
+_GRACE = 30.0
+#: Paths on which the names of replicated Jobs depend.
+_NAMES = re.compile(r"spec|spec\.replicatedJobs(\[\d+\](\.name)?)?", re.IGNORECASE)
+
+#: Field of a group -> its place below the replicated Job.
+_CONTAINER = "template.spec.template.spec.containers[0]"
+_GROUP_FIELDS = {
+    "name": "name",
+    "replicas": "replicas",
+    "nodes": "template.spec.completions",
+    "depends_on": "dependsOn",
+    "retries": "template.spec.backoffLimit",
+    "timeout": "template.spec.activeDeadlineSeconds",
+    "hostname": "name",
+}
+_CONTAINER_FIELDS = {
+    **{name: name for name in ("command", "args", "env", "resources", "image")},
+    "working_dir": "workingDir",
+    "node_args": "args",
+    "node_env": "env",
+    "mounts": "volumeMounts",
+    "startup_probe": "startupProbe",
+}
+_JOB_FIELDS = {
+    "name": "metadata.name",
+    "tags": "metadata.labels",
+    "node_groups": "spec.replicatedJobs",
+    "success": "spec.successPolicy",
+    "failure": "spec.failurePolicy",
+    "subdomain": "spec.network.subdomain",
+    "attempt_timeout": "spec.activeDeadlineSeconds",
+    "ttl_after_finished": "spec.ttlSecondsAfterFinished",
+}
+
+
+def read_jobset(document: Document) -> Manifest:
+    """The job that a manifest describes. Raises InvalidInput with every problem and its line."""
+    notes = Notes()
+    jobset, problems = _decode(document, notes)
+    broken = {problem.path for problem in problems}
+    found = check_jobset(jobset, names_known=not any(map(_NAMES.fullmatch, broken)))
+    fields = len(problems)
+    groups = [
+        node_group(jobset, rj, rj_path(number), claims(jobset), problems, notes)
+        for number, rj in enumerate(jobset.spec.replicated_jobs)
+    ]
+    found += problems[fields:]
+    problems[fields:] = [problem for problem in found if not _follows(problem.path, broken)]
+    _raise(problems, document)
+    spec = _job(jobset, groups, notes)
+    origins = _origins(spec, jobset)
+    _raise(_broken_rules(spec, origins), document)
+    return Manifest(
+        spec,
+        notes.lines([rj.name for rj in jobset.spec.replicated_jobs]),
+        document.place,
+        lost_fields(jobset),
+        document.source,
+        document.lines,
+        origins,
+    )
+
+
+def _decode(document: Document, notes: Notes) -> tuple[JobSet, list[Problem]]:
+    """What can be decoded of a manifest, and every problem that concerns single fields."""
+    problems = list(unfilled_placeholders(document.data))
+    FieldFilter(TABLES, notes, problems).apply(JobSet, document.data)
+    valid, wrong = check_structure(document.data)
+    _add(problems, wrong)
+    wrong = []
+    data = FieldFilter(TABLES, Notes(), []).apply(JobSet, valid)
+    jobset = decode_partial(JobSet, data, wrong)
+    _add(problems, wrong)
+    return jobset or JobSet(), problems
+
+
+def _add(problems: list[Problem], found: Iterable[Problem]) -> None:
+    """Add problems except those at a place that has one already."""
+    broken = {problem.path for problem in problems}
+    problems += [problem for problem in found if not _follows(problem.path, broken)]
+
+
+def _follows(path: str, broken: Collection[str]) -> bool:
+    """Whether a problem at `path` may only be a consequence of one at a broken place."""
+    return follows(path, broken) or any(other.startswith(f"{path}[") for other in broken)
+
+
+def _raise(problems: Collection[Problem], document: Document) -> None:
+    """Raise InvalidInput if there are problems, each once, in the order of the file."""
+    if problems:
+        ordered = in_order(problems, document.lines)
+        placed_ones = [placed(p, document.source, document.lines) for p in ordered]
+        raise InvalidInput(*dict.fromkeys(placed_ones))
+
+
+def _job(jobset: JobSet, groups: list[NodeGroup], notes: Notes) -> JobSpec:
+    spec = jobset.spec
+    _note_metadata(jobset, notes)
+    _note_spec(jobset, notes)
+    in_order = spec.startup_policy is not None and (
+        spec.startup_policy.startup_policy_order == "InOrder"
+    )
+    deadline, ttl = spec.active_deadline_seconds, spec.ttl_seconds_after_finished
+    made = JobSpec(
+        name=jobset.name,
+        description=jobset.metadata.annotations.get(DESCRIPTION, ""),
+        node_groups=tuple(group for group in groups if group.replicas),
+        startup="in_order" if in_order else "parallel",
+        success=_success(jobset, notes),
+        failure=failure_policy(jobset, notes),
+        grace_period=_grace(jobset, notes),
+        attempt_timeout=None if deadline is None else float(deadline),
+        ttl_after_finished=None if ttl is None else float(ttl),
+        suspend=spec.suspend,
+        subdomain=jobset.subdomain if spec.network.dns else None,
+        namespace=jobset.namespace,
+        clean_env=True,
+        tags=dict(jobset.metadata.labels),
+        annotations=annotations_of(jobset.metadata, DESCRIPTION),
+    )
+    return with_groups(made, renamed(jobset), notes)
+
+
+def _success(jobset: JobSet, notes: Notes) -> SuccessPolicy:
+    policy = jobset.spec.success_policy
+    if policy is None:
+        return SuccessPolicy()
+    absent = {rj.name for rj in jobset.spec.replicated_jobs if rj.replicas == 0}
+    targets = dict.fromkeys(policy.target_replicated_jobs)
+    running = tuple(name for name in targets if name not in absent)
+    if targets and not running:
+        # JobSet: no target is left, but the policy is evaluated when a Job succeeds
+        why = "over replicated Jobs with 0 replicas is reached at the first success of any Job"
+        notes.add("successPolicy All", why)
+        return SuccessPolicy(when="any")
+    return SuccessPolicy(when="any" if policy.operator == "Any" else "all", groups=running)
+
+
+def _grace(jobset: JobSet, notes: Notes) -> float:
+    """The longest grace period of all pods: Muster has one for the run."""
+    times = {
+        rj.template.spec.template.spec.termination_grace_period_seconds
+        for rj in jobset.spec.replicated_jobs
+        if rj.replicas
+    }
+    if len(times) > 1:
+        why = f"differs, and is {max(times)} for all: Muster has one for the run"
+        notes.add("terminationGracePeriodSeconds", why)
+    return float(max(times, default=_GRACE))
+
+
+def _note_metadata(jobset: JobSet, notes: Notes) -> None:
+    meta = jobset.metadata
+    if not meta.name:
+        notes.add("generateName", f"does not generate names: the job is named {jobset.name}")
+    note_labels(meta, notes)
+    note_annotations(meta, notes)
+    for rj in jobset.spec.replicated_jobs:
+        job, pod = rj.template.metadata, rj.template.spec.template.metadata
+        for one in (job, pod):
+            note_labels(one, notes, rj.name)
+            note_annotations(one, notes, rj.name, pod=one is pod)
+
+
+def _note_spec(jobset: JobSet, notes: Notes) -> None:
+    spec = jobset.spec
+    for rj in spec.replicated_jobs:
+        if rj.replicas == 0:
+            notes.add(f"{rj.name}", "has 0 replicas and is left out; nothing waits for it")
+    if spec.network.dns and not spec.network.publish_not_ready:
+        notes.add("publishNotReadyAddresses", "is not used: names always resolve")
+    policy = spec.failure_policy
+    if policy is not None and policy.restart_strategy == "InPlaceRestart":
+        if policy.rules:
+            why = "apply to every failure; JobSet applies them when a whole Job has failed"
+            notes.add("the rules of an InPlaceRestart", why)
+        agents = any("in-place restart agent" in line for line in notes.lines())
+        if not agents:
+            why = "needs no agent here; on Kubernetes nothing restarts without one"
+            notes.add("InPlaceRestart", why)
+
+
+def _origins(spec: JobSpec, jobset: JobSet) -> Origins:
+    """The place in the manifest of each field of the job."""
+    paths = dict(_JOB_FIELDS)
+    running = [number for number, rj in enumerate(jobset.spec.replicated_jobs) if rj.replicas]
+    for number, (place, group) in enumerate(zip(running, spec.node_groups, strict=True)):
+        own, there = f"node_groups[{number}]", rj_path(place)
+        container = f"{there}.{_CONTAINER}"
+        paths[own] = there
+        paths |= {f"{own}.{name}": f"{there}.{field}" for name, field in _GROUP_FIELDS.items()}
+        paths |= {
+            f"{own}.{name}": f"{container}.{field}" for name, field in _CONTAINER_FIELDS.items()
+        }
+        for fields in ("env", "node_env"):
+            names = getattr(group, fields)
+            paths |= {f"{own}.{fields}.{name}": f"{container}.env.{name}" for name in names}
+    return {name: Origin(path) for name, path in paths.items()}
+
+
+def _broken_rules(spec: JobSpec, origins: Origins) -> list[Problem]:
+    """Problems that Muster's own rules find in the job, at their places in the manifest."""
+    problems: list[Problem] = []
+    again = decode(JobSpec, msgspec.to_builtins(spec), problems)
+    found = problems if again is None else check(again)
+    return [at_origin(problem, origins) for problem in found]

@@ -1,0 +1,122 @@
+"""Write mounts as volumes, and the claims that a JobSet creates for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from muster.spec.formats.jobset.volumes_read import INCARNATION, KEPT, NODE, OWN_TMP, RUN
+from muster.spec.formats.notes import Loss
+from muster.spec.models import Mount, NodeGroup
+
+_EXPORT = re.compile(r"nfs://([^/]+)(/.*)|([^/:]+):(/.*)")
+#: A spec has neither the size of a claim nor its access modes.
+_CLAIM = {
+    "accessModes": ["ReadWriteMany"],
+    "resources": {"requests": {"storage": "10Gi"}},
+}
+
+
+class Volumes:
+    """The volumes of all groups. A claim has the same name in all of them."""
+
+    def __init__(self, jobset: str, groups: Sequence[NodeGroup]) -> None:
+        self._jobset = jobset
+        self._claims: dict[str, str] = {}
+        self.losses: list[Loss] = []
+        for mount in (mount for group in groups for mount in group.mounts):
+            name = self._claim_template(mount.source)
+            if name is not None and mount.source not in self._claims:
+                self._claims[mount.source] = _free(name, self._claims.values())
+
+    def of_group(
+        self, group: NodeGroup, path: str, *, kept: bool
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The group's `volumeMounts`, and the `volumes` of its pods. kept: whether a restart keeps
+        the pod's folders."""
+        mounts: list[dict[str, Any]] = []
+        volumes: dict[str, dict[str, Any]] = {}
+        for number, mount in enumerate(group.mounts):
+            if mount == OWN_TMP:
+                continue
+            name = self._claims.get(mount.source)
+            if name is None and mount.source not in volumes:
+                kind = _kind(mount.source)
+                if kind is None:
+                    why = f"{mount.source} is left out; a volume cannot be a URL"
+                    self.losses.append(Loss(f"{path}.mounts[{number}]", why))
+                    continue
+                taken = {*self._claims.values(), *(v["name"] for v in volumes.values())}
+                volumes[mount.source] = {"name": _free(_volume_name(mount), taken), **kind}
+            name = name or volumes[mount.source]["name"]
+            if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
+                why = f"is named {name} there"
+                self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
+            if mount.source.startswith(INCARNATION) and kept:
+                why = "is not emptied there when a program restarts"
+                self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
+            if mount.source.startswith(NODE) and not kept:
+                why = "is empty there when a program restarts, in a new pod"
+                self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
+            seen: dict[str, Any] = {"name": name, "mountPath": mount.destination}
+            mounts.append(seen | ({"readOnly": True} if mount.read_only else {}))
+        return mounts, list(volumes.values())
+
+    def _claim_template(self, source: str) -> str | None:
+        """The claim template of a source, if the JobSet creates the claim."""
+        if source.startswith(RUN):
+            return source.removeprefix(RUN)
+        name = source.removeprefix(KEPT)
+        own = name.removesuffix(f"-{self._jobset}")
+        # a name that a template cannot have is that of an existing claim
+        return own if own != name != source and own == kubernetes_label(own) else None
+
+    def claims(self) -> list[dict[str, Any]]:
+        """`volumeClaimPolicies`."""
+        made = []
+        for start, policy in ((RUN, "Delete"), (KEPT, "Retain")):
+            templates = [
+                {"metadata": {"name": name}, "spec": _CLAIM}
+                for source, name in self._claims.items()
+                if source.startswith(start)
+            ]
+            if templates:
+                made.append({"templates": templates, "retentionPolicy": {"whenDeleted": policy}})
+        return made
+
+
+def _kind(source: str) -> dict[str, Any] | None:
+    """The fields of a volume for a mount's source; None if no volume can have it."""
+    if source.startswith((NODE, INCARNATION)):
+        return {"emptyDir": {}}
+    if source.startswith(KEPT):
+        return {"persistentVolumeClaim": {"claimName": source.removeprefix(KEPT)}}
+    if "://" in source and not source.startswith("nfs://"):
+        return None
+    if match := _EXPORT.fullmatch(source):
+        return {"nfs": {"server": match[1] or match[3], "path": match[2] or match[4]}}
+    return {"hostPath": {"path": source}}
+
+
+def _volume_name(mount: Mount) -> str:
+    for start in (NODE, INCARNATION, KEPT):
+        if mount.source.startswith(start):
+            return mount.source.removeprefix(start)
+    return mount.source
+
+
+def _free(preferred: str, taken: Collection[str]) -> str:
+    """A label like the preferred one that is not taken."""
+    name = kubernetes_label(preferred)
+    number = 2
+    while name in taken:
+        name, number = f"{kubernetes_label(preferred, 58)}-{number}", number + 1
+    return name
+
+
+def kubernetes_label(text: str, longest: int = 63) -> str:
+    """The label that Kubernetes accepts and that is most like `text`."""
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
+    named = cleaned if cleaned[:1].isalpha() else f"v-{cleaned}"
+    return named[:longest].rstrip("-")

@@ -1,0 +1,180 @@
+"""Rules for groups: what they wait for, and the names of their nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from muster.errors import Problem
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.placeholders import (
+    IN_ENV,
+    IN_HOSTNAME,
+    as_label,
+    expand_hostname,
+    unknown_placeholders,
+)
+from muster.spec.values import LABEL_HINT, MAX_NODES, is_label
+from muster.spec.wording import close_to, short, suggestion
+
+#: Maximum names of a cycle in a message.
+_MAX_NAMES = 8
+
+
+def order_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    """Conflicts in the order of groups."""
+    ordered = [group.name for group in spec.node_groups if group.depends_on]
+    if ordered and spec.startup == "in_order":
+        text = f"in_order conflicts with depends_on of group {ordered[0]}"
+        yield Problem("startup", text, "keep only one of them")
+    known = [group.name for group in spec.node_groups]
+    for number, group in enumerate(spec.node_groups):
+        yield from _dependencies(f"node_groups[{number}].depends_on", group, known)
+    needs = {g.name: dict.fromkeys(d.group for d in g.depends_on) for g in spec.node_groups}
+    for cycle in cycles(needs):
+        path = f"node_groups[{known.index(cycle[0])}].depends_on"
+        shown = [*cycle[:_MAX_NAMES], *(["..."] if len(cycle) > _MAX_NAMES else [])]
+        way = " -> ".join([*shown, cycle[0]])
+        yield Problem(path, f"is circular: {way}", "one of them must start first")
+
+
+def _dependencies(path: str, group: NodeGroup, known: list[str]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for number, other in enumerate(group.depends_on):
+        place = f"{path}[{number}].group"
+        if other.group == group.name:
+            yield Problem(place, f"{group.name} cannot wait for itself", "remove it")
+        elif other.group not in known:
+            rest = [name for name in known if name != group.name]
+            hint = suggestion(other.group, rest) if rest else ""
+            yield Problem(place, f"no group named {other.group!r}", hint)
+        elif other.group in seen:
+            yield Problem(place, f"{other.group} is listed twice", "keep only one of them")
+        seen.add(other.group)
+
+
+def cycles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Disjoint cycles of dependencies. Each starts with its name that comes first in `needs`.
+    Dependencies on itself or on unknown names are ignored."""
+    left = {name: [n for n in others if n != name] for name, others in needs.items()}
+    places = {name: place for place, name in enumerate(needs)}
+    found = []
+    while left := _stuck(left):
+        cycle = _circle(left)
+        first = cycle.index(min(cycle, key=places.__getitem__))
+        found.append(cycle[first:] + cycle[:first])
+        left = {name: others for name, others in left.items() if name not in cycle}
+    return sorted(found, key=lambda cycle: places[cycle[0]])
+
+
+def _stuck(needs: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """The names that can never start, with those of them that they wait for."""
+    waits = {name: sum(other in needs for other in others) for name, others in needs.items()}
+    waiting: defaultdict[str, list[str]] = defaultdict(list)
+    for name, others in needs.items():
+        for other in others:
+            waiting[other].append(name)
+    started = [name for name, count in waits.items() if not count]
+    for name in started:  # grows as more can start
+        for other in waiting[name]:
+            waits[other] -= 1
+            if not waits[other]:
+                started.append(other)
+    return {
+        name: [other for other in others if waits.get(other)]
+        for name, others in needs.items()
+        if waits[name]
+    }
+
+
+def _circle(stuck: Mapping[str, list[str]]) -> list[str]:
+    """One cycle. Every stuck name waits for a stuck name, so following them leads to a cycle."""
+    name = next(iter(stuck))
+    way: dict[str, None] = {}
+    while name not in way:
+        way[name] = None
+        name = stuck[name][0]
+    steps = list(way)
+    return steps[steps.index(name) :]
+
+
+def name_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    """Conflicts inside single groups."""
+    for number, group in enumerate(spec.node_groups):
+        path = f"node_groups[{number}]"
+        for name in unknown_placeholders(group.hostname or "", IN_HOSTNAME):
+            text = f"no placeholder named ${{{name}}}"
+            if name in IN_ENV:
+                text = f"${{{name}}} is not known when nodes get their names"
+            yield Problem(f"{path}.hostname", text, suggestion(name, IN_HOSTNAME))
+        for variable, value in group.node_env.items():
+            place = f"{path}.node_env.{variable}"
+            for name in unknown_placeholders(value, IN_ENV):
+                yield _unknown(place, name)
+            if variable in spec.env or variable in group.env:
+                yield Problem(place, f"{variable} is also in env", "keep only one of them")
+        for position, word in enumerate(group.node_args or ()):
+            for name in unknown_placeholders(word, IN_ENV):
+                yield _unknown(f"{path}.node_args[{position}]", name)
+
+
+def _unknown(path: str, name: str) -> Problem:
+    hint = suggestion(name, IN_ENV)
+    if not close_to(name, IN_ENV):
+        hint += f"; $${{{name}}} is the text itself"
+    return Problem(path, f"no placeholder named ${{{name}}}", hint)
+
+
+def bad_hostnames(spec: JobSpec) -> Iterator[Problem]:
+    """Invalid host names and names of two nodes; one problem per group."""
+    if spec.most_nodes > MAX_NODES:
+        return  # reported by another rule, and too many to check
+    run = f"{as_label(spec.name or 'job')}-{'0' * 6}"  # the longest name of a run
+    taken: dict[str, int] = {}
+    rank = before = 0
+    for number, group in enumerate(spec.node_groups):
+        if group.hostname and not any(unknown_placeholders(group.hostname, IN_HOSTNAME)):
+            for problem in _of_group(group, rank, before, run, spec.most_nodes, taken):
+                yield problem._replace(path=f"node_groups[{number}].hostname")
+                break
+        rank += group.nodes * group.most_replicas
+        before += group.most_replicas
+
+
+def _of_group(
+    group: NodeGroup, first: int, before: int, run: str, total: int, taken: dict[str, int]
+) -> Iterator[Problem]:
+    for rank, facts in _nodes(group, (first, before), run):
+        name = expand_hostname(group.hostname or "", facts)
+        if not is_label(name):
+            yield Problem(
+                "", f"{short(name)}, of rank {rank}, is not a valid host name", LABEL_HINT
+            )
+        elif name == "localhost":
+            yield Problem("", "localhost is reserved on each node", "use another name")
+        elif name in taken:
+            text = f"ranks {taken[name]} and {rank} would both be named {name}"
+            yield Problem("", text, "use ${rank} to make it unique")
+        elif (usual := _rank_of(name)) is not None and usual != rank and usual < total:
+            text = f"rank {rank} would be named {name}, as rank {usual} is"
+            yield Problem("", text, "node-N is rank N on every node, in addition to its host name")
+        taken[name] = rank
+
+
+def _nodes(
+    group: NodeGroup, first: tuple[int, int], run: str
+) -> Iterator[tuple[int, Mapping[str, object]]]:
+    """The nodes of a group. first: its first rank, and its first replica's number in the run."""
+    rank, before = first
+    for replica in range(group.most_replicas):
+        for index in range(group.nodes):
+            facts = {"rank": rank, "group": group.name, "replica": replica, "index": index}
+            yield rank, {**facts, "run.name": run, "run.replica": before + replica}
+            rank += 1
+
+
+def _rank_of(name: str) -> int | None:
+    """The rank N of a name node-N."""
+    start, _, number = name.partition("-")
+    usual = start == "node" and number.isdigit() and str(int(number)) == number
+    return int(number) if usual else None

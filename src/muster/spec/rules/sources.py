@@ -1,0 +1,70 @@
+"""Rules for the fields that locate the code. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from muster.errors import Problem
+from muster.secrets import redacted
+from muster.spec.models import JobSpec
+from muster.spec.oci_variables import has_entrypoint
+from muster.spec.paths import is_url
+from muster.spec.sources import is_notebook, needs_entrypoint
+
+#: Prefixes of paths that are not relative, and of options.
+_ELSEWHERE = ("/", "~", "$", "-")
+
+
+def source_gaps(spec: JobSpec) -> Iterator[Problem]:
+    """Missing fields."""
+    if spec.entrypoint is not None and spec.artifact is None and spec.git is None:
+        hint = "give an artifact, or git"
+        yield Problem("entrypoint", "requires an artifact", hint)
+    if spec.git is None or has_entrypoint(spec) or not needs_entrypoint(spec):
+        return
+    url = redacted(spec.git.url)
+    yield Problem("entrypoint", f"is required for {url}", "name the file of the repository to run")
+
+
+def lost_programs(spec: JobSpec) -> Iterator[Problem]:
+    """Commands with a relative path of a file, in a folder that will be empty."""
+    if spec.artifact is not None or spec.git is not None:
+        return
+    commands = [("command", spec.command, spec.image)]
+    for number, group in enumerate(spec.node_groups):
+        elsewhere = group.working_dir or group.image or spec.image
+        commands.append((f"node_groups[{number}].command", group.command, elsewhere))
+    for path, command, elsewhere in commands:
+        lost = None if command is None or elsewhere else _relative_program(command)
+        if command is not None and lost is not None:
+            text = f"without an artifact, nodes start in an empty folder: {lost} is not there"
+            typed = f"`muster run . -- {shlex.join(command)}`"
+            hint = f"add `artifact: .` ({typed}), or give its whole path"
+            yield Problem(path, text, hint)
+
+
+def _relative_program(command: Sequence[str]) -> str | None:
+    """The path of the program, or of the script of an interpreter, if it is relative."""
+    if not command:
+        return None
+    first, *rest = command
+    if "/" in first:
+        return None if first.startswith(_ELSEWHERE) else first
+    interpreter = first in ("bash", "sh") or first.rstrip("0123456789.") == "python"
+    if not interpreter or not rest or not rest[0].endswith((".py", ".sh")):
+        return None
+    return None if rest[0].startswith(_ELSEWHERE) else rest[0]
+
+
+def source_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    """Fields that exclude each other, and a URL that is not a folder."""
+    if spec.artifact is not None and is_url(spec.artifact):
+        url = redacted(spec.artifact.removeprefix("git+"))
+        text = f"{redacted(spec.artifact)} is a URL, not a file or folder"
+        yield Problem("artifact", text, f"use git: {{url: {url}}}, or copy it to this machine")
+    if spec.git is not None and spec.artifact is not None:
+        yield Problem("git", "conflicts with artifact", "keep only one of them")
+    if spec.notebook is not None and not is_notebook(spec.entrypoint or spec.artifact):
+        hint = "it is for an artifact or entrypoint that ends in .ipynb"
+        yield Problem("notebook", "there is no notebook to execute", hint)

@@ -1,0 +1,219 @@
+"""Rules for programs, probes, sizes, names and mounts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from muster.errors import Problem
+from muster.spec.models import DEFAULT_FRAMEWORK, JobSpec, Mount, NodeGroup, StartupProbe
+from muster.spec.oci_variables import has_command, image_in
+from muster.spec.override_models import ONLY_GROUP
+from muster.spec.placeholders import as_label
+from muster.spec.values import MAX_ENV_CHARACTERS, MAX_NODES, MAX_PROCESSES
+
+_TAKEN = ("/", "/proc", "/sys", "/dev")
+
+
+def probes_without_check(spec: JobSpec) -> Iterator[Problem]:
+    for path, probe in _probes(spec):
+        if probe is not None and probe.exec_ is None and probe.tcp is None and probe.file is None:
+            hint = "give exactly one of exec, tcp and file"
+            yield Problem(path, "has neither exec, tcp nor file", hint)
+
+
+def missing_program(spec: JobSpec) -> Iterator[Problem]:
+    if spec.artifact is not None or spec.git is not None or spec.command is not None:
+        return
+    if has_command(spec.env):
+        return
+    if not any(group.command or has_command(group.env) for group in spec.node_groups):
+        yield Problem("", "nothing to run", _to_run(spec))
+        return
+    if spec.framework != DEFAULT_FRAMEWORK:
+        return  # the framework may know what some groups run
+    for number, group in enumerate(spec.node_groups):
+        if group.command is None and not has_command(group.env):
+            text = f"nothing to run in group {group.name}"
+            hint = "give it a command, or the job an artifact"
+            yield Problem(f"node_groups[{number}]", text, hint)
+
+
+def _to_run(spec: JobSpec) -> str:
+    if any(image_in(env) for env in (spec.env, *(group.env for group in spec.node_groups))):
+        return "images are not run here: give the command in CONTAINER_ENTRYPOINT and CONTAINER_CMD"
+    return "give an artifact or a command"
+
+
+def _probes(spec: JobSpec) -> Iterator[tuple[str, StartupProbe | None]]:
+    yield "startup_probe", spec.startup_probe
+    for number, group in enumerate(spec.node_groups):
+        yield f"node_groups[{number}].startup_probe", group.startup_probe
+
+
+def numbers(spec: JobSpec) -> Iterator[Problem]:
+    if spec.min_success is not None and spec.min_success > 1 and not spec.node_groups:
+        text = f"{spec.min_success} replicas must succeed, but there is 1"
+        yield Problem("min_success", text, "write a group with replicas instead of nodes")
+    for number, group in enumerate(spec.node_groups):
+        if group.min_success is not None and group.min_success > group.replicas:
+            text = f"{group.min_success} replicas must succeed, but there are {group.replicas}"
+            path = f"node_groups[{number}].min_success"
+            yield Problem(path, text, f"at most {group.replicas}")
+        if group.most_replicas < group.replicas:
+            text = f"{group.max_replicas} is fewer than replicas, {group.replicas}"
+            path = f"node_groups[{number}].max_replicas"
+            yield Problem(path, text, f"at least {group.replicas}")
+    total = spec.most_nodes or spec.nodes or 1
+    if total > MAX_NODES:
+        path = "node_groups" if spec.node_groups else "nodes"
+        yield Problem(path, f"{total:,} nodes in all", f"a run can have {MAX_NODES:,}")
+    elif (processes := total * spec.processes_per_node) > MAX_PROCESSES:
+        hint = f"a run can have {MAX_PROCESSES:,}"
+        yield Problem("processes_per_node", f"{processes:,} processes in all", hint)
+
+
+def job_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    if spec.node_groups:
+        for name in ONLY_GROUP:
+            if getattr(spec, name) is not None:
+                hint = "set it in the groups"
+                yield Problem(name, "conflicts with node_groups", hint)
+    if spec.command is not None and spec.entrypoint is not None:
+        yield Problem("command", "conflicts with entrypoint", "keep only one of them")
+    yield from _own("", spec)
+
+
+def duplicate_names(spec: JobSpec) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    for number, group in enumerate(spec.node_groups):
+        label = as_label(group.name)
+        if group.name in seen:
+            text = f"node_groups[{seen[group.name]}] is already named {group.name!r}"
+            yield Problem(f"node_groups[{number}].name", text, "group names are unique")
+        elif label in labels:
+            text = f"{group.name!r} and {labels[label]!r} are both {label} in host names"
+            hint = "use names that differ in more than capitals, - and _"
+            yield Problem(f"node_groups[{number}].name", text, hint)
+        seen.setdefault(group.name, number)
+        labels.setdefault(label, group.name)
+
+
+def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
+    too_long = list(_env("env", spec.env))
+    yield from too_long
+    yield from _mounts("mounts", spec.mounts)
+    for number, group in enumerate(spec.node_groups):
+        path = f"node_groups[{number}]"
+        yield from _own(f"{path}.", group)
+        if not too_long:  # the groups inherit the problem from the job
+            yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
+        yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
+        if ".." in (group.working_dir or "").split("/"):
+            text = f"{group.working_dir} contains .."
+            yield Problem(f"{path}.working_dir", text, "write it without ..")
+
+
+def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
+    """Rules for fields that the job and its groups both have."""
+    if level.startup_probe is not None:
+        yield from _probe(f"{prefix}startup_probe", level.startup_probe)
+    yield from _program(f"{prefix}command", level.command)
+
+
+def _probe(path: str, probe: StartupProbe) -> Iterator[Problem]:
+    looks = {"exec": probe.exec_, "tcp": probe.tcp, "file": probe.file}
+    given = [name for name, look in looks.items() if look is not None]
+    if len(given) > 1:
+        yield Problem(path, f"has {' and '.join(given)}", "give exactly one of exec, tcp and file")
+    if probe.http is not None and (probe.tcp is None or not probe.http.startswith("/")):
+        text = f"{probe.http} is not a path on a server" if probe.tcp else "needs a port"
+        yield Problem(f"{path}.http", text, "write {tcp: 8080, http: /healthz}")
+    yield from _program(f"{path}.exec", probe.exec_)
+
+
+def _program(path: str, command: Sequence[str] | None) -> Iterator[Problem]:
+    if command is not None and not (command and command[0]):
+        yield Problem(path, "is empty", "give a program to run")
+
+
+def _env(path: str, env: Mapping[str, str]) -> Iterator[Problem]:
+    characters = sum(len(name) + len(value) for name, value in env.items())
+    if characters > MAX_ENV_CHARACTERS:
+        text = f"{characters:,} characters in names and values, {MAX_ENV_CHARACTERS:,} are allowed"
+        yield Problem(path, text, "put large values into a file")
+
+
+def _leads_inside(link: str) -> bool:
+    return not link.startswith("/") and {*link.strip("/").split("/")}.isdisjoint(("", ".", ".."))
+
+
+#: Sources whose names are checked with the source.
+_NAMED = ("scratch:", "volume:")
+
+
+def _mounts(
+    path: str, mounts: Sequence[Mount], inherited: Sequence[Mount] = ()
+) -> Iterator[Problem]:
+    seen = {mount.destination: mount.source for mount in inherited}
+    for number, mount in enumerate(mounts):
+        where = mount.destination
+        last = mount.last_component
+        place = f"{path}[{number}]"
+        unnamed = last in ("", ".", "..") or last.endswith(":")
+        if mount.path is None and unnamed and not mount.source.startswith(_NAMED):
+            text = f"{mount.source} has no name for a mount point"
+            yield Problem(place, text, "give it a path")
+        elif mount.path is not None and ".." in mount.path.split("/"):
+            text = f"{mount.path} contains .."
+            yield Problem(f"{place}.path", text, "write it without ..")
+        elif mount.link is not None and not _leads_inside(mount.link):
+            text = f"{mount.link} is not a path below the directory where processes start"
+            yield Problem(f"{place}.link", text, "write data, or data/input.txt")
+        elif where in _TAKEN:
+            text = f"{mount.source} cannot be mounted over {where}"
+            yield Problem(place, text, "give it another path")
+        elif where in seen:
+            text = f"{seen[where]} and {mount.source} are both mounted at {where}"
+            yield Problem(place, text, "give one of them another path")
+        seen.setdefault(where, mount.source)
+
+
+#: Maximum groups of a job: more is probably a mistake.
+MAX_GROUPS = 1_000
+#: Maximum bytes of one word of a command line (Linux: MAX_ARG_STRLEN, without the final NUL).
+MAX_WORD = 131_071
+#: Maximum bytes of a command line. Linux: 2 MiB with the environment and a pointer for each word.
+MAX_WORDS = 1_500_000
+_POINTER = 8
+
+
+def too_many_groups(spec: JobSpec) -> list[Problem]:
+    """Too many groups to check anything else."""
+    count = len(spec.node_groups)
+    if count <= MAX_GROUPS:
+        return []
+    hint = "use one group with replicas for equal groups"
+    return [Problem("node_groups", f"{count:,} groups, {MAX_GROUPS:,} are allowed", hint)]
+
+
+def too_long_commands(spec: JobSpec) -> Iterator[Problem]:
+    """Command lines that exceed limits of the kernel."""
+    yield from _level("", spec, ("command", "args"))
+    for number, group in enumerate(spec.node_groups):
+        yield from _level(f"node_groups[{number}].", group, ("command", "args", "node_args"))
+
+
+def _level(prefix: str, level: JobSpec | NodeGroup, names: Sequence[str]) -> Iterator[Problem]:
+    total = 0
+    for name in names:
+        words: Sequence[str] = getattr(level, name) or ()
+        sizes = [len(word.encode()) for word in words]
+        total += sum(sizes) + (1 + _POINTER) * len(sizes)
+        for number, size in enumerate(sizes):
+            if size > MAX_WORD:
+                text = f"{size:,} bytes in one word, {MAX_WORD:,} are allowed"
+                yield Problem(f"{prefix}{name}[{number}]", text, "put it into a file")
+    if total > MAX_WORDS:
+        text = f"{total:,} bytes in the words of a command, {MAX_WORDS:,} are allowed"
+        yield Problem(f"{prefix}args", text, "put them into a file")

@@ -1,0 +1,71 @@
+"""A lock on stored code that is not recorded with a Job yet.
+
+A process that stores code holds a shared lock on the folder of all code until the Job is recorded
+or discarded. Only a process that has the lock exclusively deletes code.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from muster.storage.home import Home
+
+
+class ArtifactLock:
+    """The lock of this process, held for the Jobs whose code is stored and not recorded."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = home.artifacts
+        self._mutex = Lock()
+        self._job_ids: set[str] = set()
+        self._descriptor = -1
+
+    def hold(self, job_id: str) -> None:
+        """Hold the lock for a Job. Call it before its code is stored. Removes partial files of
+        processes that were killed."""
+        with self._mutex:
+            if not self._job_ids:
+                self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+                if _lock(self._descriptor, fcntl.LOCK_EX):
+                    for part in self._folder.glob(".part-*"):
+                        part.unlink(missing_ok=True)
+                _lock(self._descriptor, fcntl.LOCK_SH, wait=True)
+            self._job_ids.add(job_id)
+
+    def release(self, job_id: str) -> None:
+        """Stop holding the lock for a Job that is recorded or has no code to record. Does nothing
+        if the lock is not held for it."""
+        with self.released(job_id):
+            pass
+
+    @contextmanager
+    def released(self, job_id: str) -> Iterator[bool]:
+        """Stop holding the lock for a Job. Yields whether no process holds it for another Job; if
+        so, code that is not recorded may be deleted inside the context."""
+        with self._mutex:
+            if job_id not in self._job_ids:
+                yield False
+                return
+            self._job_ids.remove(job_id)
+            if self._job_ids:
+                yield False
+                return
+            try:
+                yield _lock(self._descriptor, fcntl.LOCK_EX)
+            finally:
+                # not unlocked: a forked child may share the lock
+                os.close(self._descriptor)
+
+
+def _lock(descriptor: int, kind: int, *, wait: bool = False) -> bool:
+    """Whether the lock was acquired. Never, if the file system cannot lock a folder: no process
+    deletes code then."""
+    try:
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""Files in a run's folder that the run and the user exchange: endpoints, arguments, results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from muster.node.files import read_regular
+from muster.storage.home import RunDir
+
+
+def read_endpoints(folder: RunDir) -> dict[str, str]:
+    """The addresses of the run's cluster, by name; empty while the file is missing or invalid."""
+    try:
+        endpoints: dict[str, str] = json.loads(read_regular(folder.endpoints))
+    except (OSError, ValueError):
+        return {}
+    return endpoints
+
+
+class TlsFiles(NamedTuple):
+    """PEM files for a client of the run's cluster."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+def tls_files(folder: Path) -> TlsFiles:
+    """The files in a run's TLS folder."""
+    return TlsFiles(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
+
+
+def output_files(folder: RunDir) -> list[Path]:
+    """What programs wrote to $MUSTER_OUTPUTS, and executed notebooks."""
+    return sorted(path for path in folder.outputs.rglob("*") if path.is_file())
+
+
+def create_with_arguments(folder: RunDir, arguments: bytes) -> None:
+    """Create a run's folder with the arguments of a function; only the user can read them."""
+    folder.path.mkdir(mode=0o700, parents=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(folder.arguments, flags, 0o600), "wb") as file:
+        file.write(arguments)
+
+
+def remove(folder: RunDir) -> None:
+    """Delete the folder of a run that was not started."""
+    shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def read_result(folder: RunDir, rank: int) -> bytes | None:
+    """The pickled result of a function on one rank; None if it left none."""
+    from muster.node.function import RESULT  # imports much that only functions need
+
+    try:
+        return read_regular(folder.output(rank) / RESULT)
+    except OSError:
+        return None
+
+
+def ranks_with_result(folder: RunDir) -> Iterator[int]:
+    """The ranks that left a result, the first to do so first."""
+    from muster.node.function import RESULT
+
+    found = list(folder.outputs.glob(f"rank-*/{RESULT}"))
+    for path in sorted(found, key=lambda path: path.stat().st_mtime_ns):
+        rank = path.parent.name.removeprefix("rank-")
+        if rank.isdecimal():
+            yield int(rank)

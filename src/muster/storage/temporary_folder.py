@@ -1,0 +1,55 @@
+"""Temporary folders that are removed even if their process is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Create a folder below `parent` that is removed at the end of the context.
+
+    A process locks its folder while it runs. The folder of a process that was killed is not locked,
+    and is removed by the next call.
+    """
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _lock(parent):  # no process removes the folder before it is locked
+        _remove_unlocked(parent)
+        folder = parent / os.urandom(6).hex()
+        folder.mkdir(mode=0o700)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_unlocked(parent: Path) -> None:
+    for folder in parent.iterdir():
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # removed by its owner
+        try:
+            with suppress(BlockingIOError):  # in use
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)

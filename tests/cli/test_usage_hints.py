@@ -1,0 +1,75 @@
+"""Invalid command lines: the error names the command probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.client.client import Client
+from support.command import muster
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "job.yaml").write_text(
+        "node_groups:\n- {name: workers, nodes: 2, command: hostname}\n"
+    )
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "main.py").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(*words: str) -> str:
+    done = muster(*words, code=2)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("run job.yml", 'no such file (did you mean "job.yaml"?)'),
+        ("convert job.yml", 'no such file (did you mean "job.yaml"?)'),
+        ("run trian.py", '(did you mean "train.py"?)'),
+        ("run hostname", "(a command comes after --: `muster run -- hostname`)"),
+        ("run nosuch", "(check the path; a command comes after --: `muster run -- nosuch`)"),
+        ("run no/such", "such not found (check the path)"),
+        (
+            "run python train.py",
+            "write `muster run train.py`, or `muster run -- python train.py` for a command",
+        ),
+        (
+            "explain python train.py 3",
+            "write `muster explain train.py -- 3`, or `muster explain -- python train.py 3` for",
+        ),
+        ("run train.py 3", "write its arguments after --: `muster run train.py -- 3`"),
+        ("run echo a", "write a command after --: `muster run -- echo a`"),
+        ("run job.yaml --gpus 2", "No such option '--gpus': write --set resources.gpus=VALUE"),
+        ("run job.yaml --image=x", "No such option '--image': write --set image=VALUE"),
+        ("run job.yaml --dry-run", "`muster explain` with the same arguments shows what would run"),
+        ("run job.yaml --framework-options a=1", "write --option NAME=VALUE"),
+        ("run train.py --epochs 3", "write the program's arguments after --"),
+        ("run train.py --node 3", "did you mean --nodes?"),
+        ("run job.yaml --option threads=2", "error: --option threads: unknown field"),
+        ("run job.yaml --nodes wrokers=3", "error: --nodes wrokers=3: no group named 'wrokers'"),
+        ("run job.yaml --set node_groups.0.nodes=3", "(write node_groups[0].nodes=...)"),
+        ("run job.yaml --set failure.max_restart=2", 'did you mean "max_restarts"?'),
+        ("run job.yaml --set failre.max_restarts=2", 'did you mean "failure"?'),
+        ("run job.yaml --set framework=dask", "belongs to the Job; a run cannot change it"),
+        ("run code", "(choose the file to run: --entrypoint main.py; or give a command"),
+    ],
+)
+def test_hints_name_the_intended_command(folder: Path, words: str, hint: str) -> None:
+    assert hint in refused(*words.split())
+
+
+def test_a_run_that_has_ended_can_be_started_again(folder: Path, client: Client) -> None:
+    job, new = client.job(command=["false"])
+    run = client.start(client.prepare_run(job, new_job=new)).wait()
+    hint = f"`muster run {run.job_name}@1` starts a new run of it"
+    assert hint in refused("runs", "resume", run.name)
+    again = client.start(client.prepare_run(client.job(f"{run.job_name}@1")[0]))
+    assert again.wait().name == f"{run.job_name}-2"

@@ -1,0 +1,196 @@
+"""CPUs, memory and GPUs of this machine, and the shares and limits of nodes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from muster.engines.local import resources
+from muster.engines.local.resources import (
+    GpuPool,
+    Limits,
+    Machine,
+    describe_limits,
+    limits_of,
+    memory_limit,
+    share_of_cpus,
+    share_of_gpus,
+    share_of_memory,
+)
+from muster.errors import EngineError
+from muster.plan.model import ResourcePlan, RunPlan
+from support.sessions import make_plan
+
+PlanOf = Callable[..., RunPlan]
+
+GIB = 1 << 30
+SMALL = ResourcePlan(cpus=1, memory=GIB, shape="small")
+LARGE = ResourcePlan(cpus=128, memory=64 * GIB, gpus=8, shape="BM.GPU4.8")
+
+
+# --- the machine
+
+
+def tree(root: Path, own: str, *folders: str) -> tuple[Path, Path]:
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    (root / "own").write_text(own)
+    return root, root / "own"
+
+
+@pytest.fixture(autouse=True)
+def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "memory_limit", lambda: 12 << 20)
+
+
+def test_the_limit_of_a_control_group_is_the_machine_s_memory() -> None:
+    assert resources.count_memory() == 12 << 20
+    assert resources.this_machine().memory == 12 << 20
+
+
+def test_a_limit_above_the_machine_s_memory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "memory_limit", lambda: 1 << 62)
+    assert resources.count_memory() < 1 << 60
+
+
+def test_gpus_are_found_by_their_device_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert resources.gpu_numbers(tmp_path) == [0, 1, 10]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,10")
+    assert resources.gpu_numbers(tmp_path) == [1, 10]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert resources.gpu_numbers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "limits", "found"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "4096\n", "a/b/memory.max": "max\n"}, 4096),
+        ("0::/a/b\n", {"a/memory.max": "4096", "a/b/memory.max": "1024"}, 1024),
+        ("0::/\n", {"memory.max": "2048"}, 2048),
+        ("0::/\n", {}, None),
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "512"}, 512),
+        ("4:cpu:/a\n", {"memory/a/memory.limit_in_bytes": "512"}, None),
+    ],
+)
+def test_the_lowest_limit_of_the_control_groups_counts(
+    tmp_path: Path, own: str, limits: dict[str, str], found: int | None
+) -> None:
+    root, place = tree(tmp_path, own)
+    for file, text in limits.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(text)
+    assert memory_limit(root, place) == found
+
+
+def test_no_limit_without_control_groups(tmp_path: Path) -> None:
+    assert memory_limit(tmp_path, tmp_path / "nothing") is None
+
+
+# --- shares and limits of nodes
+
+
+def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
+    return make_plan("x", nodes, resources=resources)
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "memory"),
+    [
+        (ResourcePlan(), None, None),
+        (SMALL, 1, GIB),
+        (LARGE, None, None),
+        (ResourcePlan(cpus=8, memory=GIB, shape="mixed"), None, GIB),
+        (ResourcePlan(cpus=2, memory=8 * GIB, shape="alike"), None, None),
+        (ResourcePlan(cpus=2, memory=8 * GIB), 2, 8 * GIB),
+        (ResourcePlan(cpus=2, memory=64 * GIB, shape="own", exact=("cpus",)), 2, None),
+    ],
+)
+@pytest.mark.shows("jobs/job-shape")
+def test_explicit_resources_and_smaller_shapes_limit_nodes(
+    resources: ResourcePlan, cpus: int | None, memory: int | None
+) -> None:
+    """Explicit resources are limits; those of a shape only if the machine has more."""
+    machine = Machine(2, 8 * GIB, 0)
+    assert limits_of(resources, machine) == Limits(cpus, memory)
+    one = plan(resources, 4)
+    assert share_of_cpus(one, one.groups[0], machine) == (1 if cpus is None else cpus)
+    assert share_of_memory(one, one.groups[0], machine) == (memory or 2 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("resources", "text"),
+    [
+        (ResourcePlan(), ""),
+        (ResourcePlan(shape="local"), "shape local: each node has what this machine has"),
+        (SMALL, "shape small: each node has 1 CPU, 1GiB of memory"),
+        (LARGE, "shape BM.GPU4.8: each node has 4 GPUs at most"),
+        (ResourcePlan(cpus=0.5, gpus=1), "each node has 0.5 CPUs, 1 GPU"),
+    ],
+)
+def test_limits_are_described_in_words(resources: ResourcePlan, text: str) -> None:
+    assert describe_limits(resources, Machine(2, 8 * GIB, 4)) == text
+
+
+@pytest.mark.parametrize(
+    ("resources", "share"), [(None, 4 << 20), ({"memory": "7MiB"}, 7 << 20), ({"cpus": 1}, 4 << 20)]
+)
+def test_nodes_share_memory_equally_unless_the_job_sets_it(
+    plan_of: PlanOf, resources: dict[str, object] | None, share: int
+) -> None:
+    plan = plan_of(nodes=3, **({"resources": resources} if resources else {}))
+    assert share_of_memory(plan, plan.groups[0], Machine(2, 12 << 20, 0)) == share
+
+
+# --- GPUs
+
+
+@pytest.mark.parametrize(
+    ("available", "nodes", "shares"),
+    [(8, 1, [8]), (16, 2, [8, 8]), (3, 2, [2, 1]), (1, 2, [1, 0]), (0, 2, [0, 0]), (9, 1, [8])],
+)
+def test_gpus_of_shapes_are_divided(available: int, nodes: int, shares: list[int]) -> None:
+    one = make_plan("x", nodes, resources=ResourcePlan(gpus=8, shape="BM.GPU4.8"))
+    assert [share_of_gpus(one, rank, available) for rank in range(nodes)] == shares
+    exact = make_plan("x", nodes, resources=ResourcePlan(gpus=2))
+    assert [share_of_gpus(exact, rank, available) for rank in range(nodes)] == [2] * nodes
+
+
+@pytest.mark.shows("distributed-jobs/gpu-nodes")
+def test_gpus_are_never_shared(tmp_path: Path) -> None:
+    one, two = GpuPool(tmp_path, [0, 1, 2]), GpuPool(tmp_path, [0, 1, 2])
+    assert one.acquire(2) == (0, 1)
+    with pytest.raises(EngineError, match="needs 2 GPUs, but only 1 of 3 are free"):
+        two.acquire(2)
+    assert two.acquire(1) == (2,), "a refusal holds nothing"
+    one.release([0])
+    assert two.acquire(1) == (0,)
+    one.release([1])
+    two.release([0, 2])
+
+
+def test_gpus_of_a_killed_run_are_free(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from muster.engines.local.resources import GpuPool\n"
+        "p = GpuPool(Path(sys.argv[1]), [0]); p.acquire(1)\n"
+        "print('held', flush=True); time.sleep(99)"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        pool = GpuPool(tmp_path, [0])
+        with pytest.raises(EngineError):
+            pool.acquire(1)
+        holder.kill()
+    assert pool.acquire(1) == (0,)
+    pool.release([0])

@@ -1,0 +1,55 @@
+"""Descriptions of failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.describe.failure import one_line
+from muster.lifecycle.failure_details import describe
+from muster.lifecycle.status import Failure, Reason
+
+WHO = "node-3 (group workers, rank 3)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "signal", "expected"),
+    [
+        (Reason.EXIT, 3, 0, f"{WHO} failed with exit code 3"),
+        (Reason.EXIT, 137, 9, f"{WHO} failed with exit code 137 (signal 9)"),
+        (Reason.OUT_OF_MEMORY, 137, 9, f"{WHO} ran out of memory and was ended, exit code 137"),
+        (Reason.NOT_STARTED, None, 0, f"{WHO} could not be started"),
+        (Reason.NODE_LOST, None, 0, f"{WHO} was lost"),
+        (Reason.STARTUP_TIMEOUT, None, 0, f"{WHO} did not become ready"),
+        (Reason.DEADLINE, None, 0, f"{WHO} took too long"),
+        (Reason.HANG, None, 0, f"{WHO} hung and was ended"),
+        (Reason.OUTPUT_LOST, 1, 0, f"the files that {WHO} wrote could not be copied back"),
+    ],
+)
+@pytest.mark.parametrize("message", ["", "first\nlast"])
+def test_describe(
+    reason: Reason, code: int | None, signal: int, expected: str, message: str
+) -> None:
+    failure = Failure(3, "workers", reason, code, signal, message, 0.0)
+    assert describe(failure) == expected + (f":\n{message}" if message else "")
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+CHAINED = f"{TRACEBACK}KeyError: a\n\nDuring handling of the above exception, another exception"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("", "it failed"),
+        (" ", "it failed"),
+        ("no data", "it failed: no data"),
+        ("looking\nno data", "it failed: no data"),
+        (f"{TRACEBACK}ValueError: bad\nmore of it", "it failed: ValueError: bad"),
+        (f"{CHAINED} occurred:\n\n{TRACEBACK}OSError: b", "it failed: OSError: b"),
+        (f"rank 1 failed:\n{TRACEBACK}OSError: b", "it failed: rank 1 failed: OSError: b"),
+        (f"ray ended (1)\n{TRACEBACK}OSError: b", "it failed: ray ended (1): OSError: b"),
+    ],
+)
+def test_one_line_names_the_error(message: str, expected: str) -> None:
+    assert one_line(f"it failed:\n{message}" if message else "it failed") == expected
+    assert one_line("canceled\nby ada") == "canceled"

@@ -1,0 +1,228 @@
+"""Messages between the processes of a run, as records and as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.node import messages
+from muster.node.channel import Channel
+from muster.node.launch_message import (
+    LaunchMessage,
+    OutputFiles,
+    Probe,
+    ProcessLaunch,
+    ServiceLaunch,
+)
+from muster.node.messages import (
+    ExitReport,
+    InvalidMessage,
+    decode,
+    decode_launch,
+    encode,
+    encode_launch,
+)
+
+LAUNCH = LaunchMessage(
+    incarnation=3,
+    env={"A": "shared", "B": "shared"},
+    processes=[ProcessLaunch({"B": "own"}, "0.out", "0.err", "error-0.json")],
+    ranks=[OutputFiles("rank.out", "rank.err")],
+    node_args=["--index=1"],
+    launcher=["nice"],
+    program=True,
+    services=[
+        ServiceLaunch(
+            "one", ["serve"], {"X": "1"}, "1.log", "1.log", None, {"type": "answers"}, 5.0
+        )
+    ],
+    gather=None,
+    absent=[7],
+    services_timeout=570.0,
+    probe=Probe(1.0, 5.0, 3, 0.0, port=80, http="/up"),
+    hang_timeout=None,
+    grace_period=30.0,
+    cwd="/work",
+    folder="/node",
+    fresh=["/node/scratch"],
+    address="127.0.0.1",
+    disk=None,
+    disk_full=None,
+    contained=True,
+    keep=True,
+)
+
+ALL = [
+    messages.Start(0),
+    messages.Restart(LAUNCH),
+    messages.Stop(1),
+    messages.Kill(1),
+    messages.Signal(1, 10),
+    messages.Absent(1, [2, 3]),
+    messages.Joined(0),
+    messages.Started(0),
+    messages.Ready(0),
+    messages.DiskExceeded(0, 20, 10),
+    messages.ProgramDone(0),
+    messages.Ended(0, ExitReport(1, 0, "exit", "boom", 1.5), kept=True),
+    messages.RunCommand(None, "echo", {"A": "b"}, {}, "/", shield=True),
+    messages.ShutDown(3, "why", only_if_silent=True),
+    messages.SignalCommand(10, ranks_only=True),
+    messages.CancelCommand(),
+    messages.CommandStarted(12),
+    messages.RankEnded(1, 0),
+    messages.CommandEnded(0, "tail"),
+]
+
+
+@pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_channel(message: Any) -> None:
+    assert decode(json.loads(json.dumps(encode(message)))) == message
+
+
+def test_every_type_of_message_is_covered() -> None:
+    assert {type(message) for message in ALL} == set(messages._TYPES.values())
+
+
+def test_a_launch_message_survives_encoding() -> None:
+    assert decode_launch(json.loads(json.dumps(encode_launch(LAUNCH)))) == LAUNCH
+
+
+def test_variables_of_one_process() -> None:
+    assert LAUNCH.environment_of(0) == {"A": "shared", "B": "own"}
+
+
+@pytest.mark.parametrize("name", LaunchMessage._fields)
+def test_no_field_of_a_launch_message_may_be_missing(name: str) -> None:
+    data = encode_launch(LAUNCH)
+    del data[name]
+    with pytest.raises(InvalidMessage, match=f"LaunchMessage: {name} is missing"):
+        decode_launch(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"type": "bogus"}, "unknown message: {'type': 'bogus'}"),
+        ({}, "unknown message: {}"),
+        ([], r"unknown message: \[\]"),
+        ({"type": []}, r"unknown message: {'type': \[\]}"),
+        ({"type": {}}, "unknown message: {'type': {}}"),
+        ({"type": None}, "unknown message: {'type': None}"),
+        ({"type": "stop"}, "Stop: incarnation is missing"),
+        ({"type": "stop", "incarnation": 0, "why": ""}, "Stop: unknown why"),
+        (
+            {"type": "signal", "x": 1},
+            "Signal: incarnation is missing, number is missing, unknown x",
+        ),
+        ({"type": "ended", "incarnation": 0, "kept": False, "report": 1}, "ExitReport: not an obj"),
+        ({"type": "restart", "launch": {}}, "LaunchMessage: incarnation is missing, env is miss"),
+    ],
+)
+def test_invalid_messages_name_the_field(data: Any, text: str) -> None:
+    with pytest.raises(InvalidMessage, match=text):
+        decode(data)
+
+
+@pytest.mark.parametrize("name", ["processes", "ranks", "services"])
+@pytest.mark.parametrize("value", [None, 0, True, "x", {}, {"a": 1}, [None], [[]], ["x"]])
+def test_lists_of_records_are_checked(name: str, value: Any) -> None:
+    data = {"type": "restart", "launch": {**encode_launch(LAUNCH), name: value}}
+    with pytest.raises(InvalidMessage, match=r"^\w+: not an? (list|object): "):
+        decode(data)
+
+
+def test_a_launch_message_may_have_no_probe() -> None:
+    without = LAUNCH._replace(probe=None)
+    assert decode(encode(messages.Restart(without))) == messages.Restart(without)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from(ALL), st.data())
+def test_a_changed_message_is_decoded_or_invalid(message: Any, data: st.DataObject) -> None:
+    changed = json.loads(json.dumps(encode(message)))
+    inner: Any = changed
+    while isinstance(inner, (dict, list)) and inner:
+        keys = sorted(inner) if isinstance(inner, dict) else range(len(inner))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(inner[key], (dict, list)) or data.draw(st.booleans()):
+            inner[key] = data.draw(JSON)
+            break
+        inner = inner[key]
+    with contextlib.suppress(InvalidMessage):
+        decode(changed)
+
+
+def test_fields_of_nested_records_are_checked() -> None:
+    data = encode_launch(LAUNCH)
+    del data["processes"][0]["stdout"]
+    data["probe"]["bogus"] = 1
+    with pytest.raises(InvalidMessage, match="ProcessLaunch: stdout is missing"):
+        decode_launch(data)
+    data["processes"][0]["stdout"] = "0.out"
+    with pytest.raises(InvalidMessage, match="Probe: unknown bogus"):
+        decode_launch(data)
+
+
+# --- invalid messages on a channel
+
+BROKEN = [b"{", b"\xff", b"[" * 100_000, b"", b"5", b'{"type": []}', b'{"type": "stop"}']
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, Channel]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, Channel(theirs)
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_an_invalid_message_ends_the_stream(
+    ends: tuple[socket.socket, Channel], broken: bytes
+) -> None:
+    sock, channel = ends
+    good = json.dumps(encode(messages.Kill(1))).encode() + b"\n"
+    sock.sendall(good + broken + b"\n" + good)
+    received: list[Any] = []
+    while not channel.closed:
+        received += channel.receive()
+    assert isinstance(channel.invalid, InvalidMessage)
+    assert received == [messages.Kill(1)]
+    sock.sendall(good)
+    assert channel.receive() == [], "without blocking"
+
+
+def test_the_end_of_the_stream_is_no_invalid_message(ends: tuple[socket.socket, Channel]) -> None:
+    sock, channel = ends
+    sock.close()
+    assert channel.receive() == []
+    assert (channel.closed, channel.invalid) == (True, None)
+
+
+def test_waiting_ends_with_an_invalid_message(ends: tuple[socket.socket, Channel]) -> None:
+    sock, channel = ends
+    sock.sendall(b"{}\n")
+    with pytest.raises(InvalidMessage, match=r"unknown message: \{\}"):
+        channel.wait_for(messages.Start)
+
+
+def test_draining_ends_with_an_invalid_message(ends: tuple[socket.socket, Channel]) -> None:
+    sock, channel = ends
+    os.set_blocking(channel.fileno(), False)
+    sock.sendall(json.dumps(encode(messages.Joined(0))).encode() + b"\n{}\n")
+    assert channel.drain() == [messages.Joined(0)]
+    assert channel.invalid is not None

@@ -1,0 +1,173 @@
+"""The faults of a simulated run. A plan of faults can be printed, read from JSON, and reduced.
+
+Times are virtual seconds since the run was accepted. A fault that comes too late has no effect.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from simulation.harness.behavior import Exit
+
+
+class Fault(Struct, frozen=True, tag_field="fault", omit_defaults=True):
+    """One fault."""
+
+    def __str__(self) -> str:
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return f"{type(self).__name__}({', '.join(f'{k}={_text(v)}' for k, v in fields)})"
+
+
+class NodeFails(Fault, frozen=True):
+    """At some time a node ends: it crashes, runs out of memory, or is lost."""
+
+    at: float
+    rank: int
+    end: Exit
+    noticed_after: float = 0.0
+
+
+class SeveralFail(Fault, frozen=True):
+    """At some time the running nodes with the lowest ranks end together, each in another way."""
+
+    at: float
+    ends: tuple[Exit, ...]
+
+
+class SlowStart(Fault, frozen=True):
+    """The nth start of a node takes longer."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class LateEvent(Fault, frozen=True):
+    """The nth event of a node is lost and delivered later, after a reconnect."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class RepeatedEvent(Fault, frozen=True):
+    """The nth event of a node is delivered again later."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class LateCommand(Fault, frozen=True):
+    """The nth command to a node arrives later, and the following ones not before it."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class RepeatedCommand(Fault, frozen=True):
+    """The nth command to a node arrives again later."""
+
+    rank: int
+    nth: int
+    seconds: float
+
+
+class Moment(StrEnum):
+    """The moments at which a controller may die."""
+
+    BEFORE_RECORD = "before_record"
+    AFTER_RECORD = "after_record"  # before the first effect
+    BETWEEN_EFFECTS = "between_effects"
+    AFTER_EFFECTS = "after_effects"
+    WAITING = "waiting"
+    SAVING = "saving"  # before it sends the checkpoint signal
+
+
+#: What happens to the nodes: they stay alive; they die, and it is known which had started; they
+#: die, and it is not known which had started; they die, and the run is recorded as broken.
+Aftermath = Literal["live", "die", "die_unknown", "broken"]
+
+
+class ControllerDies(Fault, frozen=True):
+    """From a step of the run on, the first controller to reach a moment dies.
+    Another one takes over `down` seconds later, after the wall clock has been set forward by
+    `jump` seconds."""
+
+    step: int
+    moment: Moment
+    aftermath: Aftermath
+    down: float = 1.0
+    jump: float = 0.0
+
+
+class StoreIsBusy(Fault, frozen=True):
+    """From a step of the run on, a number of attempts to record fail."""
+
+    step: int
+    times: int
+
+
+class UserRequests(Fault, frozen=True):
+    """The user cancels, suspends or resumes the run."""
+
+    at: float
+    what: Literal["cancel", "suspend", "resume"]
+
+
+class UserRequestsDuringStep(Fault, frozen=True):
+    """Just before a step is recorded, the user looks at the run. The user cancels or suspends it
+    before the step is recorded or, with `late`, after. `suspending`: only a step that suspends the
+    run."""
+
+    step: int
+    what: Literal["cancel", "suspend"]
+    late: bool = False
+    suspending: bool = False
+
+
+class UserScales(Fault, frozen=True):
+    """The user scales a group: at some time, or, with `step`, just before a step is recorded, and
+    with `late` just after that."""
+
+    group: str
+    replicas: int
+    at: float = 0.0
+    step: int | None = None
+    late: bool = False
+
+
+AnyFault = (
+    NodeFails
+    | SeveralFail
+    | SlowStart
+    | LateEvent
+    | RepeatedEvent
+    | LateCommand
+    | RepeatedCommand
+    | ControllerDies
+    | StoreIsBusy
+    | UserRequests
+    | UserRequestsDuringStep
+    | UserScales
+)
+FaultPlan = tuple[AnyFault, ...]
+
+
+def to_json(plan: FaultPlan) -> str:
+    """The inverse of `from_json`."""
+    return msgspec.json.encode(plan).decode()
+
+
+def from_json(text: str) -> FaultPlan:
+    """Read a plan. Raises msgspec.ValidationError."""
+    return msgspec.json.decode(text, type=FaultPlan)
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,187 @@
+"""The ledger and the session that a simulated controller uses: they inject the planned faults and
+record the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from muster.errors import StoreBusy
+from muster.lifecycle.effects import (
+    Effect,
+    Entry,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
+from muster.lifecycle.events import NodeEvent, Request
+from muster.lifecycle.states import RunState
+from muster.lifecycle.status import NodeRef, RunStatus
+from simulation.harness.faults import (
+    ControllerDies,
+    Moment,
+    StoreIsBusy,
+    UserRequestsDuringStep,
+    UserScales,
+)
+from simulation.harness.session import SimulatedSession, VirtualClock
+from simulation.harness.trace import Command, Loaded, Received, Step
+
+if TYPE_CHECKING:
+    from simulation.harness.simulator import Simulation
+
+
+class ControllerCrash(BaseException):
+    """A controller dies. A BaseException, so that the controller does not catch it."""
+
+    def __init__(self, fault: ControllerDies) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class FaultyLedger:
+    """See `control.ledger.Ledger`."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._ledger = simulation.ledger
+        plan = simulation.case.plan
+        self._crashes = [f for f in plan if isinstance(f, ControllerDies)]
+        self._busy = [[f.step, f.times] for f in plan if isinstance(f, StoreIsBusy)]
+        self._requests = [f for f in plan if isinstance(f, UserRequestsDuringStep)]
+        self._scale_requests = [f for f in plan if isinstance(f, UserScales) and f.step is not None]
+        #: Whether the present controller has recorded a step.
+        self.fresh = False
+        #: The effects that it has carried out since.
+        self.commands = 0
+
+    def of(self, clock: VirtualClock, by: str) -> FaultyLedger:
+        """Hand the ledger to another controller."""
+        self._clock, self._by = clock, by
+        self.fresh, self.commands = False, 0
+        return self
+
+    def crash_at(self, moment: Moment) -> None:
+        """Raises ControllerCrash if a fault is planned for this moment."""
+        for fault in self._crashes:
+            if fault.moment is moment and self._simulation.steps >= fault.step:
+                self._crashes.remove(fault)
+                raise ControllerCrash(fault)
+
+    def load(self) -> RunStatus:
+        """See `Ledger.load`."""
+        status = self._ledger.load()
+        at = self._simulation.queue.now
+        self._simulation.trace.lines.append(Loaded(at, self._by, status))
+        return status
+
+    def record(
+        self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
+    ) -> None:
+        """See `Ledger.record`."""
+        simulation = self._simulation
+        self.crash_at(Moment.BEFORE_RECORD)
+        suspending = after.state is RunState.SUSPENDED
+        due = [f for f in self._requests if simulation.steps >= f.step]
+        requests = [request for request in due if suspending or not request.suspending]
+        seen = self._ledger.state()
+        self._request_scaling(late=False)
+        for request in requests:
+            self._requests.remove(request)
+            if not request.late:
+                simulation.note("request during a step")
+                simulation.request(request.what)
+        for busy in self._busy:
+            if simulation.steps >= busy[0] and busy[1]:
+                busy[1] -= 1
+                simulation.note("store busy")
+                self._requests += [request for request in requests if request.late]
+                raise StoreBusy("simulated")
+        self._ledger.record(before, after, entries, now)
+        self.fresh, self.commands = True, 0
+        at = simulation.queue.now
+        simulation.recorded(Step(at, now, 0, self._by, before, after, entries))
+        for request in requests:
+            if request.late:
+                simulation.note("request after a step")
+                simulation.request(request.what, seen)
+        self._request_scaling(late=True)
+
+    def _request_scaling(self, *, late: bool) -> None:
+        """Scale requests that arrive just before or after this step."""
+        for request in [f for f in self._scale_requests if f.late is late]:
+            if self._simulation.steps >= (request.step or 0):
+                self._scale_requests.remove(request)
+                self._simulation.note("scaled during a step")
+                self._simulation.request_scale(request)
+
+    def requests(self) -> list[Request]:
+        """See `Ledger.requests`."""
+        return self._ledger.requests()
+
+    def record_command(self, effect: Effect) -> None:
+        """Record that the controller carries out an effect. Raises ControllerCrash."""
+        self.crash_at(Moment.BETWEEN_EFFECTS if self.commands else Moment.AFTER_RECORD)
+        if isinstance(effect, SignalNodes):
+            self.crash_at(Moment.SAVING)
+        self.commands += 1
+        simulation, at = self._simulation, self._simulation.queue.now
+        command = Command(at, self._clock.now(), simulation.steps, effect, not self.fresh)
+        simulation.trace.lines.append(command)
+
+
+class FaultySession:
+    """See `engines.base.Session`."""
+
+    def __init__(
+        self, simulation: Simulation, session: SimulatedSession, ledger: FaultyLedger
+    ) -> None:
+        self._simulation = simulation
+        self._session = session
+        self._ledger = ledger
+
+    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.start`."""
+        self._ledger.record_command(StartNodes(attempt, tuple(nodes)))
+        self._session.start(attempt, nodes)
+
+    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
+        """See `Session.signal`."""
+        self._ledger.record_command(SignalNodes(tuple(nodes), number))
+        self._session.signal(nodes, number)
+
+    def stop(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.stop`."""
+        self._ledger.record_command(StopNodes(tuple(nodes)))
+        self._session.stop(nodes)
+
+    def kill(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.kill`."""
+        self._ledger.record_command(KillNodes(tuple(nodes)))
+        self._session.kill(nodes)
+
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        self._ledger.record_command(ReleaseNodes(tuple(nodes)))
+        self._session.release(nodes)
+
+    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+        """See `Session.events`. Raises ControllerCrash, Deadlock, NeverEnds."""
+        if self._ledger.commands:
+            self._ledger.crash_at(Moment.AFTER_EFFECTS)
+        self._simulation.check_bounds()
+        events = self._session.events(timeout, wake)
+        self._ledger.crash_at(Moment.WAITING)
+        at = self._simulation.queue.now
+        self._simulation.trace.lines += [Received(at, event) for event in events]
+        return events
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self._session.close()
+
+    def finish_logs(self) -> None:
+        """See `Session.finish_logs`."""
+        self._session.finish_logs()

@@ -1,0 +1,139 @@
+"""The connection between controller and nodes: events and commands are delayed or repeated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from muster.forecast.event_queue import EventQueue
+from muster.lifecycle.events import NodeEvent
+from muster.lifecycle.status import NodeRef
+from simulation.harness.faults import (
+    FaultPlan,
+    LateCommand,
+    LateEvent,
+    RepeatedCommand,
+    RepeatedEvent,
+)
+from simulation.harness.session import SimulatedSession
+from simulation.harness.world import World
+
+#: (rank, number of the event or command of that rank) -> seconds
+_Table = dict[tuple[int, int], float]
+_Command = Callable[[Sequence[NodeRef]], None]
+
+
+class Wire:
+    """Connects the nodes with one session after another. note: records faults that take effect."""
+
+    def __init__(
+        self, queue: EventQueue, plan: FaultPlan, note: Callable[[str, str], None]
+    ) -> None:
+        self.queue = queue
+        self._note = note
+        self._late_events = _table(plan, LateEvent)
+        self._repeated_events = _table(plan, RepeatedEvent)
+        self._late_commands = _table(plan, LateCommand)
+        self._repeated_commands = _table(plan, RepeatedCommand)
+        self._events_sent: defaultdict[int, int] = defaultdict(int)
+        self._commands_sent: defaultdict[int, int] = defaultdict(int)
+        self._held: defaultdict[int, float] = defaultdict(float)
+        self._generation = 0
+        self._receiver: Callable[[Sequence[NodeEvent]], None] | None = None
+
+    def connect(self, receiver: Callable[[Sequence[NodeEvent]], None] | None) -> None:
+        """Deliver events to this receiver; None = to none."""
+        self._receiver = receiver
+
+    def cut(self) -> None:
+        """Drop everything that is on its way."""
+        self._generation += 1
+
+    def send_events(self, events: Sequence[NodeEvent]) -> None:
+        """Deliver events of nodes."""
+        now: list[NodeEvent] = []
+        for event in events:
+            self._events_sent[event.rank] += 1
+            key = (event.rank, self._events_sent[event.rank])
+            late = self._late_events.get(key)
+            if late is None:
+                now.append(event)
+            else:
+                self._note("late event", f"{late:g} s: {event}")
+                self.queue.after(late, self._deliver, self._generation, [event])
+            if key in self._repeated_events:
+                again = self._repeated_events[key]
+                self._note("repeated event", f"in {again:g} s: {event}")
+                self.queue.after(again, self._deliver, self._generation, [event])
+        if now:
+            self._deliver(self._generation, now)
+
+    def send_command(self, command: _Command, refs: Sequence[NodeRef]) -> None:
+        """Deliver a command to nodes."""
+        now: list[NodeRef] = []
+        for ref in refs:
+            self._commands_sent[ref.rank] += 1
+            key = (ref.rank, self._commands_sent[ref.rank])
+            if key in self._late_commands:
+                self._note("late command", f"{self._late_commands[key]:g} s, to {_named(ref)}")
+                held = self.queue.now + self._late_commands[key]
+                self._held[ref.rank] = max(self._held[ref.rank], held)
+            if self._held[ref.rank] > self.queue.now:
+                self.queue.at(self._held[ref.rank], self._execute, self._generation, command, [ref])
+            else:
+                now.append(ref)
+            if key in self._repeated_commands:
+                again = self._repeated_commands[key]
+                self._note("repeated command", f"in {again:g} s, to {_named(ref)}")
+                self.queue.after(again, self._execute, self._generation, command, [ref])
+        if now:
+            command(now)
+
+    def _deliver(self, generation: int, events: Sequence[NodeEvent]) -> None:
+        if generation == self._generation and self._receiver is not None:
+            self._receiver(events)
+
+    def _execute(self, generation: int, command: _Command, refs: Sequence[NodeRef]) -> None:
+        if generation == self._generation:
+            command(refs)
+
+
+class WiredSession(SimulatedSession):
+    """A `SimulatedSession` behind a wire."""
+
+    def __init__(self, world: World, wire: Wire) -> None:
+        super().__init__(wire.queue, world)
+        self._wire = wire
+        world.deliver = wire.send_events
+        wire.connect(self.receive)
+
+    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.start`."""
+        self._wire.send_command(lambda refs: self._world.start(attempt, refs), nodes)
+
+    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
+        """See `Session.signal`."""
+        self._wire.send_command(self._world.signal, nodes)
+
+    def stop(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.stop`."""
+        self._wire.send_command(self._world.stop, nodes)
+
+    def kill(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.kill`."""
+        self._wire.send_command(self._world.kill, nodes)
+
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        self._wire.send_command(self._world.release, nodes)
+
+
+_Nth = LateEvent | RepeatedEvent | LateCommand | RepeatedCommand
+
+
+def _table(plan: FaultPlan, kind: type[_Nth]) -> _Table:
+    return {(f.rank, f.nth): f.seconds for f in plan if isinstance(f, kind)}
+
+
+def _named(ref: NodeRef) -> str:
+    return f"node-{ref.rank}/{ref.incarnation}"

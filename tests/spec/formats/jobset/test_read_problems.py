@@ -1,0 +1,238 @@
+"""Fields of a manifest that are noted or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.jobset_manifests import JOB, MAIN, POD, Make, Problems, Read
+
+#: Changes -> the notes.
+NOTES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "about one group": (
+        {f"{POD}.nodeSelector": {"a": "b"}},
+        ["nodeSelector (workers) is not used: Muster chooses where nodes run"],
+    ),
+    "about all groups": (
+        {
+            f"{POD}.hostNetwork": True,
+            "spec.replicatedJobs[0].template.spec.template.spec.hostNetwork": True,
+        },
+        ["hostNetwork is not used: the engine decides how nodes are isolated"],
+    ),
+    "empty fields are not noted": ({f"{POD}.tolerations": [], f"{POD}.affinity": {}}, []),
+    "fields that a cluster has written": (
+        {
+            "status": {"restarts": 1},
+            "metadata.uid": "x",
+            "metadata.managedFields": [{"manager": "kubectl"}],
+            "metadata.annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+        },
+        [],
+    ),
+    "queues and topologies": (
+        {
+            "metadata.labels": {"kueue.x-k8s.io/queue-name": "q"},
+            "metadata.annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"},
+        },
+        [
+            "label kueue.x-k8s.io/queue-name is kept, and not used here: a run starts at once",
+            "annotation alpha.jobset.sigs.k8s.io/exclusive-topology is kept, and not used here: "
+            "all nodes are on one machine",
+        ],
+    ),
+    "different grace periods": (
+        {f"{POD}.terminationGracePeriodSeconds": 5},
+        [
+            "terminationGracePeriodSeconds differs, and is 30 for all: Muster has one for the run",
+        ],
+    ),
+    "requests and other resources": (
+        {
+            f"{MAIN}.resources": {
+                "limits": {"google.com/tpu": 4, "cpu": 1},
+                "requests": {"cpu": 1, "memory": "1Gi"},
+            }
+        },
+        [
+            "requests.memory (workers) is not used: Muster reserves nothing, only limits count",
+            "limits.google.com/tpu (workers) is not used: Muster limits cpu, memory and GPUs",
+        ],
+    ),
+    "an existing claim": (
+        {
+            f"{POD}.volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "mine"}}],
+            f"{MAIN}.volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        },
+        ["claim mine is the folder MUSTER_HOME/volumes/mine"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_notes(case: str, make: Make, read: Read) -> None:
+    changes, expected = NOTES[case]
+    assert list(read(make(changes)).notes) == expected
+
+
+#: Changes -> the problems.
+REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "an unknown field": (
+        {f"{JOB}.foo": 1},
+        [f"{JOB}.foo: Muster does not read this field (remove it if the program does not need it)"],
+    ),
+    "a typing mistake": (
+        {"spec.replicatedJobs[1].replica": 2},
+        [
+            "spec.replicatedJobs[1].replica: Muster does not read this field "
+            '(did you mean "replicas"?)'
+        ],
+    ),
+    "a field one level too high": (
+        {"spec.replicatedJobs[1].completions": 2},
+        [
+            "spec.replicatedJobs[1].completions: Muster does not read this field "
+            "(it belongs to the Job's spec (template.spec): check the indentation)"
+        ],
+    ),
+    "no command": (
+        {f"{MAIN}.command": None},
+        [
+            f"{MAIN}.command: is missing: Muster does not know the image's own command "
+            "(write the program to run)"
+        ],
+    ),
+    "a second container": (
+        {f"{POD}.containers[1]": {"name": "logs", "command": ["tail"]}},
+        [
+            f"{POD}.containers[1]: Muster runs one container of a pod, and logs is another "
+            "(make it a separate replicated Job)"
+        ],
+    ),
+    "init containers": (
+        {
+            f"{POD}.initContainers": [
+                {"name": "fetch", "command": ["curl"]},
+                {"name": "proxy", "command": ["proxy"], "restartPolicy": "Always"},
+            ]
+        },
+        [
+            f"{POD}.initContainers[0]: Muster does not run init containers, and fetch is one "
+            "(do its "
+            "work first in the command, or in a replicated Job that this one dependsOn)",
+            f"{POD}.initContainers[1]: Muster does not run sidecars, and proxy is one (start "
+            "it in the "
+            "command, or make it a separate replicated Job)",
+        ],
+    ),
+    "secrets": (
+        {
+            f"{MAIN}.env": [
+                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+            ],
+            f"{POD}.volumes": [{"name": "s", "secret": {"secretName": "s"}}],
+        },
+        [
+            f"{MAIN}.env[0].valueFrom.secretKeyRef: Muster has no ConfigMaps and Secrets "
+            "(write the value here, or set it with --env)",
+            f"{POD}.volumes[0].secret: Muster has no ConfigMaps and Secrets "
+            "(put its content into a file, and the file's folder into a hostPath volume)",
+        ],
+    ),
+    "probes": (
+        {
+            f"{MAIN}.livenessProbe": {"exec": {"command": ["true"]}},
+            f"{MAIN}.startupProbe": {"grpc": {"port": 1}},
+            f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}, "successThreshold": 2},
+        },
+        [
+            f"{MAIN}.livenessProbe: Muster does not restart nodes that stop answering "
+            "(remove it; or use hang_timeout in a spec)",
+            f"{MAIN}.startupProbe.grpc: Muster has no gRPC probes "
+            "(use tcpSocket, or exec with a gRPC client)",
+            f"{MAIN}.readinessProbe: differs from the startupProbe, and Muster has one "
+            "probe (keep the one for which other nodes have to wait)",
+        ],
+    ),
+    "a port without a name": (
+        {f"{MAIN}.readinessProbe": {"tcpSocket": {"port": "web"}, "successThreshold": 2}},
+        [
+            f"{MAIN}.readinessProbe.successThreshold: is 2: Muster needs one success (remove it)",
+            f"{MAIN}.readinessProbe.tcpSocket.port: 'web' is not a port of the container "
+            "(write its number)",
+        ],
+    ),
+    "volumes": (
+        {
+            f"{POD}.volumes": [{"name": "a", "hostPath": {"path": "x"}}, {"name": "a"}],
+            f"{MAIN}.volumeMounts": [
+                {"name": "b", "mountPath": "/b"},
+                {"name": "a", "mountPath": "a"},
+                {"name": "a", "mountPath": "/a", "subPath": "x"},
+            ],
+        },
+        [
+            f"{POD}.volumes[0].hostPath.path: 'x' is not an absolute path (start it with /)",
+            f"{POD}.volumes[1].name: 'a' is given twice (also at volumes[0]: remove one)",
+            f"{MAIN}.volumeMounts[0].name: volume 'b' not found (use a)",
+            f"{MAIN}.volumeMounts[1].mountPath: 'a' is not an absolute path (write /a)",
+            f"{MAIN}.volumeMounts[2].subPath: Muster mounts whole volumes "
+            "(mount the volume, and use the path below it)",
+        ],
+    ),
+    "quantities": (
+        {f"{MAIN}.resources.limits": {"cpu": "much", "nvidia.com/gpu": "500m"}},
+        [
+            f"{MAIN}.resources.limits.cpu: 'much' is not a quantity (write 500m, 2 or 4Gi)",
+            f"{MAIN}.resources.limits.nvidia.com/gpu: 0.500 is not a whole number (round it)",
+        ],
+    ),
+    "placeholders": (
+        {f"{MAIN}.image": "gcr.io/<project>/x", f"{MAIN}.command": ["echo", "<message>"]},
+        [
+            f"{MAIN}.image: 'gcr.io/<project>/x' was not filled in (write what belongs there)",
+            f"{MAIN}.command[1]: '<message>' was not filled in (write what belongs there)",
+        ],
+    ),
+    "numbers as text": (
+        {f"{MAIN}.env": [{"name": "PORT", "value": 80}]},
+        [f'{MAIN}.env[0].value: must be text, not 80 (put it in quotes: "80")'],
+    ),
+    "a name no variable can have": (
+        {f"{MAIN}.env": [{"name": "a-b", "value": "x"}]},
+        [
+            f"{MAIN}.env.a-b: 'a-b' is not a valid name of an environment variable "
+            "(use letters, digits and _, not starting with a digit)"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_fields_are_named(case: str, make: Make, problems: Problems) -> None:
+    changes, expected = REFUSED[case]
+    assert sorted(problems(make(changes))) == sorted(expected)
+
+
+def test_problems_have_line_numbers(tmp_path: Any) -> None:
+    from pathlib import Path
+
+    from muster.errors import InvalidInput
+    from muster.spec.formats.manifests import read_manifests
+
+    path = Path(tmp_path) / "two.yaml"
+    one = (
+        "apiVersion: jobset.x-k8s.io/v1alpha2\n"
+        "kind: JobSet\n"
+        "metadata: {name: NAME}\n"
+        "spec:\n"
+        "  replicatedJobs:\n"
+        "  - name: a\n"
+        "    replikas: 2\n"
+        "    template: {spec: {template: {spec: {containers: [{name: c, command: [x]}]}}}}\n"
+    )
+    path.write_text("# first\n" + one.replace("NAME", "one") + "---\n" + one.replace("NAME", "two"))
+    with pytest.raises(InvalidInput) as caught:
+        read_manifests(path)
+    assert [p.source for p in caught.value.problems] == [f"{path}:8", f"{path}:17"]

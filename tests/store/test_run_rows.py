@@ -1,0 +1,69 @@
+"""Rows of nodes as records."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from muster.store.database import Database
+from muster.store.records import CorruptRecord, NodeRecord
+from muster.store.run_rows import node_record
+
+COLUMNS = {
+    "state": "RUNNING",
+    "idx": 2,
+    "grp": "workers",
+    "rank": 5,
+    "replica": 1,
+    "signal": 0,
+    "address": "127.0.0.1",
+    "fqdn": "node-5.example",
+    "node_id": "abc-5",
+    "exit_code": None,
+    "started_at": 1.0,
+    "finished_at": None,
+    "run_id": "abc",
+}
+
+
+def row(**changes: object) -> sqlite3.Row:
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    values = {**COLUMNS, **changes}
+    query = ", ".join(f"? AS {name}" for name in values)
+    found: sqlite3.Row = connection.execute(f"SELECT {query}", tuple(values.values())).fetchone()
+    connection.close()
+    return found
+
+
+def test_columns_of_nodes_are_read_by_name(tmp_path: Path) -> None:
+    node = NodeRecord(
+        rank=5,
+        group="workers",
+        replica=1,
+        index=2,
+        node_id="abc-5",
+        fqdn="node-5.example",
+        address="127.0.0.1",
+        state="RUNNING",
+        exit_code=None,
+        started_at=1.0,
+        finished_at=None,
+    )
+    with closing(Database.open(tmp_path / "db")) as db:
+        assert node_record(db, row()) == node
+
+
+@pytest.mark.parametrize("changes", [{"state": "ODD"}, {"replica": "x"}])
+def test_error_for_a_corrupt_node_names_the_run_once(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    with (
+        closing(Database.open(tmp_path / "db")) as db,
+        pytest.raises(CorruptRecord, match=r"^the record of run abc in \S+ is corrupt: ") as found,
+    ):
+        node_record(db, row(**changes))
+    assert "(id" not in str(found.value)
