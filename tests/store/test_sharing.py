@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event, Thread
 
@@ -259,6 +259,34 @@ def test_processes_accept_runs_concurrently(tmp_path: Path) -> None:
         assert [entry.seq for entry in events.since(db, run.id)] == [1, 2, 3, 4]
         assert runs.get(db, run.id).attempt == 2
     db.close()
+
+
+OPEN = """
+import os, sys
+from pathlib import Path
+from muster.store.database import Database
+for line in sys.stdin:
+    Database.open(Path(line.strip())).close()
+    print(flush=True)
+"""
+
+
+def test_processes_create_a_database_at_the_same_moment(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", OPEN]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(6)
+    ]
+    for n in range(40):
+        for process in processes:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it failed; its error is compared below
+                process.stdin.write(f"{tmp_path / str(n)}\n")
+                process.stdin.flush()
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+    assert [process.communicate(timeout=100)[1] for process in processes] == [""] * 6
 
 
 IN_MID_TRANSACTION = """

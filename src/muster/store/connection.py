@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import stat
@@ -113,11 +114,22 @@ def _prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[st
     _check_version(connection, path, migrations)
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     if mode != "wal":
-        connection.execute("PRAGMA journal_mode=WAL")
+        _switch_to_wal(connection, path)
     connection.execute("PRAGMA synchronous=NORMAL")
     if _version(connection) < len(migrations):
         _migrate(connection, path, migrations)
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
+    # of two processes that switch at once, SQLite refuses one without waiting for the other; the
+    # lock is on the folder because closing a second descriptor of the file would drop SQLite's own
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        connection.execute("PRAGMA journal_mode=WAL")
+    finally:
+        os.close(folder)
 
 
 def _version(connection: sqlite3.Connection) -> int:
