@@ -8,12 +8,14 @@ BIN := $(VENV)/bin
 # three workers for two cores, since some tests wait; worksteal keeps the tests of a module together
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal --durations=20
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# an advertisement
+export NO_MKDOCS_2_WARNING := 1
 # tests start thousands of interpreters, which should all use the compiled modules
 unexport PYTHONDONTWRITEBYTECODE
 
 # two pips must not run in one environment, even with -j
 .NOTPARALLEL:
-.PHONY: demo demos test test-all lint bench seeds docs mutation clean
+.PHONY: demo demos test test-all lint bench seeds docs site mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
@@ -38,6 +40,7 @@ lint: $(VENV)/.dev $(VENV)/.frameworks
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --quiet
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
@@ -48,17 +51,21 @@ SEEDS ?= 1000000
 seeds: $(VENV)/.dev
 	nice -n 10 $(BIN)/python tests/simulate.py --seeds $(SEEDS)
 
-# changes of the lifecycle that no test notices; see docs/mutation.md
+# changes of the lifecycle that no test notices; see docs/internals/mutation.md
 mutation: $(VENV)/.mutation
 	nice -n 10 $(BIN)/mutmut run --max-children 1
 	@$(BIN)/mutmut results
 
+# the documentation's site: http://127.0.0.1:8000, updated while its pages are edited
+site: $(VENV)/.dev
+	$(BIN)/mkdocs serve
+
 # pages generated from the code
 docs: $(VENV)/.dev
 	$(BIN)/python -m muster.spec.generate
-	$(BIN)/python -m muster.spec.schema > docs/spec.md
-	$(BIN)/muster schema > docs/spec.schema.json
-	$(BIN)/python -m muster.cli.reference > docs/cli.md
+	$(BIN)/python -m muster.spec.schema > docs/reference/spec.md
+	$(BIN)/muster schema > docs/reference/spec.schema.json
+	$(BIN)/python -m muster.cli.reference > docs/reference/cli.md
 	$(BIN)/python tests/documents/table.py
 
 $(VENV)/.base:

@@ -72,7 +72,7 @@ def test_the_readme_quotes_the_examples() -> None:
 
 
 @pytest.mark.shows("jobs/use-pipelines")
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/cli.md"])
 def test_every_exit_code_is_documented(page: str) -> None:
     _, _, after = (ROOT / page).read_text().partition("| exit code |")
     table, _, _ = after.partition("\n\n")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from muster.escapes import visible_line
 from muster.secrets import redacted
 
-#: Documented exit codes of the `muster` command (docs/cli.md).
+#: Documented exit codes of the `muster` command (docs/reference/cli.md).
 EXIT_OK = 0
 EXIT_RUN_FAILED = 1
 EXIT_BAD_INPUT = 2

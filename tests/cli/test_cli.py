@@ -573,7 +573,7 @@ def test_the_schema_describes_jobs() -> None:
 
 def test_the_reference_page_is_current() -> None:
     """Generated in a new process: click caches help options from earlier tests in this one."""
-    page = Path(__file__).parent.parent.parent / "docs" / "cli.md"
+    page = Path(__file__).parent.parent.parent / "docs/reference/cli.md"
     command = [sys.executable, "-m", "muster.cli.reference"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert page.read_text() == printed.stdout, "run `make docs`"

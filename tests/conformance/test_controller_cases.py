@@ -1,7 +1,7 @@
 """JobSet's integration tests of its controller, C01 to C30: success and failure.
 
 Each test reads a manifest and drives the run by hand, as JobSet's tests set the status of Jobs.
-docs/conformance.md has all cases.
+docs/internals/conformance.md has all cases.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """JobSet's end-to-end tests, E01 to E16, and those of its controller's tests that need real
-processes: manifests are run on this machine. docs/conformance.md has all cases."""
+processes: manifests are run on this machine. docs/internals/conformance.md has all cases."""
 
 from __future__ import annotations
 

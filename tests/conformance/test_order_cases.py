@@ -1,5 +1,5 @@
 """JobSet's integration tests of its controller, C31 to C54: suspension, order, and cases without a
-counterpart. docs/conformance.md has all cases."""
+counterpart. docs/internals/conformance.md has all cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/conformance.md lists every case of JobSet once, with a test that exists."""
+"""docs/internals/conformance.md lists every case of JobSet once, with a test that exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/conformance.md"
 TEXT = PAGE.read_text()
 CASES = [
     *(f"C{number:02}" for number in range(1, 56)),

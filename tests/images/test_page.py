@@ -1,4 +1,4 @@
-"""docs/images.md agrees with the code."""
+"""docs/guides/images.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.images.prepare import ImageRequest, prepare
 from muster.images.recipe import recipe_text
 from muster.images.wheel import Wheel
 
-PAGE = Path(__file__).parents[2] / "docs" / "images.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/images.md"
 
 
 @pytest.mark.shows("cluster-design/recipe")

@@ -1,4 +1,4 @@
-"""docs/simulation.md lists all faults and invariants; the command of the simulation."""
+"""docs/internals/simulation.md lists all faults and invariants; the command of the simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.harness.batch import Finding, Tally
 from simulation.harness.command import fault_lines, invariant_lines, main
 from simulation.harness.invariants import Breach
 
-PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/simulation.md"
 
 
 def words(text: str) -> str:

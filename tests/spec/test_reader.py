@@ -332,13 +332,13 @@ BAD = {
         ],
     ),
     "empty text": ('artifact: ""\n', ["job.yaml:1: artifact: must not be empty"]),
-    "empty": ("", ["job.yaml: the file is empty (see docs/spec.md)"]),
+    "empty": ("", ["job.yaml: the file is empty (see docs/reference/spec.md)"]),
     "a list": ("- a\n", ["job.yaml:1: must be a mapping, not a list"]),
     "a manifest of another kind": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
             "job.yaml:2: kind: no JobSet in this file, but Pod "
-            "(Muster runs JobSets and its own specs: docs/spec.md)"
+            "(Muster runs JobSets and its own specs: docs/reference/spec.md)"
         ],
     ),
 }

@@ -22,8 +22,8 @@ def test_every_field_is_described(model: Any) -> None:
 
 
 def test_pages_are_current() -> None:
-    assert (ROOT / "docs/spec.md").read_text() == reference_markdown(), "run `make docs`"
-    stored = json.loads((ROOT / "docs/spec.schema.json").read_text())
+    assert (ROOT / "docs/reference/spec.md").read_text() == reference_markdown(), "run `make docs`"
+    stored = json.loads((ROOT / "docs/reference/spec.schema.json").read_text())
     assert stored == json.loads(json.dumps(json_schema())), "run `make docs`"
 
 

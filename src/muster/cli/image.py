@@ -109,8 +109,8 @@ def build(
     """Build an image whose containers form a cluster by themselves.
 
     The image holds the framework, Muster, the code and its requirements. Started without a command,
-    a container joins the others in WORK_DIR (see docs/images.md). Words after -- are passed to the
-    builder.
+    a container joins the others in WORK_DIR (see docs/guides/images.md). Words after -- are passed
+    to the builder.
 
     \b
     muster image build --framework dask --source ./code --entrypoint train.py \\

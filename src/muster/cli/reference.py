@@ -1,4 +1,4 @@
-"""Generate docs/cli.md from the commands: `python -m muster.cli.reference`."""
+"""Generate docs/reference/cli.md from the commands: `python -m muster.cli.reference`."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def run(
     conda and display_name describe the Job. For a Job or a spec file, processes_per_node, network
     and framework_options are overrides of the run, and the others cannot be given. new: create a
     new Job, although one with the same content exists. overrides: env, args, nodes, resources,
-    node_groups, run_name, tags and the other settings that a run may change (docs/spec.md,
-    RunOverrides).
+    node_groups, run_name, tags and the other settings that a run may change: RunOverrides in
+    docs/reference/spec.md.
 
     Raises InvalidInput with every problem found, before anything starts.
     """

@@ -143,9 +143,9 @@ def job(**options: Any) -> Callable[[Callable[P, R]], FunctionJob[P, R]]: ...
 def job(function: Any = None, /, **options: Any) -> Any:
     """Make a function a job: `@muster.job`, or with options, `@muster.job(nodes=4)`.
 
-    options: fields of a spec (docs/spec.md), such as nodes, framework, env, resources, mounts,
-    failure, requirements, max_runtime and node_groups; name (default: the function's) and home.
-    A call of the result calls the function in this process; `submit` runs it on nodes.
+    options: fields of a spec (docs/reference/spec.md), such as nodes, framework, env, resources,
+    mounts, failure, requirements, max_runtime and node_groups; name (default: the function's) and
+    home. A call of the result calls the function in this process; `submit` runs it on nodes.
     """
     if function is not None:
         return FunctionJob(function, options)

@@ -80,7 +80,7 @@ class Job:
         return shown
 
     def run(self, **overrides: Any) -> JobRun:
-        """Start a run. overrides: fields of RunOverrides (docs/spec.md).
+        """Start a run. overrides: fields of RunOverrides (docs/reference/spec.md).
 
         Raises InvalidInput, also if the Job is deleted.
         """

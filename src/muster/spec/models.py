@@ -1,7 +1,7 @@
 """The spec: what a user asks for, its defaults, and the rules that each field obeys by itself.
 
-A string literal under a field is its documentation, in docs/spec.md and in the JSON Schema. The
-kinds of settings (`RunWide`, `Inherited`, ...) are explained in `spec.setting_kinds`. After a
+A string literal under a field is its documentation, in docs/reference/spec.md and the JSON Schema.
+The kinds of settings (`RunWide`, `Inherited`, ...) are explained in `spec.setting_kinds`. After a
 change of this module, run `make docs`.
 
 Policies for success, failure and checkpoints are in `spec.policies`, the code's sources in

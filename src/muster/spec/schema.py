@@ -107,7 +107,7 @@ def _classes(module: ModuleType) -> dict[str, ast.ClassDef]:
 
 
 def reference_markdown() -> str:
-    """docs/spec.md."""
+    """docs/reference/spec.md."""
     parts = [
         "# The spec\n",
         "A job as YAML or JSON. This page is made from the models by "

@@ -76,7 +76,9 @@ def load(
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
-            raise InvalidInput(Problem("", "the file is empty", "see docs/spec.md", source))
+            raise InvalidInput(
+                Problem("", "the file is empty", "see docs/reference/spec.md", source)
+            )
         walk = _Walk(source, loader, typed=typed, above=above)
         walk.visit(node, root)
         if walk.problems:

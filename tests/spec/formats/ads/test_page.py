@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from muster.spec.formats.ads import model as ads
 from muster.spec.formats.ads.unread_fields import TABLES
 
-PAGE = (Path(__file__).parents[4] / "docs" / "ads.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/reference/ads.md").read_text()
 #: The page's parts on one kind each, and on both: fields of one kind are not looked up in the
 #: part on the other.
 TOP, DISTRIBUTED, JOB, BOTH, _ = re.split(r"^## ", PAGE, flags=re.MULTILINE)

@@ -15,7 +15,7 @@ from muster.spec.formats.jobset.model import JobSet
 from muster.spec.formats.jobset.schema import SCHEMA
 from muster.spec.formats.jobset.unread_fields import NOTED, REFUSED
 
-PAGE = Path(__file__).parents[4] / "docs" / "jobset.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/jobset.md"
 
 
 def test_every_field_is_on_the_page() -> None:

@@ -142,7 +142,10 @@ class _Reader:
     def _python(self) -> dict[str, Any]:
         if self._runtime.entry_function is not None:
             text = "Muster runs programs, not single functions of them"
-            hint = "call it under `if __name__ == '__main__'`; or see @muster.job in docs/python.md"
+            hint = (
+                "call it under `if __name__ == '__main__'`; "
+                "or see @muster.job in docs/reference/python.md"
+            )
             self._refuse("entryFunction", text, hint)
         return self._script()
 

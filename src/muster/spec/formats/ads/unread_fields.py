@@ -1,4 +1,4 @@
-"""The fields of ADS's YAML that Muster knows and does not read. docs/ads.md lists them."""
+"""The fields of ADS's YAML that Muster knows but does not read: docs/reference/ads.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a JobSet that Muster knows and does not read. docs/jobset.md lists them."""
+"""The fields of a JobSet that Muster knows but does not read: docs/reference/jobset.md."""
 
 from __future__ import annotations
 
