@@ -474,7 +474,7 @@ def test_explain_starts_nothing(own_home: Path) -> None:
         (["runs", "show", "nope"], "error: no run named 'nope'"),
         (["runs", "show", "last"], "error: no runs yet"),
         (["jobs", "show", "nope"], "error: no job named 'nope'"),
-        (["rum"], "No command 'rum'. Did you mean 'run'?"),
+        (["rum"], "No such command 'rum'. Did you mean `muster run`?"),
         (["run", "--nodse", "2"], "No such option"),
     ],
 )

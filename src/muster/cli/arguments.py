@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from muster.cli.formats import NAMES, choose, choose_json, split_formats
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -30,6 +32,33 @@ class Count(click.IntRange):
             most = "" if self.max is None else f" to {self.max:g}"
             text = f"must be a whole number from {self.min:g}{most}, not {value!r}"
             self.fail(text, param, ctx)
+
+
+class _Ranks(click.ParamType):
+    """Ranks and ranges of them: `0,2-5`. The value is a tuple of numbers."""
+
+    name = "ranks"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The ranks, in the order given. Raises BadParameter."""
+        found: list[int] = []
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                self.fail(f"{value!r} is not a list of ranks; write 0 or 0,2-5", param, ctx)
+            start, end = int(first), int(last or first)
+            if end < start:
+                self.fail(f"{part.strip()} is an empty range; write {end}-{start}", param, ctx)
+            if end >= _MAX_RANK:
+                self.fail(f"a rank is less than {_MAX_RANK:,}, not {end}", param, ctx)
+            found += range(start, end + 1)
+        return tuple(found)
+
+
+#: More nodes than any run has: a mistyped range must not fill the memory.
+_MAX_RANK = 1_000_000
 
 
 class _Run(click.types.StringParamType):
@@ -70,13 +99,42 @@ def job_argument(**options: Any) -> Decorator:
     return click.argument("job_name", metavar=_metavar("JOB", options), type=_Job(), **options)
 
 
+def ranks_option() -> Decorator:
+    """--rank: the parameter `ranks` is a tuple of numbers, empty if not given."""
+    return click.option(
+        "--rank",
+        "ranks",
+        multiple=True,
+        type=_Ranks(),
+        metavar="N,N-N",
+        callback=_flat,
+        help="Only these nodes: 0, or 0,2-5.",
+    )
+
+
+def _flat(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(rank for ranks in values for rank in ranks))
+
+
 def _metavar(word: str, options: Mapping[str, Any]) -> str:
     return f"{word}..." if options.get("nargs") == -1 else word
 
 
-def json_option() -> Decorator:
-    """--json: print data instead of text."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def json_option(text: str = "Print JSON.", *, short: bool = True) -> Decorator:
+    """--json and --output: print data instead of text. short: also as `-o`."""
+    names = ("--output", "-o") if short else ("--output",)
+    output = click.option(
+        *names,
+        type=click.Choice(NAMES),
+        expose_value=False,
+        is_eager=True,  # --json has to know
+        callback=choose,
+        help="wide: all columns." if short else "wide: all columns. -o does the same.",
+    )
+    json = click.option("--json", "as_json", is_flag=True, callback=choose_json, help=text)
+    return lambda function: json(output(function))
 
 
 #: Options that override settings of the job, when a run starts and when it is resumed.
@@ -94,6 +152,8 @@ _OVERRIDES = (
         "framework_options",
         multiple=True,
         metavar="NAME=VALUE",
+        is_eager=True,  # -o json is a format
+        callback=split_formats,
         help="Framework option.",
     ),
     click.option("--network", help="shared, cluster or isolated."),

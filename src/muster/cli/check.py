@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from muster.cli.arguments import json_option
 from muster.cli.run import options_of_run, prepare_from
 from muster.cli.run import run as _run
 from muster.cli.streams import optional_output
@@ -18,7 +19,7 @@ from muster.errors import EXIT_OK, EXIT_RUN_FAILED
     params=options_of_run(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option("Print the report as JSON.", short=False)
 @click.pass_context
 def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Preflight check: can the nodes that `muster run` would start work together?

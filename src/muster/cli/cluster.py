@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import Count, json_option
+from muster.cli.command_hints import Group
 from muster.cli.terminal import echo, echo_notes
 from muster.interrupt import Held
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 name_argument = click.argument("name")
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Start, scale and end persistent clusters for scripts and notebooks."""
 

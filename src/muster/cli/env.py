@@ -7,12 +7,13 @@ import time
 import click
 
 from muster.cli.arguments import json_option
+from muster.cli.command_hints import Group
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo
 from muster.spec.quantities import format_size
 
 
-@click.group()
+@click.group(cls=Group)
 def env() -> None:
     """List and prune the environments installed for runs."""
 

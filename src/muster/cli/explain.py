@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from muster.cli.arguments import json_option
 from muster.cli.output import print_json, print_table
-from muster.cli.run import options_of_run, prepare_from
+from muster.cli.run import options_of_run, prepare_all
 from muster.cli.run import run as _run
 from muster.cli.terminal import echo
 from muster.describe.plan import GroupLimits, plan_lines
@@ -24,23 +25,39 @@ from muster.service.prepare import PreparedRun, packed_files
     params=options_of_run(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+@json_option("Print the plan as JSON.", short=False)
 @click.pass_context
 def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Show what `muster run` with the same arguments would run. Starts nothing."""
+    """Show what `muster run` with the same arguments would run. Starts nothing.
+
+    \b
+    muster explain job.yaml --nodes 4
+    muster explain train.py --framework pytorch -o json
+    """
+    explain_runs(ctx.meta["after"], as_json=as_json, **options)
+
+
+def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> None:
+    """Print the plan of the run that the options of `muster run` describe, or of each JobSet.
+
+    after: the words after `--`. Nothing is stored. Raises InvalidInput.
+    """
     from muster.client.client import Client
 
     client = Client()
-    prepared = prepare_from(client, ctx.meta["after"], **options)
-    modules = _packed_modules(prepared, packed_files(client.service.home, prepared))
-    if prepared.new_job:
-        client.service.discard(prepared.job)
-    plan = prepared.plan
+    data = []
+    for prepared in prepare_all(client, after, options):
+        modules = _packed_modules(prepared, packed_files(client.service.home, prepared))
+        if prepared.new_job:
+            client.service.discard(prepared.job)
+        if as_json:
+            data.append(prepared.plan.to_json())
+        else:
+            changed = changes(prepared.job_spec, prepared.overrides)
+            first = [*modules, *(f"overridden for this run: {line}" for line in changed)]
+            describe(prepared.plan, first)
     if as_json:
-        print_json(plan.to_json())
-        return
-    changed = changes(prepared.job_spec, prepared.overrides)
-    describe(plan, [*modules, *(f"overridden for this run: {line}" for line in changed)])
+        print_json(data[0] if len(data) == 1 else data)
 
 
 def describe(plan: RunPlan, first: Iterable[str] = ()) -> None:

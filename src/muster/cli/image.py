@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli.command_hints import Group
 from muster.cli.output import print_json
 from muster.cli.terminal import echo, echo_notes
 from muster.errors import EngineError, InvalidInput, Problem
@@ -43,11 +44,11 @@ class _Build(click.Command):
             command = image_build_for_ads(words)
             if not command:
                 raise
-            text = f"{error.message.rstrip('.')}: the equivalent command is {command}"
+            text = f"{error.message.rstrip('.')}: the equivalent command is `{command}`"
             raise click.UsageError(text, ctx) from None
 
 
-@click.group()
+@click.group(cls=Group)
 def image() -> None:
     """Build and push container images of cluster nodes."""
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import Count, change_options, job_argument, json_option
+from muster.cli.command_hints import Group
+from muster.cli.formats import output_format
 from muster.cli.job_options import CommandWithProgram, command_and_changes, job_fields, job_options
 from muster.cli.output import ago, print_json, print_table
 from muster.cli.terminal import echo, echo_notes
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from muster.store.records import JobRecord
 
 
-@click.group()
+@click.group(cls=Group)
 def jobs() -> None:
     """Create, list, show, edit and delete jobs."""
 
@@ -29,10 +31,10 @@ def jobs() -> None:
 @job_options
 @click.option("--description", metavar="TEXT", help="Description of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the job and its runs.")
-@click.option("--nodes", multiple=True, metavar="N", help="Number of nodes.")
+@click.option("--nodes", "-n", multiple=True, metavar="N", help="Number of nodes.")
 @change_options
 @click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
-@json_option()
+@json_option(short=False)
 @click.pass_context
 def create(ctx: click.Context, /, **options: Any) -> None:
     """Create a job from TARGET without starting a run.
@@ -111,9 +113,10 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
         "CODE": lambda job: job.artifact_name or "-",
         "DESCRIPTION": lambda job: job.description.partition("\n")[0],
     }
-    if not any(job.display_name for job in found):
+    wide = output_format() == "wide"
+    if not wide and not any(job.display_name for job in found):
         del columns["NAME"]
-    if not deleted:
+    if not wide and not deleted:
         del columns["STATE"]
     print_table([*columns], [[cell(job) for cell in columns.values()] for job in found])
 

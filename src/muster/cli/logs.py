@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from muster.cli.arguments import Count, run_argument
+from muster.cli.arguments import Count, json_option, ranks_option, run_argument
 
 if TYPE_CHECKING:
     from muster.client.messages import RunChunk
@@ -32,7 +32,7 @@ def _attempt(
     metavar="N",
     help="An attempt's number, or all. Default: the newest.",
 )
-@click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this node.")
+@ranks_option()
 @click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
 @click.option(
     "--stream",
@@ -48,8 +48,8 @@ def _attempt(
     metavar="NAME",
     help="Output of a framework service (scheduler, head, ...; all), not of the program.",
 )
-@click.option("--tail", type=Count(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
+@click.option("--tail", "-n", type=Count(min=0), metavar="N", help="Only the last N lines.")
+@json_option("Print one JSON record per line.")
 def logs(
     run_name: str,
     follow: bool,

@@ -22,14 +22,19 @@ from muster.errors import (
 )
 from muster.interrupt import Raised, leave_at_once
 
-#: Subcommand -> (module, summary).
+#: Subcommand -> (module, summary). The module's function has the same name, or that after a colon.
 _COMMANDS = {
     "run": ("muster.cli.run", "Start a run and follow its output."),
-    "runs": ("muster.cli.runs", "List, show, suspend, resume, cancel and delete runs."),
+    "ps": ("muster.cli.runs:list_runs", "List runs."),
+    "status": ("muster.cli.runs:show", "Show a run's state and why, and its nodes."),
     "logs": ("muster.cli.logs", "Show a run's output."),
+    "events": ("muster.cli.events", "Show what happened to a run."),
+    "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
+    "cancel": ("muster.cli.runs:cancel", "End runs for good."),
+    "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),
+    "runs": ("muster.cli.runs", "All commands for runs, also suspend, resume and scale."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
     "explain": ("muster.cli.explain", "Show what would run, without running it."),
-    "events": ("muster.cli.events", "Show what happened to a run."),
     "simulate": ("muster.cli.simulate", "Estimate goodput of a long run with failures."),
     "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
     "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
@@ -43,12 +48,10 @@ _COMMANDS = {
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
     "completion": ("muster.cli.completion", "Print shell completion."),
 }
-#: Names that other programs have for a command -> the command.
-_SEE = {"status": "muster runs list", "ps": "muster runs list", "submit": "muster run"}
 
 
 class _Lazy(click.Group):
-    """A group whose commands are modules with a function of the same name."""
+    """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -56,7 +59,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        module, _, function = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), function or cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -67,18 +71,16 @@ class _Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            from muster.spec.wording import close_to
+            from muster.cli.command_hints import at_top, no_such_command
 
-            close = close_to(args[0], _COMMANDS)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            if args[0] in _SEE:
-                hint = f" See `{_SEE[args[0]]}`."
             if "build-image" in args:
                 from muster.cli.usage_hints import image_build_for_ads
 
-                command = image_build_for_ads(args[args.index("build-image") + 1 :])
-                hint = f" The equivalent command is {command or '`muster image build`'}."
-            ctx.fail(f"No command {args[0]!r}.{hint}")
+                words = args[args.index("build-image") + 1 :]
+                meant = image_build_for_ads(words) or "muster image build"
+            else:
+                meant = at_top(args, _COMMANDS)
+            raise no_such_command(ctx, args[0], meant)
         return super().resolve_command(ctx, args)
 
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from muster.cli.formats import output_format
 from muster.cli.terminal import echo, plain, style
-from muster.escapes import visible_line
+from muster.escapes import visible, visible_line
 from muster.secrets import hidden
 
 _COLORS = {
@@ -45,13 +46,19 @@ def node_state(name: str) -> tuple[str, str]:
 
 
 def print_json(data: Any) -> None:
-    """Print data on stdout."""
-    echo(_json(data, indent=2), secrets=True)
+    """Print data on stdout, as JSON or in the format chosen with `-o`."""
+    if output_format() == "yaml":
+        echo(_yaml(data), secrets=True, end="")
+    else:
+        echo(_json(data, indent=2), secrets=True)
 
 
 def print_json_line(data: Any) -> None:
-    """Print one record on one line."""
-    echo(_json(data), secrets=True)
+    """Print one record of a stream: a line of JSON, or a document of YAML."""
+    if output_format() == "yaml":
+        echo(f"---\n{_yaml(data)}", secrets=True, end="")
+    else:
+        echo(_json(data), secrets=True)
 
 
 def _json(data: Any, indent: int | None = None) -> str:
@@ -59,12 +66,23 @@ def _json(data: Any, indent: int | None = None) -> str:
     return json.dumps(hidden(data), indent=indent).replace("\x7f", "\\u007f")
 
 
+def _yaml(data: Any) -> str:
+    from muster.spec.formats.yaml_write import dump
+
+    plain_data = json.loads(json.dumps(hidden(data)))
+    text = dump(plain_data)
+    # `echo` would escape characters that act on a terminal in a way that YAML does not read
+    return text if visible(text) == text else dump(plain_data, ascii_only=True)
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, one line per row; the last column is cut to the terminal's width."""
+    """Print aligned columns, one line per row; the last column is cut to the terminal's width
+    unless the format is `wide`."""
     if not rows:
         return
     columns = [_pad_column(column) for column in zip(header, *rows, strict=True)]
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    narrow = sys.stdout.isatty() and output_format() != "wide"
+    limit = shutil.get_terminal_size().columns if narrow else 0
     first, *others = [_fit_row(row, limit) for row in zip(*columns, strict=True)]
     echo("\n".join([style(first, "bold"), *others]))
 

@@ -34,10 +34,14 @@ def reference_markdown() -> str:
         "and `muster run` while it follows a run) is printed unchanged.",
         "",
     ]
-    return "\n".join([*intro, *_sections(cli, "muster", None)]).rstrip() + "\n"
+    return "\n".join([*intro, *_sections(cli, "muster", None, {})]).rstrip() + "\n"
 
 
-def _sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
+def _sections(
+    command: click.Command, name: str, parent: click.Context | None, described: dict[int, str]
+) -> Iterator[str]:
+    """The sections of a command and of those in it. described: the path of each command that has
+    a section, by its identity; a second name of it is only mentioned."""
     context = click.Context(
         command,
         info_name=name,
@@ -47,12 +51,15 @@ def _sections(command: click.Command, name: str, parent: click.Context | None) -
         **command.context_settings,
     )
     yield f"## {context.command_path}\n"
+    if (path := described.setdefault(id(command), context.command_path)) != context.command_path:
+        yield f"The same as `{path}`.\n"
+        return
     yield f"```\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             assert found is not None, "it was listed"
-            yield from _sections(found, inner, context)
+            yield from _sections(found, inner, context, described)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from muster.cli.arguments import change_options
+from muster.cli.arguments import change_options, json_option
 from muster.cli.job_options import (
     ALSO_OF_JOBS,
     CommandWithProgram,
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=CommandWithProgram)
 @click.argument("target", required=False)
-@click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
+@click.option(
+    "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
+)
 @job_options
 @change_options
 @click.option(
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the run.")
 @click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
-@click.option("--json", "as_json", is_flag=True, help="Print the run as JSON; output to stderr.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print the plan; start nothing.")
+@json_option("Print the run as JSON; output to stderr.", short=False)
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
@@ -50,19 +53,24 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run examples/pytorch-digits/job.yaml
     muster run train.py --nodes 4 --framework pytorch -- --epochs 3
     muster run --nodes 2 -- hostname
+    muster run job.yaml --env-file .env --tag team=vision --dry-run
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
     Ctrl-C detaches; twice cancels. SIGTERM, and SIGHUP when the terminal closes, detach as well;
     the exit code is 143 or 129. A detached run keeps running: in a batch job or under `timeout`,
     end it with `muster runs cancel RUN`.
     """
+    if options["dry_run"]:
+        from muster.cli.explain import explain_runs
+
+        return explain_runs(ctx.meta["after"], **options)
     # fork before other imports: the launcher's process stays small and starts up in parallel
     launcher = Launcher.fork()
     from muster.cli import follow
     from muster.client.client import Client
 
     client = Client(launcher=launcher)
-    prepared_runs = _prepare_all(client, ctx.meta["after"], options)
+    prepared_runs = prepare_all(client, ctx.meta["after"], options)
     # until the run's name is printed, a Ctrl-C would leave a run that the user does not know of
     signal.pthread_sigmask(signal.SIG_BLOCK, follow.DETACH_SIGNALS)
     runs = _start(client, prepared_runs)
@@ -81,7 +89,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
 
 #: Options that only `muster run` has, and those that other commands accept without effect.
-_OF_RUN = ("detach", "as_json")
+_OF_RUN = ("detach", "dry_run", "as_json", "output")
 _WITHOUT_EFFECT = ("suspend", "run_name", "tags", "new")
 
 
@@ -99,7 +107,7 @@ def options_of_run() -> list[click.Parameter]:
     return params
 
 
-def _prepare_all(
+def prepare_all(
     client: Client, after: list[str] | None, options: dict[str, Any]
 ) -> list[PreparedRun]:
     """Check and plan a run of TARGET, or of each JobSet in it, before any of them starts."""

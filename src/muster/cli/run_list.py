@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from muster.cli.formats import output_format
 from muster.cli.output import ago, elapsed, print_table, state
 
 if TYPE_CHECKING:
@@ -12,11 +13,13 @@ if TYPE_CHECKING:
 
 
 def print_runs(runs: Sequence[RunSummary]) -> None:
-    """Print a table. The NAME and BY columns are left out where they would say nothing."""
+    """Print a table. The NAME and BY columns are left out where they would say nothing, unless
+    the format is `wide`."""
     columns = dict(_COLUMNS)
-    if not any(run.display_name for run in runs):
+    wide = output_format() == "wide"
+    if not wide and not any(run.display_name for run in runs):
         del columns["NAME"]
-    if len({run.created_by for run in runs}) == 1:
+    if not wide and len({run.created_by for run in runs}) == 1:
         del columns["BY"]
     print_table([*columns], [[cell(run) for cell in columns.values()] for run in runs])
 

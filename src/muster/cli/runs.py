@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.cli.arguments import Count, change_options, json_option, run_argument
+from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
 from muster.cli.output import print_json, state
 from muster.cli.streams import optional_output
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from muster.store.records import RunSummary
 
 
-@click.group()
+@click.group(cls=Group)
 def runs() -> None:
     """List, show, scale, suspend, resume, cancel and delete runs."""
 
@@ -201,7 +202,7 @@ def _refuse_if_not_suspendable(found: list[JobRun]) -> None:
 @runs.command()
 @run_argument(nargs=-1, required=True)
 @change_options
-@json_option()
+@json_option(short=False)
 def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Resume suspended runs, optionally with other settings.
 

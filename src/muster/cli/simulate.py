@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muster.cli.arguments import Count
+from muster.cli.arguments import Count, json_option
 from muster.cli.filters import duration
 from muster.errors import InvalidInput, Problem
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target")
-@click.option("--nodes", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica).")
+@click.option(
+    "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
+)
 @click.option(
     "--mtbf",
     required=True,
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first run.")
 @click.option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option()
 def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Estimate goodput, restarts and lost time of a long run, and find a better policy.
 

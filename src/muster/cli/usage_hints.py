@@ -83,4 +83,4 @@ def image_build_for_ads(words: Sequence[str]) -> str:
             converted += [name, value] if name else []
         elif name:
             converted.append(name)
-    return f"`muster image build {shlex.join(converted)}`"
+    return f"muster image build {shlex.join(converted)}"

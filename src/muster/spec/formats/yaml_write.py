@@ -25,6 +25,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def dump(data: Any) -> str:
-    """The YAML text. `spec.yaml` reads it as the same data."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+def dump(data: Any, *, ascii_only: bool = False) -> str:
+    """The YAML text. `spec.yaml` reads it as the same data. ascii_only: escape all other
+    characters."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=not ascii_only, width=100)

@@ -1,0 +1,95 @@
+"""The command that was probably meant where there is none of the given name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+
+import click
+
+#: A name that other programs have for a command -> the command here. RUN stands for the words
+#: that follow the name.
+_ELSEWHERE = {
+    "apply": "run RUN",
+    "attach": "logs RUN --follow",
+    "delete": "rm RUN",
+    "describe": "status RUN",
+    "get": "ps",
+    "history": "ps",
+    "inspect": "status RUN",
+    "kill": "cancel RUN",
+    "launch": "run RUN",
+    "list": "ps",
+    "log": "logs RUN",
+    "ls": "ps",
+    "queue": "ps",
+    "sacct": "ps",
+    "sbatch": "run RUN --detach",
+    "scancel": "cancel RUN",
+    "show": "status RUN",
+    "squeue": "ps",
+    "srun": "run RUN",
+    "start": "run RUN",
+    "stop": "cancel RUN",
+    "submit": "run RUN",
+    "tail": "logs RUN --follow",
+    "terminate": "cancel RUN",
+    "version": "--version",
+}
+#: The same within a group of commands, such as `muster runs`.
+_IN_GROUPS = {
+    "describe": "show",
+    "get": "list",
+    "inspect": "show",
+    "kill": "cancel",
+    "ls": "list",
+    "ps": "list",
+    "remove": "delete",
+    "rm": "delete",
+    "status": "show",
+    "stop": "cancel",
+}
+
+
+class Group(click.Group):
+    """A group of commands whose errors name the command that was probably meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. Raises UsageError with a hint."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            meant = in_group(args[0], known)
+            raise no_such_command(ctx, args[0], meant and f"{ctx.command_path} {meant}")
+        return super().resolve_command(ctx, args)
+
+
+def no_such_command(ctx: click.Context, name: str, meant: str) -> click.UsageError:
+    """The error for an unknown command. meant: the whole command that was probably meant, or ""."""
+    hint = f"Did you mean `{meant}`?" if meant else f"`{ctx.command_path} --help` lists them."
+    return click.UsageError(f"No such command {name!r}. {hint}", ctx)
+
+
+def in_group(name: str, known: Collection[str]) -> str:
+    """The command of a group that was probably meant, or ""."""
+    from muster.spec.wording import close_to
+
+    if (other := _IN_GROUPS.get(name)) in known:
+        return other or ""
+    return next(iter(close_to(name, known)), "")
+
+
+def at_top(words: Sequence[str], known: Collection[str]) -> str:
+    """The command that was probably meant by these words, or ""."""
+    from muster.cli.runs import runs
+    from muster.spec.wording import close_to
+
+    name, *others = words
+    if meant := _ELSEWHERE.get(name):
+        argument = "TARGET" if meant.startswith("run ") else "RUN"
+        return f"muster {meant.replace('RUN', shlex.join(others) or argument)}"
+    if name in runs.commands:
+        return shlex.join(["muster", "runs", *words])
+    longer = [command for command in known if len(command) > 2]  # rm is close to run
+    return "".join(f"muster {close}" for close in close_to(name, longer))
