@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from muster.client.api import cluster, create_job, get_job, get_run, jobs, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster
+    from muster.client.events import Event
     from muster.client.function import FunctionJob, FunctionRun, job
-    from muster.client.job import Job
+    from muster.client.job import Job, JobEvent
     from muster.client.node import Node
-    from muster.client.run import JobRun, Setting
+    from muster.client.run import JobRun
+    from muster.client.run_facts import Setting
+    from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
     from muster.storage.log_reader import LogRecord
 
@@ -32,10 +35,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Client",
     "Cluster",
+    "Event",
     "FunctionJob",
     "FunctionRun",
     "InvalidInput",
     "Job",
+    "JobEvent",
     "JobRun",
     "LogRecord",
     "MusterError",
@@ -44,6 +49,7 @@ __all__ = [
     "Problem",
     "RunFailed",
     "Setting",
+    "Table",
     "cluster",
     "create_job",
     "get_job",
@@ -67,10 +73,13 @@ _MODULES = {
     "LogRecord": "muster.storage.log_reader",
     "Client": "muster.client.client",
     "Cluster": "muster.client.cluster",
+    "Event": "muster.client.events",
     "Job": "muster.client.job",
+    "JobEvent": "muster.client.job",
     "JobRun": "muster.client.run",
     "Node": "muster.client.node",
-    "Setting": "muster.client.run",
+    "Setting": "muster.client.run_facts",
+    "Table": "muster.client.table",
 }
 
 
@@ -85,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

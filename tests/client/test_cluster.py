@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,7 +44,9 @@ def test_a_cluster_from_start_to_end(client: Client) -> None:
 
     found = clusters.find(client, "lab")
     assert (found.framework, found.workers, found.run.id) == ("dask", 1, lab.run.id)
-    assert found.until is not None and 0 < found.until - time.time() <= 3600
+    assert found.until is not None and timedelta() < (found.until - datetime.now(UTC)) <= timedelta(
+        hours=1
+    )
     with found.dask_client() as dask:
         assert workers_of(dask) == ["node-1"]
         assert dask.submit(pow, 2, 10).result(timeout=60) == 1024
@@ -145,15 +148,15 @@ def test_the_time_to_live_ends_a_cluster_of_ads_yaml(client: Client, tmp_path: P
     (tmp_path / "lab.yaml").write_text(ADS)
     client.start(client.prepare(tmp_path / "lab.yaml", changes_from_flags()))
     lab = clusters.find(client, "lab").wait()
-    started = lab.run.refresh().started
-    assert started is not None and lab.until == started + 3600
+    started = lab.run.refresh().started_at
+    assert started is not None and lab.until == started + timedelta(hours=1)
     assert lab.run.spec["max_runtime"] == 4500
     lose_node(lab.run.id, 0)
     for event in lab.run.events(follow=True):
         if event.kind == "restart":
             break
     until(lambda: lab.state == "UP")
-    assert lab.until == started + 3600
+    assert lab.until == started + timedelta(hours=1)
     lab.down()
 
 

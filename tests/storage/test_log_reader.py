@@ -9,6 +9,7 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
 
@@ -417,7 +418,7 @@ def test_records_have_the_node_and_stream_of_their_line() -> None:
     found = list(records(chunk, attempt=2))
     assert [record.message for record in found] == ["a\r b", "", "\ufffd\ufffdok"]
     assert found[0] == LogRecord(
-        time=1.5,
+        time=datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC),
         rank=1,
         group="workers",
         node_id="id-1",

@@ -137,11 +137,11 @@ def _row(one: Cluster) -> tuple[str, ...]:
 
 
 def _left(one: Cluster) -> str:
-    import time
+    from datetime import UTC, datetime
 
-    from muster.cli.output import span
+    from muster.describe.times import span
 
-    return "-" if one.until is None else span(max(one.until - time.time(), 0))
+    return "-" if one.until is None else span((one.until - datetime.now(UTC)).total_seconds())
 
 
 @cluster.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +12,7 @@ from muster.cli.terminal import echo
 from muster.escapes import visible_line
 
 if TYPE_CHECKING:
-    from muster.store.records import EventRecord
+    from muster.client.events import Event
 
 
 @click.command()
@@ -34,25 +34,17 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     if follow:
         for entry in found:
             if as_json:
-                print_json_line(_data(entry))
+                print_json_line(entry.to_dict())
             else:
                 echo("  ".join(visible_line(cell) for cell in _row(entry)))
         report_if_suspended(run, following=True)
     elif as_json:
-        print_json([_data(entry) for entry in found])
+        print_json([entry.to_dict() for entry in found])
     else:
         print_table(("SEQ", "TIME", "WHAT", "DATA"), [_row(entry) for entry in found])
 
 
-def _data(entry: EventRecord) -> dict[str, Any]:
-    from muster.describe.times import time_text
+def _row(entry: Event) -> tuple[str, str, str, str]:
+    from muster.describe.times import rfc3339
 
-    return {"seq": entry.seq, "time": time_text(entry.time), "kind": entry.kind, **entry.data}
-
-
-def _row(entry: EventRecord) -> tuple[str, str, str, str]:
-    from muster.describe.events import sentence
-    from muster.describe.times import time_text
-
-    when = time_text(entry.time) or ""
-    return (f"{entry.seq:>3}", when, f"{entry.kind:<9}", sentence(entry.kind, entry.data))
+    return (f"{entry.seq:>3}", rfc3339(entry.time), f"{entry.kind:<9}", entry.text)

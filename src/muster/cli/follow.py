@@ -139,7 +139,8 @@ def report_if_suspended(run: JobRun, *, following: bool) -> None:
 
 
 def _print_summary(run: JobRun, nodes: int) -> None:
-    from muster.cli.output import span, state
+    from muster.cli.output import state
+    from muster.describe.times import span
 
     sys.stdout.flush()
     took = f" in {span(run.seconds)}" if run.seconds is not None else ""

@@ -210,22 +210,14 @@ def events(job_name: str, after: int, as_json: bool) -> None:
     """Show who created, edited and deleted a job, when, and what changed."""
     from muster.client.client import Client
     from muster.client.job import Job
-    from muster.describe.times import time_text
+    from muster.describe.times import rfc3339
 
     client = Client()
     found = Job(client, client.service.job(job_name)).events(after=after)
     if as_json:
-        print_json(
-            [
-                {"seq": e.seq, "time": time_text(e.time), "kind": e.kind, "by": e.by, **e.data}
-                for e in found
-            ]
-        )
+        print_json([entry.to_dict() for entry in found])
         return
-    rows = [
-        (f"{e.seq:>3}", time_text(e.time) or "", e.kind, e.by or "-", _changes(e.data))
-        for e in found
-    ]
+    rows = [(f"{e.seq:>3}", rfc3339(e.time), e.kind, e.by or "-", _changes(e.data)) for e in found]
     print_table(("SEQ", "TIME", "WHAT", "BY", "DATA"), rows)
 
 

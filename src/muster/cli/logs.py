@@ -94,9 +94,8 @@ def logs(
 
 def _print_json(chunks: Iterable[RunChunk]) -> None:
     from muster.cli.output import print_json_line
-    from muster.client.run_json import record_dict
     from muster.storage.log_reader import records
 
     for chunk in chunks:
         for record in records(chunk, chunk.attempt):
-            print_json_line(record_dict(record))
+            print_json_line(record.to_dict())

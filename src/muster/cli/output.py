@@ -11,6 +11,7 @@ from typing import Any
 
 from muster.cli.formats import output_format
 from muster.cli.terminal import echo, plain, style
+from muster.describe.times import span
 from muster.escapes import visible, visible_line
 from muster.secrets import hidden
 
@@ -24,11 +25,6 @@ _COLORS = {
     "IN_PROGRESS": "cyan",
     "RUNNING": "cyan",
 }
-_UNITS = (
-    ((86400, "d"), (3600, "h")),
-    ((3600, "h"), (60, "m")),
-    ((60, "m"), (1, "s")),
-)
 #: Colours of the prefixes of output lines, one per node group, in order.
 GROUP_COLORS = ("cyan", "magenta", "green", "blue", "yellow", "bright_black")
 
@@ -114,14 +110,3 @@ def ago(seconds: float | None) -> str:
 def elapsed(started: float, finished: float | None) -> str:
     """The time between two moments (epoch seconds), or until now, as text."""
     return span((finished or time.time()) - started)
-
-
-def span(seconds: float) -> str:
-    """A duration as short text: 4.2s, 35s, 3m5s, 2h."""
-    if seconds < 60:
-        return f"{max(seconds, 0):.1f}s" if seconds < 10 else f"{int(seconds)}s"
-    for (large, unit), (small, rest) in _UNITS:
-        if seconds >= large:
-            whole, left = int(seconds // large), int(seconds % large // small)
-            return f"{whole}{unit}{left}{rest}" if left else f"{whole}{unit}"
-    raise ValueError(seconds)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from muster.cli.output import elapsed, node_state, print_table, span, state
+from muster.cli.output import elapsed, node_state, print_table, state
 from muster.cli.terminal import echo
 from muster.describe.settings import value_text
+from muster.describe.times import span
 
 if TYPE_CHECKING:
     from muster.client.node import Node

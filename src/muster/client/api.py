@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
 from muster.client.job import Job
 from muster.client.run import JobRun
+from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
     from muster.client.cluster import Cluster
+    from muster.client.table import Table
 
 _clients: dict[str, Client] = {}
 
@@ -87,15 +91,28 @@ def runs(
     *,
     state: str | None = None,
     job: str | None = None,
-    since: float | None = None,
+    since: datetime | timedelta | None = None,
     tags: Mapping[str, str | None] | None = None,
     limit: int | None = None,
     home: str | Path | None = None,
-) -> list[JobRun]:
-    """Runs, newest first. job: a name (all versions) or id; since: epoch seconds; tags: tags of the
-    run, with None for any value."""
+) -> Table[JobRun]:
+    """Runs, newest first.
+
+    job: a name (all versions) or id. since: an aware time, or how long ago; runs created before
+    then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
+    """
     states = None if state is None else [RunState(state.upper())]
-    return client_of(home).runs(states=states, job=job, since=since, tags=tags, limit=limit)
+    after = None if since is None else _epoch_seconds(since)
+    return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
+
+
+def _epoch_seconds(since: datetime | timedelta) -> float:
+    if isinstance(since, timedelta):
+        return time.time() - since.total_seconds()
+    if isinstance(since, datetime) and since.tzinfo is not None:
+        return since.timestamp() - 1e-6  # stored times are finer than those of `created_at`
+    text = f"must be an aware datetime or a timedelta, not {since!r}"
+    raise InvalidInput(Problem("since", text, "such as timedelta(hours=1), or datetime.now(UTC)"))
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
@@ -136,8 +153,11 @@ def jobs(
     deleted: bool = False,
     tags: Mapping[str, str | None] | None = None,
     home: str | Path | None = None,
-) -> list[Job]:
+) -> Table[Job]:
     """Jobs, newest first. deleted: include deleted ones; tags: tags of the Job, with None for any
     value."""
+    from muster.client.table import Table
+
     client = client_of(home)
-    return [Job(client, record) for record in client.service.jobs(deleted=deleted, tags=tags)]
+    found = client.service.jobs(deleted=deleted, tags=tags)
+    return Table(Job(client, record) for record in found)

@@ -19,6 +19,7 @@ from muster.store.lookup import NoSuchVersion, SameName
 from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:
+    from muster.client.table import Table
     from muster.control.launcher import Launcher
     from muster.service.prepare import PreparedRun
     from muster.spec.models import JobSpec
@@ -230,9 +231,11 @@ class Client:
         """The run with this name, id or id prefix, or `last`."""
         return JobRun(self.service, self.service.run(text))
 
-    def runs(self, **filters: Any) -> list[JobRun]:
+    def runs(self, **filters: Any) -> Table[JobRun]:
         """Runs, newest first. filters: states, job, since (epoch seconds), tags, limit."""
-        return [JobRun(self.service, record) for record in self.service.run_records(**filters)]
+        from muster.client.table import Table
+
+        return Table(JobRun(self.service, each) for each in self.service.run_records(**filters))
 
     def summaries(self, **filters: Any) -> list[RunSummary]:
         """As `runs`, with only what a list shows: fast for thousands of runs."""

@@ -6,12 +6,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.describe.times import time_text
+from muster.describe.times import json_ready, moment
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
 from muster.lifecycle.ranks import parse_ranks
@@ -22,8 +23,8 @@ from muster.spec.wording import suggestion
 from muster.storage.run_files import tls_files
 
 if TYPE_CHECKING:
+    from muster.client.events import Event
     from muster.service.prepare import PreparedRun
-    from muster.store.records import EventRecord
 
 _MAIN, _WORKERS = "main", "workers"
 #: Default of max_workers: this, or four times the first size if that is more.
@@ -89,15 +90,15 @@ class Cluster:
         return self.run.replicas[_WORKERS]
 
     @property
-    def until(self) -> float | None:
-        """Epoch seconds at which it ends; None = no limit, or not started yet."""
+    def until(self) -> datetime | None:
+        """When it ends, in UTC; None: no limit, or not started yet."""
         main = self.run.spec["node_groups"][0]
         words = [*(main["command"] or ()), *(main["args"] or ())]
         given = {name: float(words[words.index(name) + 1]) for name in _TIMES if name in words}
-        if "--until" in given or not given:
-            return given.get("--until")
-        started = self.run.started
-        return None if started is None else started + given["--ttl"]
+        if "--until" in given:
+            return moment(given["--until"])
+        started = self.run.started_at
+        return started + timedelta(seconds=given["--ttl"]) if started and given else None
 
     def wait(self) -> Cluster:
         """Return when it is up.
@@ -178,6 +179,9 @@ class Cluster:
 
     def to_dict(self) -> dict[str, Any]:
         """The cluster as JSON-ready data; times as RFC 3339 text."""
+        return json_ready(self._facts())
+
+    def _facts(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "framework": self.framework,
@@ -187,13 +191,13 @@ class Cluster:
             "serve": self.serve,
             "token_file": None if self.token is None else str(self.token),
             "workers": self.workers,
-            "until": time_text(self.until),
+            "until": self.until,
             "run": self.run.id,
             "run_name": self.run.name,
         }
 
 
-def _main_is_ready(event: EventRecord) -> bool:
+def _main_is_ready(event: Event) -> bool:
     ready = event.kind == "nodes" and event.data.get("state") == NodeState.READY
     return ready and 0 in parse_ranks(event.data.get("ranks", ""))
 

@@ -6,23 +6,58 @@ passes the number of the last entry it has processed gets each later entry at le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from datetime import datetime
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import Struct
 
+from muster.describe.times import moment, rfc3339
 from muster.lifecycle.states import RunState
 from muster.secrets import hidden
 from muster.service import Service
 from muster.store.records import EventRecord
 
 
-def entries(service: Service, run_id: str, *, after: int, follow: bool) -> Iterator[EventRecord]:
-    """Entries after number `after`, secrets hidden. follow: until the run has ended or is
-    suspended."""
+class Event(Struct, frozen=True):
+    """An entry of a run's event log; secrets hidden."""
+
+    #: From 1, within the run.
+    seq: int
+    #: In UTC.
+    time: datetime
+    #: `run`, `nodes`, `failure`, `restart`, ...
+    kind: str
+    #: What belongs to an entry of this kind.
+    data: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The entry as one line for people."""
+        from muster.describe.events import sentence
+
+        return sentence(self.kind, self.data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready data, flat; the time as RFC 3339 text."""
+        return {"seq": self.seq, "time": rfc3339(self.time), "kind": self.kind, **self.data}
+
+    def __str__(self) -> str:
+        return f"{rfc3339(self.time)} {self.text}"
+
+    def _repr_html_(self) -> str:
+        from muster.client.html import table
+
+        cells = {"SEQ": str(self.seq), "TIME": rfc3339(self.time), "WHAT": self.kind}
+        return table([{**cells, "DATA": self.text}])
+
+
+def entries(service: Service, run_id: str, *, after: int, follow: bool) -> Iterator[Event]:
+    """Entries after number `after`. follow: until the run has ended or is suspended."""
     found = _follow(service, run_id, after) if follow else iter(service.events(run_id, after))
     for entry in found:
-        yield replace(entry, data=hidden(entry.data))
+        yield Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))
 
 
 def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:

@@ -3,14 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec import Struct
 
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.describe.times import time_text
-from muster.store.records import JobEventRecord, JobRecord
+from muster.describe.times import json_ready, minute, moment, rfc3339
+from muster.store.records import JobRecord
+
+if TYPE_CHECKING:
+    from muster.client.table import Table
+
+
+class JobEvent(Struct, frozen=True):
+    """An entry of a Job's event log; secrets hidden."""
+
+    #: From 1, within the Job.
+    seq: int
+    #: In UTC.
+    time: datetime
+    #: `created`, `edited` or `deleted`.
+    kind: str
+    #: The user; "" if unknown.
+    by: str
+    #: What belongs to an entry of this kind.
+    data: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready data, flat; the time as RFC 3339 text."""
+        return {**json_ready(self._head()), **self.data}
+
+    def _facts(self) -> dict[str, Any]:
+        return {**self._head(), **self.data}
+
+    def _head(self) -> dict[str, Any]:
+        return {"seq": self.seq, "time": self.time, "kind": self.kind, "by": self.by}
+
+    def _cells(self) -> dict[str, str]:
+        changed = ", ".join(self.data.get("changes", ()))
+        return {
+            "SEQ": str(self.seq),
+            "TIME": rfc3339(self.time),
+            "WHAT": self.kind,
+            "BY": self.by or "-",
+            "DATA": changed,
+        }
+
+    def __str__(self) -> str:
+        return f"{rfc3339(self.time)} {self.kind}{f' by {self.by}' if self.by else ''}"
+
+    def _repr_html_(self) -> str:
+        from muster.client.html import table
+
+        return table([self._cells()])
 
 
 class Job:
@@ -47,6 +94,16 @@ class Job:
     def created_by(self) -> str:
         """The user who created it; "" if unknown."""
         return self._record.created_by
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was created, in UTC."""
+        return moment(self._record.created_at)
+
+    @property
+    def updated_at(self) -> datetime:
+        """When it was last edited, in UTC."""
+        return moment(self._record.updated_at)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -86,7 +143,7 @@ class Job:
         """
         return self._client.start(self._client.prepare_run(self._record, overrides_from(overrides)))
 
-    def runs(self) -> list[JobRun]:
+    def runs(self) -> Table[JobRun]:
         """Its runs, newest first."""
         return self._client.runs(job=self.id)
 
@@ -110,14 +167,19 @@ class Job:
                 self._client.service.delete(run.id)
         return self
 
-    def events(self, *, after: int = 0) -> list[JobEventRecord]:
+    def events(self, *, after: int = 0) -> Table[JobEvent]:
         """The event log after entry number `after`: who created, edited and deleted the Job, and
         when. Secrets are hidden."""
+        from muster.client.table import Table
+
         found = self._client.service.job_events(self.id, after)
-        return [replace(entry, data=_shown(entry.data)) for entry in found]
+        return Table(
+            JobEvent(entry.seq, moment(entry.time), entry.kind, entry.by, _shown(entry.data))
+            for entry in found
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """The Job as JSON-ready data; secrets hidden."""
+        """The Job as JSON-ready data; times as RFC 3339 text, secrets hidden."""
         from muster.secrets import hidden
 
         record = self._record
@@ -134,12 +196,41 @@ class Job:
                 "artifact_sha256": record.artifact_sha256,
                 "tags": dict(record.tags),
                 "created_by": record.created_by,
-                "created_at": time_text(record.created_at),
-                "updated_at": time_text(record.updated_at),
+                "created_at": rfc3339(self.created_at),
+                "updated_at": rfc3339(self.updated_at),
                 "spec": record.spec,
             }
         )
         return shown
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "version": self.version,
+            "display_name": self.display_name,
+            "state": self.state,
+            "created_by": self.created_by,
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+            "artifact_size": self.artifact_size,
+            "tags": self.tags,
+        }
+
+    def _cells(self) -> dict[str, str]:
+        return {
+            "JOB": self._record.handle,
+            "ID": self.id,
+            "NAME": self.display_name or "-",
+            "STATE": self.state,
+            "CREATED": minute(self.created_at),
+            "BY": self.created_by or "-",
+        }
+
+    def _repr_html_(self) -> str:
+        from muster.client.html import table
+
+        return table([self._cells()])
 
     def __repr__(self) -> str:
         return f"<Job {self.name}@{self.version} {self.id}>"

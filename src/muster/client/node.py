@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
+
+from muster.describe.times import json_ready, optional_moment, span
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from muster.store.records import NodeRecord
 
 
 class Node(Struct, frozen=True):
-    """One node of a run. Times are timezone-aware; None = has not happened yet."""
+    """One node of a run. Times are aware, in UTC; None: has not happened yet."""
 
     rank: int
     group: str
@@ -29,16 +31,40 @@ class Node(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The node as JSON-ready data; times as RFC 3339 text."""
-        from muster.describe.times import rfc3339
+        return json_ready(asdict(self))
 
-        data = {name: getattr(self, name) for name in self.__struct_fields__}
-        return data | {k: rfc3339(data[k]) for k in ("started_at", "finished_at")}
+    def _facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _cells(self) -> dict[str, str]:
+        return {
+            "RANK": str(self.rank),
+            "GROUP": self.group,
+            "STATE": self.state,
+            "HOST": self.fqdn,
+            "EXIT CODE": "-" if self.exit_code is None else str(self.exit_code),
+            "TIME": "-" if (seconds := self.seconds) is None else span(seconds),
+        }
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from its start to its end or until now; None before it starts."""
+        if self.started_at is None:
+            return None
+        return ((self.finished_at or datetime.now(UTC)) - self.started_at).total_seconds()
+
+    def __str__(self) -> str:
+        took = "" if (seconds := self.seconds) is None else f" after {span(seconds)}"
+        return f"{self.fqdn} ({self.group}) is {self.state}{took}"
+
+    def _repr_html_(self) -> str:
+        from muster.client.html import table
+
+        return table([self._cells()])
 
 
 def node_from(record: NodeRecord) -> Node:
     """The node of a stored record."""
-    from muster.describe.times import moment
-
     return Node(
         rank=record.rank,
         group=record.group,
@@ -49,6 +75,6 @@ def node_from(record: NodeRecord) -> Node:
         address=record.address,
         state=str(record.state),
         exit_code=record.exit_code,
-        started_at=moment(record.started_at),
-        finished_at=moment(record.finished_at),
+        started_at=optional_moment(record.started_at),
+        finished_at=optional_moment(record.finished_at),
     )

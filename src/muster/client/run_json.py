@@ -1,4 +1,4 @@
-"""A run, its failures and its log records as JSON-ready data."""
+"""A run and its failures as JSON-ready data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from muster.describe.times import time_text
 from muster.secrets import redacted
 
 if TYPE_CHECKING:
-    from muster.client.run import JobRun
+    from muster.client.run_facts import RunFacts
     from muster.lifecycle.status import Failure
-    from muster.storage.log_reader import LogRecord
     from muster.store.records import RunRecord
 
 
-def run_dict(run: JobRun, record: RunRecord, restarts: int) -> dict[str, Any]:
+def run_dict(run: RunFacts, record: RunRecord, restarts: int) -> dict[str, Any]:
     """A run; times as RFC 3339 text. restarts: after failures, so far."""
     return {
         "id": record.id,
@@ -54,19 +53,4 @@ def failure_dict(failure: Failure) -> dict[str, Any]:
         "message": redacted(failure.message),
         "at": time_text(failure.at),
         "raised_at": time_text(failure.raised_at),
-    }
-
-
-def record_dict(record: LogRecord) -> dict[str, Any]:
-    """A log record."""
-    return {
-        "time": time_text(record.time),
-        "rank": record.rank,
-        "group": record.group,
-        "node_id": record.node_id,
-        "attempt": record.attempt,
-        "stream": record.stream,
-        "message": record.message,
-        "local_rank": record.local_rank,
-        "service": record.service,
     }

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
+from muster.describe.times import moment, rfc3339
 from muster.errors import StoreError
 from muster.node.files import open_regular, read_regular
 from muster.storage.log_index import END, ENTRY, StreamInfo, index_block
@@ -28,8 +31,8 @@ class LogChunk(Struct, frozen=True):
 class LogRecord(Struct, frozen=True):
     """One line of a run's output, or a message of Muster (stream `service`)."""
 
-    #: Epoch seconds.
-    time: float
+    #: In UTC.
+    time: datetime
     #: The node's rank; None for a message of Muster.
     rank: int | None
     #: "" for a message of Muster, as is `node_id`.
@@ -45,16 +48,30 @@ class LogRecord(Struct, frozen=True):
     #: The name of the framework's service that wrote the line.
     service: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON-ready data; the time as RFC 3339 text."""
+        return {
+            "time": rfc3339(self.time),
+            "rank": self.rank,
+            "group": self.group,
+            "node_id": self.node_id,
+            "attempt": self.attempt,
+            "stream": self.stream,
+            "message": self.message,
+            "local_rank": self.local_rank,
+            "service": self.service,
+        }
+
 
 def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
     """The lines of a chunk. Bytes that are not UTF-8 are replaced.
 
     A carriage return does not end a line: all states of a progress bar are one line.
     """
-    stream = chunk.stream
+    stream, time = chunk.stream, moment(chunk.time_ns / 1e9)
     for line in chunk.data[:-1].split(b"\n"):
         yield LogRecord(
-            time=chunk.time_ns / 1e9,
+            time=time,
             rank=stream.rank,
             group=stream.group,
             node_id=stream.node_id,

@@ -1,0 +1,311 @@
+"""What is known of a run."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from muster.client.node import Node, node_from
+from muster.describe.times import minute, moment, optional_moment, span
+from muster.lifecycle.states import NodeState, RunState
+from muster.secrets import hidden, redacted
+from muster.service import Service, run_details
+from muster.service.stored_plan import StoredPlan, reading
+from muster.store.records import RunRecord
+
+if TYPE_CHECKING:
+    from muster.client.table import Table
+    from muster.lifecycle.status import Failure
+
+
+class Setting(Struct, frozen=True):
+    """One effective setting of a run."""
+
+    #: `max_runtime`, `node_groups[workers].env.SEED`, ...
+    path: str
+    value: Any
+    #: `job`, `override` or `default`.
+    origin: str
+
+
+class RunFacts:
+    """The properties of a run."""
+
+    def __init__(self, service: Service, record: RunRecord) -> None:
+        self._service = service
+        self._record = record
+
+    # Facts
+
+    @property
+    def id(self) -> str:
+        return self._record.id
+
+    @property
+    def name(self) -> str:
+        """`<job name>-<number>`."""
+        return self._record.name
+
+    @property
+    def display_name(self) -> str | None:
+        """The name given with `run_name`; other runs may have the same."""
+        return self._record.display_name
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The labels of the Job and of the run."""
+        shown: dict[str, str] = hidden(dict(self._record.tags))
+        return shown
+
+    @property
+    def created_by(self) -> str:
+        """The user who started it; "" if unknown."""
+        return self._record.created_by
+
+    @property
+    def number(self) -> int:
+        """Counts the runs of Jobs with this name, from 1."""
+        return self._record.number
+
+    @property
+    def job_id(self) -> str:
+        return self._record.job_id
+
+    @property
+    def job_name(self) -> str:
+        return self._record.job_name
+
+    @property
+    def state(self) -> str:
+        """ACCEPTED, IN_PROGRESS, SUSPENDED, SUCCEEDED, FAILED, CANCELING or CANCELED."""
+        return str(self._record.state)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return RunState(self._record.state).terminal
+
+    @property
+    def details(self) -> str:
+        """Why it is in this state, where the state alone does not tell."""
+        return redacted(self._record.details)
+
+    @property
+    def exit_code(self) -> int | None:
+        """0, or that of the first node that failed; None if there is none."""
+        return self._record.exit_code
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was submitted, in UTC."""
+        return moment(self._record.created_at)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """Its first start, in UTC; None before."""
+        return optional_moment(self._record.started_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """Its end, in UTC; None before."""
+        return optional_moment(self._record.finished_at)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds it has run, without the time it was suspended; None before it starts."""
+        if self._record.started_at is None:
+            return None
+        kept = run_details.lifecycle(self._record)
+        if kept.running_since is None:
+            return kept.ran_before
+        return kept.ran_before + (self._record.finished_at or time.time()) - kept.running_since
+
+    @property
+    def attempt(self) -> int:
+        """The number of restarts of the whole run; 0 at first."""
+        return self._record.attempt
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The effective spec in normal form, as plain data; secrets hidden."""
+        shown: dict[str, Any] = hidden(self._record.spec)
+        return shown
+
+    def settings(self) -> list[Setting]:
+        """Every effective setting and its origin; secrets in `env` hidden."""
+        from muster.spec.resolve import setting_value
+
+        network = self.network  # the spec may leave it to the framework
+        with reading(self._record, "spec or origins"):
+            spec = hidden({**self._record.spec, "network": network})
+            return [Setting(p, setting_value(spec, p), o) for p, o in self._record.origins.items()]
+
+    # Nodes and what they have
+
+    @property
+    def nodes(self) -> Table[Node]:
+        """In rank order, without those of replicas that were removed by scaling."""
+        from muster.client.table import Table
+
+        records = self._service.nodes(self.id)
+        return Table(node_from(r) for r in records if r.state != NodeState.SCALED_DOWN)
+
+    @property
+    def replicas(self) -> dict[str, int]:
+        """Group -> its desired number of replicas."""
+        return run_details.replicas(self._record)
+
+    @property
+    def network(self) -> str:
+        """`shared` with this machine, `cluster` or `isolated`."""
+        return str(self._plan.get("network"))
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """The addresses of its cluster by name (`address`, `dashboard`); empty if it has no
+        cluster, or the cluster has not started."""
+        return run_details.endpoints(self._service.home, self.id)
+
+    @property
+    def tls_folder(self) -> Path | None:
+        """The folder with `ca.pem`, `cert.pem` and `key.pem`; None if its nodes use no TLS."""
+        return run_details.tls_folder(self._service.home, self._record)
+
+    @property
+    def processes_per_node(self) -> int:
+        return int(self._plan.get("processes_per_node"))
+
+    def group_sizes(self) -> dict[str, int]:
+        """Group -> its maximum of nodes, in rank order."""
+        return self._plan.group_sizes()
+
+    def limits(self) -> dict[str, str]:
+        """Group -> what this machine gives its nodes, for groups with resources or a shape."""
+        return run_details.limits(self._record)
+
+    @property
+    def outputs(self) -> list[Path]:
+        """Executed notebooks, and the files that its programs wrote to $MUSTER_OUTPUTS."""
+        return run_details.outputs(self._service.home, self.id)
+
+    # Why
+
+    def why(self) -> list[str]:
+        """Why it is in its state; the most important sentence first."""
+        lines = [redacted(line) for line in run_details.why(self._service.context, self._record)]
+        return [*lines[:1], *filter(None, [self.hint]), *lines[1:]]
+
+    @property
+    def notes(self) -> list[str]:
+        """Settings that the engine does not apply, and why; nodes that exceed their disk."""
+        notes = list(self._record.notes)
+        if self._plan.limits_disk():
+            from muster.describe.events import sentence
+
+            found = [entry for entry in self._service.events(self.id) if entry.kind == "disk"]
+            notes += dict.fromkeys(sentence(entry.kind, entry.data) for entry in found)
+        return [redacted(note) for note in notes]
+
+    @property
+    def cause(self) -> dict[str, Any] | None:
+        """The cause of the run's last failure: rank, group, reason, exit_code, signal, message, at,
+        raised_at, and a hint, which is "" for most; None if nothing has failed."""
+        first = run_details.lifecycle(self._record).cause
+        if first is None:
+            return None
+        from muster.client.run_json import failure_dict
+
+        return {**failure_dict(first), "hint": redacted(self._hint(first))}
+
+    @property
+    def consequences(self) -> list[dict[str, Any]]:
+        """The reported failures that followed from the cause."""
+        from muster.client.run_json import failure_dict
+        from muster.lifecycle import cause
+
+        kept = run_details.lifecycle(self._record)
+        return [failure_dict(f) for f in cause.consequences(kept.failures, kept.cause)]
+
+    @property
+    def hint(self) -> str:
+        """What to do about the failure of a failed run, if known; else ""."""
+        if self.state != RunState.FAILED:
+            return ""
+        first = run_details.lifecycle(self._record).cause
+        return redacted(self._hint(first)) if first is not None else ""
+
+    def _hint(self, failure: Failure) -> str:
+        left = self._plan.unsent_files()
+        if left is None:
+            return ""
+        from muster.describe.missing_files import hint_for
+
+        return hint_for(left, failure.message, self.id)
+
+    @property
+    def _plan(self) -> StoredPlan:
+        return StoredPlan(self._record)
+
+    # As data and text
+
+    def log_folder(self) -> Path:
+        """The folder with the plain log files of the current attempt."""
+        return run_details.log_folder(self._service.home, self._record)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as JSON-ready data; times as RFC 3339 text."""
+        from muster.client.run_json import run_dict
+
+        return run_dict(self, self._record, self._service.restarts(self.id))
+
+    def _facts(self) -> dict[str, Any]:
+        """What a table of runs has as columns."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "display_name": self.display_name,
+            "job_name": self.job_name,
+            "state": self.state,
+            "details": self.details,
+            "exit_code": self.exit_code,
+            "nodes": self._record.node_count,
+            "attempt": self.attempt,
+            "created_by": self.created_by,
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "seconds": self.seconds,
+            "tags": self.tags,
+        }
+
+    def _cells(self) -> dict[str, str]:
+        from muster.describe.failure import one_line
+
+        return {
+            "RUN": self.name,
+            "ID": self.id,
+            "STATE": self.state,
+            "NODES": str(self._record.node_count),
+            "CREATED": minute(self.created_at),
+            "TIME": "-" if self.seconds is None else span(self.seconds),
+            "DETAILS": one_line(self.details),
+        }
+
+    def __str__(self) -> str:
+        from muster.describe.failure import one_line
+
+        took = f" after {span(self.seconds)}" if self.seconds is not None else ""
+        details = f": {one_line(self.details)}" if self.details else ""
+        return f"{self.name} is {self.state}{took}{details}"
+
+    def __repr__(self) -> str:
+        return f"<JobRun {self.name} {self.id} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        from muster.client.run_html import run_card
+
+        return run_card(self)
