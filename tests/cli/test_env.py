@@ -59,7 +59,7 @@ def test_prune_deletes_old_and_incomplete_environments(own_home: Path) -> None:
 
 
 def test_an_invalid_age_is_reported_with_its_option(own_home: Path) -> None:
-    with pytest.raises(InvalidInput, match="--older-than: 'soon' is not a duration"):
+    with pytest.raises(InvalidInput, match="--older-than: 'soon' is neither a duration"):
         CliRunner().invoke(env, ["prune", "--older-than", "soon"], catch_exceptions=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -118,3 +119,81 @@ def test_output_of_a_service_is_shown_on_request(
 def test_a_run_without_services_is_reported(run_id: str) -> None:
     with pytest.raises(InvalidInput, match=r"has no service all \(no service of the run has"):
         call(run_id, "--service", "all")
+
+
+@pytest.fixture
+def lines(run_id: str, client: Client) -> str:
+    """A run with an attempt of ten lines, one a second, of two streams."""
+    folder = client.service.home.run_dir(run_id).logs(3)
+    folder.mkdir()
+    streams = [
+        StreamInfo(number, name, 0, "workers", "id", 0, stream)
+        for number, (name, stream) in enumerate([("0.out", "stdout"), ("0.err", "stderr")])
+    ]
+    writer = LogWriter(folder, streams)
+    for second in range(10):
+        name = streams[second % 2].file
+        with open(folder / name, "a") as file:
+            file.write(f"line {second} of {name}\n")
+        writer.note_growth(second * 10**9, [second % 2])
+    writer.finish(10 * 10**9)
+    writer.close()
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--stderr"], "13579"),
+        (["--stderr", "-n", "2"], "79"),
+        (["--since", "1970-01-01T00:00:07Z"], "789"),
+        (["--since", "1970-01-01T00:00:05Z", "--stderr", "--tail", "2"], "79"),
+        (["--grep", "[2-4] of"], "234"),
+        (["--grep", "^line [2-5]", "--tail", "3"], "345"),
+        (["--grep", "out$", "-n", "0"], ""),
+        (["--grep", "nothing"], ""),
+        (["--rank", "0-0", "-n3"], "789"),
+    ],
+)
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_lines_are_selected_by_time_and_text(
+    lines: str,
+    options: list[str],
+    shown: str,
+    follow: list[str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    streams = [] if "--stderr" in options else ["--stream", "stdout", "--stream", "stderr"]
+    call(lines, *options, *follow, *streams, "--attempt", "3")
+    assert "".join(line.split()[3] for line in capfd.readouterr().out.splitlines()) == shown
+
+
+def test_lines_have_timestamps_on_request(
+    lines: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--attempt", "3", "-n", "1", "--stderr")
+    call(lines, *options, "--utc")
+    assert capfd.readouterr().out == "1970-01-01T00:00:09.000Z workers/0 | line 9 of 0.err\n"
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        call(lines, *options, "-t")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert capfd.readouterr().out.startswith("1970-01-01T05:30:09.000+05:30 workers/0 | ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--grep", "(a"), r"grep: '\(a' is not a regular expression"),
+        (("--since", "soon"), "--since: 'soon' is neither a duration nor a time"),
+        (("--rank", "0,7"), "demo-1 has no rank 7"),
+    ],
+)
+def test_invalid_selections_are_refused(
+    run_id: str, options: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        call(run_id, *options)

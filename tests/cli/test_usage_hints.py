@@ -59,7 +59,7 @@ def refused(*words: str) -> str:
         ("jobs dlete x", "Did you mean `muster jobs delete`?"),
         ("xyzzy", "No such command 'xyzzy'. `muster --help` lists them."),
         ("logs last --rank 3-1", "3-1 is an empty range; write 1-3"),
-        ("logs last --rank a", "'a' is not a list of ranks; write 0 or 0,2-5"),
+        ("logs last --rank a", "'a' is not a rank; write 0 or 0,2-5"),
         ("logs last --rank 0-99999999999", "a rank is less than 1,000,000"),
         ("ps -o xml", "'xml' is not one of 'json', 'yaml', 'wide'"),
         ("ps -o yaml --json", "yaml was chosen already"),

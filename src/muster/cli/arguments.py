@@ -34,29 +34,6 @@ class Count(click.IntRange):
             self.fail(text, param, ctx)
 
 
-class _Ranks(click.ParamType):
-    """Ranks and ranges of them: `0,2-5`. The value is a tuple of numbers."""
-
-    name = "ranks"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The ranks, in the order given. Raises BadParameter."""
-        found: list[int] = []
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(f"{value!r} is not a list of ranks; write 0 or 0,2-5", param, ctx)
-            start, end = int(first), int(last or first)
-            if end < start:
-                self.fail(f"{part.strip()} is an empty range; write {end}-{start}", param, ctx)
-            if end >= _MAX_RANK:
-                self.fail(f"a rank is less than {_MAX_RANK:,}, not {end}", param, ctx)
-            found += range(start, end + 1)
-        return tuple(found)
-
-
 #: More nodes than any run has: a mistyped range must not fill the memory.
 _MAX_RANK = 1_000_000
 
@@ -105,17 +82,28 @@ def ranks_option() -> Decorator:
         "--rank",
         "ranks",
         multiple=True,
-        type=_Ranks(),
         metavar="N,N-N",
-        callback=_flat,
+        callback=_ranks,
         help="Only these nodes: 0, or 0,2-5.",
     )
 
 
-def _flat(
-    _ctx: click.Context, _param: click.Parameter, values: tuple[tuple[int, ...], ...]
-) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(rank for ranks in values for rank in ranks))
+def _ranks(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
+    ranks = (rank for text in texts for part in text.split(",") for rank in _range(part.strip()))
+    return tuple(dict.fromkeys(ranks))
+
+
+def _range(text: str) -> range:
+    """The ranks of `3` or `2-5`. Raises BadParameter."""
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise click.BadParameter(f"{text!r} is not a rank; write 0 or 0,2-5")
+    start, end = int(first), int(last or first)
+    if end < start:
+        raise click.BadParameter(f"{text} is an empty range; write {end}-{start}")
+    if end >= _MAX_RANK:
+        raise click.BadParameter(f"a rank is less than {_MAX_RANK:,}, not {end}")
+    return range(start, end + 1)
 
 
 def _metavar(word: str, options: Mapping[str, Any]) -> str:
@@ -145,6 +133,13 @@ _OVERRIDES = (
         multiple=True,
         metavar="[GROUP:]K[=V]",
         help="Environment variable; K alone passes on the value from here.",
+    ),
+    click.option(
+        "--env-file",
+        "env_files",
+        multiple=True,
+        metavar="FILE",
+        help="File of K=V lines, as for docker; --env takes precedence.",
     ),
     click.option(
         "--option",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from muster.errors import InvalidInput, Problem
@@ -24,9 +25,23 @@ def duration(flag: str, text: str) -> float:
 
 
 def since_filter(flag: str, text: str | None) -> float | None:
-    """The moment (epoch seconds) that lies the given duration before now. flag: names the option in
-    errors. Raises InvalidInput."""
-    return None if text is None else time.time() - duration(flag, text)
+    """The moment (epoch seconds) that lies the given duration before now, or that of a time such as
+    `2026-11-23T10:00`, local unless it has a zone. flag: names the option in errors. Raises
+    InvalidInput."""
+    if text is None:
+        return None
+    from datetime import datetime
+
+    from muster.spec.quantities import parse_duration
+
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).timestamp()
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        hint = "write 90s, 10m, 1d or 2026-11-23T10:00"
+        problem = Problem(flag, f"{text!r} is neither a duration nor a time", hint)
+        raise InvalidInput(problem) from None
 
 
 def state_filter(names: Sequence[str]) -> list[RunState] | None:

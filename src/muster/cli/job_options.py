@@ -101,7 +101,7 @@ def command_and_changes(
     from muster.spec.override_models import FLAGS
 
     is_command = bool(after) and takes_command(target, options["entrypoint"], options["env"])
-    names = {"nodes", "env", "mounts", "sets", "tags", *FLAGS} - {*ALSO_OF_JOBS}
+    names = {"nodes", "env", "env_files", "mounts", "sets", "tags", *FLAGS} - {*ALSO_OF_JOBS}
     given = {name: value for name, value in options.items() if name in names}
     args = None if is_command or target is None else after
     changes = changes_from_flags(**given, **more, args=args, environ=os.environ)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -31,7 +31,7 @@ class Printer:
     processes: per node; with more than one, the prefix names the process. to: the descriptor.
     messages: where to print Muster's own messages. "inline": all of them, between the programs'
     lines; "separate": on stderr, and only those that the run's summary does not repeat; "none":
-    nowhere.
+    nowhere. stamp: what to print before a line, from its time in nanoseconds.
     """
 
     def __init__(
@@ -41,9 +41,11 @@ class Printer:
         processes: int = 1,
         to: int = 1,
         messages: Literal["inline", "separate", "none"] = "none",
+        stamp: Callable[[int], bytes] | None = None,
     ) -> None:
         self._to = to
         self._messages = messages
+        self._stamp = stamp
         self._color = use_color(to)
         self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
         nodes = sum(groups.values())
@@ -67,7 +69,8 @@ class Printer:
                 if chunk.kind in _NOT_IN_SUMMARY:
                     echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
                 continue
-            self._write(prefixed(chunk, self._prefix(chunk.stream)))
+            stamp = self._stamp(chunk.time_ns) if self._stamp is not None else b""
+            self._write(prefixed(chunk, stamp + self._prefix(chunk.stream)))
 
     def _prefix(self, stream: StreamInfo) -> bytes:
         prefix = self._prefixes.get(stream.number)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -48,36 +48,52 @@ def _attempt(
     metavar="NAME",
     help="Output of a framework service (scheduler, head, ...; all), not of the program.",
 )
+@click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
+@click.option(
+    "--since", metavar="TIME", help="Only lines of the last 90s, 5m, 1d, or since 2026-11-23T10:00."
+)
+@click.option("--grep", metavar="RE", help="Only lines with this regular expression (RE2).")
 @click.option("--tail", "-n", type=Count(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--timestamps", "-t", is_flag=True, help="Print the time of each line.")
+@click.option("--utc", is_flag=True, help="As --timestamps, in UTC instead of local time.")
 @json_option("Print one JSON record per line.")
 def logs(
     run_name: str,
     follow: bool,
     attempt: int | Literal["all"] | None,
-    ranks: tuple[int, ...],
-    groups: tuple[str, ...],
-    streams: tuple[str, ...],
-    services: tuple[str, ...],
-    tail: int | None,
+    since: str | None,
+    timestamps: bool,
+    utc: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show the output of a run's nodes and Muster's messages, in order of time.
 
-    By default, only the newest attempt; --follow continues with the attempts after it.
+    By default, only the newest attempt; --follow continues with the attempts after it. With
+    --follow, all other options also select what is still to come, except --tail.
+
+    \b
+    muster logs last -f
+    muster logs train-3 --rank 0,2-5 --stderr --tail 100
+    muster logs train-3 --since 10m --grep 'loss=(nan|inf)' -t
     """
     from msgspec.structs import replace
 
+    from muster.cli.filters import since_filter
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
 
     run = Client().run(run_name)
+    streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
     selection = run.selection(
-        ranks=ranks or None,
-        groups=groups or None,
+        ranks=options["ranks"] or None,
+        groups=options["groups"] or None,
         streams=streams or None,
-        tail=tail,
-        services=services or None,
+        tail=options["tail"],
+        since=since_filter("--since", since),
+        grep=options["grep"],
+        services=options["services"] or None,
     )
     chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
     if as_json:
@@ -87,9 +103,23 @@ def logs(
             run.group_sizes(),
             processes=run.processes_per_node,
             messages="inline" if selection.messages else "none",
+            stamp=_stamp(utc=utc) if timestamps or utc else None,
         )
         printer.print(chunks)
     report_if_suspended(run, following=follow)
+
+
+def _stamp(*, utc: bool) -> Callable[[int], bytes]:
+    """Prints a time in nanoseconds as `2026-11-23T10:00:00.123+01:00 `."""
+    from datetime import UTC, datetime
+
+    def stamp(time_ns: int) -> bytes:
+        when = datetime.fromtimestamp(time_ns / 1e9, UTC)
+        if utc:
+            return when.isoformat(timespec="milliseconds").encode().replace(b"+00:00", b"Z ")
+        return when.astimezone().isoformat(timespec="milliseconds").encode() + b" "
+
+    return stamp
 
 
 def _print_json(chunks: Iterable[RunChunk]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from muster.client.log_lines import LineFilter, last_lines, line_filter, without_first
 from muster.client.messages import Messages, RunChunk
 from muster.client.selection import Selection, check_attempt
 from muster.service import Service
@@ -48,7 +47,7 @@ def _chunks(
         output = open_output(service.home, run, selection, selection.attempt)
         stack.enter_context(closing(output))
         messages = Messages(service, run.id, enabled=selection.messages)
-        log = _Log(output, messages)
+        log = _Log(output, messages, line_filter(selection))
         final = follower is None or follower.ended
         output.open_new()
         yield from log.last(selection.tail, final=final)
@@ -62,22 +61,26 @@ def _chunks(
 
 
 class _Log:
-    """Merges messages into the output of the same attempt."""
+    """Merges messages into the output of the same attempt, and selects lines of both."""
 
-    def __init__(self, output: RunOutput, messages: Messages) -> None:
+    def __init__(self, output: RunOutput, messages: Messages, keep: LineFilter | None) -> None:
         self._output = output
         self._messages = messages
+        self._keep = keep
 
     def last(self, lines: int | None, *, final: bool) -> Iterator[RunChunk]:
         """The last lines that are present, over all attempts; None = all."""
         if lines is None:
             yield from self.read(final=final)
             return
+        if self._keep is not None:  # how many lines are selected is known when all are read
+            yield from last_lines(self.read(final=final), lines)
+            return
         self._messages.read()
         found = []
         for attempt in reversed(self._attempts()):
             present = self._messages.count(attempt) + self._output.skip_to_last(attempt, lines)
-            given = list(_without_first(max(0, present - lines), self._merge(attempt, final)))
+            given = list(without_first(max(0, present - lines), self._merge(attempt, final)))
             found.append(given)
             lines = max(0, lines - sum(chunk.data.count(b"\n") for chunk in given))
         for given in reversed(found):
@@ -96,15 +99,8 @@ class _Log:
 
     def _merge(self, attempt: int, final: bool) -> Iterator[RunChunk]:
         output = (_of_attempt(attempt, chunk) for chunk in self._output.read(attempt, final=final))
-        return self._messages.merge(attempt, output)
-
-
-def _without_first(lines: int, chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
-    for chunk in chunks:
-        present = chunk.data.count(b"\n")
-        if present > lines:
-            yield replace(chunk, data=chunk.data.split(b"\n", lines)[-1])
-        lines = max(0, lines - present)
+        merged = self._messages.merge(attempt, output)
+        return merged if self._keep is None else self._keep(merged)
 
 
 def _of_attempt(attempt: int, chunk: LogChunk) -> RunChunk:

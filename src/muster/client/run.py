@@ -134,16 +134,26 @@ class JobRun(RunFacts):
         streams: Collection[str] | None = None,
         tail: int | None = None,
         attempt: int | Literal["all"] | None = None,
+        since: float | None = None,
+        grep: str | None = None,
     ) -> Iterator[LogRecord]:
         """Lines of output, merged by time over the nodes. follow: until the run has ended.
 
         streams: of `stdout`, `stderr` and `service`, Muster's own messages: their records have no
         rank, and are left out where ranks or groups are given. attempt: one attempt, or `all`;
-        default: the newest and, with follow, those after it. Raises InvalidInput for parts that
+        default: the newest and, with follow, those after it. since: only lines recorded at this
+        moment (epoch seconds) or later. grep: only lines in which this regular expression (RE2) is
+        found; `tail` counts these lines. Raises InvalidInput for parts that
         the run does not have.
         """
         selection = self.selection(
-            ranks=ranks, groups=groups, streams=streams, tail=tail, attempt=attempt
+            ranks=ranks,
+            groups=groups,
+            streams=streams,
+            tail=tail,
+            attempt=attempt,
+            since=since,
+            grep=grep,
         )
         return self._records(selection, follow=follow)
 
@@ -163,11 +173,22 @@ class JobRun(RunFacts):
         streams: Collection[str] | None = None,
         tail: int | None = None,
         attempt: int | Literal["all"] | None = None,
+        since: float | None = None,
+        grep: str | None = None,
         services: Collection[str] | None = None,
     ) -> Selection:
         """A part of the output; `services`: of the framework's services. Raises InvalidInput for
         parts that the run does not have."""
-        selected = Selection(ranks, groups, streams, tail, attempt, services)
+        selected = Selection(
+            ranks=ranks,
+            groups=groups,
+            streams=streams,
+            tail=tail,
+            attempt=attempt,
+            since=since,
+            grep=grep,
+            services=services,
+        )
         own = self._plan.services_with_output()
         if found := list(problems(selected, self.name, self.group_sizes(), own)):
             raise InvalidInput(*found)

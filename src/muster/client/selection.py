@@ -27,6 +27,10 @@ class Selection(Struct, frozen=True):
     tail: int | None = None
     #: None = the newest attempt and, when following, those after it.
     attempt: int | Literal["all"] | None = None
+    #: Only lines recorded at this moment (epoch seconds) or later.
+    since: float | None = None
+    #: Only lines in which this regular expression (RE2) is found.
+    grep: str | None = None
     #: The output of these services of the framework ("all": of each), not that of the program.
     services: Collection[str] | None = None
 
@@ -78,8 +82,21 @@ def problems(
     if streams and {*streams} == {"service"} and of_nodes:
         text = "Muster's own messages belong to no node"
         yield Problem("stream", text, "select them without ranks, groups or services")
+    if selection.grep is not None and (problem := _pattern_problem(selection.grep)):
+        yield problem
     if selection.tail is not None and selection.tail < 0:
         yield Problem("tail", f"must be at least 0, not {selection.tail}")
+
+
+def _pattern_problem(pattern: str) -> Problem | None:
+    from muster.spec.patterns import check_pattern
+    from muster.spec.wording import Refused
+
+    try:
+        check_pattern(pattern)
+    except Refused as error:
+        return Problem("grep", error.message, error.hint)
+    return None
 
 
 def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:

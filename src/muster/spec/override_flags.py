@@ -30,6 +30,7 @@ def changes_from_flags(
     *,
     nodes: Sequence[str] = (),
     env: Sequence[str] = (),
+    env_files: Sequence[str] = (),
     framework_options: Mapping[str, Any] | None = None,
     mounts: Sequence[str] = (),
     sets: Sequence[str] = (),
@@ -41,15 +42,18 @@ def changes_from_flags(
     """Read the flags of a command line.
 
     nodes: `4` or `workers=2`. env: `K=V`, `workers:K=V`, or `K` alone, whose value is taken from
-    `environ`. mounts: `SRC`, `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the
-    value in YAML. settings: the options named in `override_models.FLAGS`; None or False: not
-    given. All other flags take precedence over `sets`.
+    `environ`. env_files: files of such variables, over which `env` takes precedence. mounts: `SRC`,
+    `SRC:PATH`, `SRC:PATH:ro`. tags: `K=V`. sets: `PATH=VALUE`, with the value in YAML.
+    settings: the options named in `override_models.FLAGS`; None or False: not given. All other
+    flags take precedence over `sets`.
     """
     flags = _Flags()
     for text in sets:
         flags.set(text)
     for text in nodes:
         flags.nodes(text)
+    for path in env_files:
+        flags.env_file(path, environ or {})
     for text in env:
         flags.env(text, environ or {})
     if mounts:
@@ -140,6 +144,17 @@ class _Flags:
         else:
             value = value if equals else environ[name]
             self.put(f"--env {left}", [*_group(group), "env", name], value)
+
+    def env_file(self, path: str, environ: Mapping[str, str]) -> None:
+        from muster.spec.env_file import read_env_file
+
+        try:
+            found = read_env_file(path, environ)
+        except InvalidInput as error:
+            self.problems += error.problems
+            return
+        for entry in found:
+            self.put(f"{path}:{entry.line}: {entry.name}", ["env", entry.name], entry.value)
 
     def mounts(self, texts: Sequence[str]) -> None:
         self.put("--mount", ["mounts"], [_mount(text) for text in texts])

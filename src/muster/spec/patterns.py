@@ -8,7 +8,7 @@ only if there is a pattern.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,12 @@ def any_matches(patterns: Iterable[str], text: str) -> bool:
     """Whether one of the patterns is any_matches in the text."""
     encoded = text.encode(errors="replace")  # programs may write bytes that are not text
     return any(_compile(pattern).search(encoded) is not None for pattern in patterns)
+
+
+def finder(pattern: str) -> Callable[[bytes], bool]:
+    """Tells whether a pattern, which must have passed `check_pattern`, is found in a text."""
+    search = _compile(pattern).search
+    return lambda text: search(text) is not None
 
 
 def _size(pattern: str) -> int:
