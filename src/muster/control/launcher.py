@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 from muster.control import lease
 from muster.errors import EngineError, ResourceShortage
@@ -30,6 +31,8 @@ _HEADER = struct.Struct("=I")
 #: Open files that the supervisor of a run with one node needs, and some more. With fewer it could
 #: not record why it fails. The supervisor of a larger run checks its own limit.
 _MIN_OPEN_FILES = 24
+#: Seconds to wait for the end of a launcher, which takes milliseconds unless it is still starting.
+_EXIT_TIMEOUT = 1.0
 
 
 def check_open_files() -> None:
@@ -47,9 +50,14 @@ def check_open_files() -> None:
 class Launcher:
     """The submitter's end of the connection to a launcher."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, pid: int) -> None:
+        """pid: of the launcher, a child of this process."""
         self._sock = sock
+        self._pid = pid
+        self._owner = os.getpid()
         self._lock = Lock()  # one request at a time, from any thread
+        # also when it is not closed: at the exit of the program, or when nothing refers to it
+        self._disconnect = finalize(self, _disconnect, sock, pid, self._owner)
 
     @classmethod
     def fork(cls) -> Launcher:
@@ -65,7 +73,7 @@ class Launcher:
                 serve(theirs)
             os._exit(0)
         theirs.close()
-        return cls(ours)
+        return cls(ours, pid)
 
     @classmethod
     def spawn(cls) -> Launcher:
@@ -80,9 +88,15 @@ class Launcher:
         )
         argv = [sys.executable, "-S", "-c", code]
         # the launcher ignores Ctrl-C also while its interpreter starts
-        os.posix_spawn(sys.executable, argv, os.environ, setsigmask=(signal.SIGINT,))
+        pid = os.posix_spawn(sys.executable, argv, os.environ, setsigmask=(signal.SIGINT,))
         theirs.close()
-        return cls(ours)
+        _reap_disconnected()
+        return cls(ours, pid)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that uses the launcher."""
+        return self._owner != os.getpid()
 
     def start(
         self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
@@ -114,7 +128,35 @@ class Launcher:
         return int(answer)
 
     def close(self) -> None:
-        self._sock.close()
+        """End the launcher, and wait until it has ended. Supervisors continue."""
+        from muster.control.liveness import wait_for_process
+
+        self._disconnect()
+        if not self.inherited:
+            wait_for_process(self._pid, _EXIT_TIMEOUT)
+            _reap_disconnected()
+
+
+#: Launchers that end, and are to be reaped.
+_disconnected: set[int] = set()
+
+
+def _disconnect(sock: socket.socket, pid: int, owner: int) -> None:
+    if os.getpid() == owner:
+        _disconnected.add(pid)
+        with contextlib.suppress(OSError):  # it has ended already
+            sock.shutdown(socket.SHUT_RDWR)  # forked children may have copies of the socket
+    sock.close()
+
+
+def _reap_disconnected() -> None:
+    for pid in list(_disconnected):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:  # the program or another thread has reaped it
+            ended = pid
+        if ended:
+            _disconnected.discard(pid)
 
 
 def serve_on(descriptor: int) -> None:
@@ -124,6 +166,7 @@ def serve_on(descriptor: int) -> None:
     os.setsid()
     _keep_only([descriptor])
     serve(socket.socket(fileno=descriptor))
+    os._exit(0)  # at once: who closes the launcher waits for it
 
 
 def serve(sock: socket.socket) -> None:

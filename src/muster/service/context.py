@@ -92,7 +92,8 @@ class Context:
         from muster.control.launcher import Launcher  # few commands start a run
 
         with self.lock:
-            if self._launcher is None:
+            if self._launcher is None or self._launcher.inherited:
+                self._close_launcher()  # the connection of the process that forked this one
                 self._launcher = Launcher.spawn()
             return self._launcher
 

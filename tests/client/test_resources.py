@@ -1,0 +1,84 @@
+"""Programs that use the API leave no descriptor, process or warning behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.client.client import Client
+from muster.control.launcher import Launcher
+
+#: What programs and notebooks do without closing anything.
+PATTERNS = {
+    "nothing closed": """
+run = muster.run(command=["sh", "-c", "echo 1; sleep 0.1; echo 2"])
+for _ in run.logs(follow=True, streams=["stdout"]): break
+for _ in run.events(follow=True): break
+unfinished = run.logs(follow=True); next(unfinished)
+run.wait(60)
+client = Client()
+client.start(client.prepare(None, Changes(), command=["true"]))
+del client; gc.collect()
+""",
+    "fork": """
+muster.run(command=["true"]).wait(60)
+child = os.fork()  # both start runs at the same time
+for _ in range(3):
+    assert muster.run(command=["true"]).wait(60).state == "SUCCEEDED"
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(muster.runs()) == 7
+""",
+}
+PROLOGUE = """
+import gc, os, muster
+from muster.client.client import Client
+from muster.spec.overrides import Changes
+"""
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_program_that_closes_nothing_ends_without_warnings(pattern: str) -> None:
+    argv = [sys.executable, "-X", "dev", "-W", "error", "-c", PROLOGUE + PATTERNS[pattern]]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.usefixtures("own_launcher")
+def test_closed_clients_leave_no_process_and_no_descriptor(own_home: Path) -> None:
+    def start() -> Client:
+        client = Client(own_home)
+        job, new = client.job(None, command=["true"])
+        client.start(client.prepare_run(job, new_job=new)).wait(60)
+        return client
+
+    start().service.close()
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(2):
+        start().service.close()
+    assert len(os.listdir("/dev/fd")) == before
+    assert not children()
+
+
+@pytest.mark.usefixtures("own_launcher")
+def test_a_launcher_whose_client_was_dropped_is_reaped_with_the_next(own_home: Path) -> None:
+    dropped = Launcher.spawn()
+    pid = dropped._pid
+    del dropped
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    last = Launcher.spawn()
+    assert len(children()) == 1, "the first was reaped"
+    last.close()
+    last.close()
+    assert not children()
+
+
+def children() -> list[str]:
+    """The state and command line of each child of this process."""
+    argv = ["ps", "--no-headers", "-o", "stat,args", "--ppid", str(os.getpid())]
+    found = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    return [line for line in found.splitlines() if "ps --no-headers" not in line]
