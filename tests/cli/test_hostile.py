@@ -29,6 +29,11 @@ spec:
 #: Arguments with which each command prints something. Add new commands here.
 PRINTS = {
     "run": "run -- seq 3",
+    "ps": "ps",
+    "status": "status last",
+    "wait": "wait last",
+    "cancel": "cancel last",
+    "rm": "rm --help",
     "runs cancel": "runs cancel last",
     "runs list": "runs list",
     "runs resume": "runs resume --help",
@@ -155,7 +160,7 @@ def test_the_exit_code_of_a_run_does_not_depend_on_a_reader(shell: Any) -> None:
 def test_the_exit_code_does_not_depend_on_standard_error(shell: Any, where: str) -> None:
     """The exit code is right even if standard error is full, broken or closed."""
     assert shell(f"muster runs show missing {where}").returncode == 2
-    assert shell(f"muster runs list --state running {where}").returncode == 2
+    assert shell(f"muster runs list --state nosuch {where}").returncode == 2
     done = shell(f"muster run -- sh -c 'echo a; exit 3' {where}")
     assert (done.returncode, done.stdout) == (1, "workers/0 | a\n")
     assert shell(f"muster runs delete last {where}").returncode == 0

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from muster.client.client import Client
 
 
+#: Names that other programs have for a state.
+_STATES = {
+    "cancelled": RunState.CANCELED,
+    "completed": RunState.SUCCEEDED,
+    "pending": RunState.ACCEPTED,
+    "running": RunState.IN_PROGRESS,
+}
+
+
 def duration(flag: str, text: str) -> float:
     """Parse `90s`, `10m`, `1d` into seconds. Raises InvalidInput."""
     from muster.spec.quantities import parse_duration
@@ -45,11 +54,12 @@ def since_filter(flag: str, text: str | None) -> float | None:
 
 
 def state_filter(names: Sequence[str]) -> list[RunState] | None:
-    """States by name, case-insensitive. Raises InvalidInput."""
+    """States by name, case-insensitive; also by the names in _STATES. Raises InvalidInput."""
     known = {state.lower(): state for state in RunState}
     states = []
     for name in names:
-        state = known.get(name.lower().replace("-", "_"))
+        lower = name.lower().replace("-", "_")
+        state = _STATES.get(lower) or known.get(lower)
         if state is None:
             from muster.spec.wording import suggestion
 

@@ -189,8 +189,6 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 
 def _print_error(error: MusterError) -> int:
-    from muster.cli.terminal import echo, style
+    from muster.cli.terminal import print_error
 
-    for line in str(error).splitlines():
-        echo(f"{style('error:', 'red')} {line}", err=True)
-    return error.exit_code
+    return print_error(error)

@@ -11,6 +11,7 @@ from muster.cli.arguments import Count, change_options, json_option, run_argumen
 from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
 from muster.cli.output import print_json, state
+from muster.cli.run_choice import Outcome, choice_options, choose_runs, filters_from
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput
@@ -100,37 +101,60 @@ def _find(names: tuple[str, ...]) -> list[JobRun]:
 
 
 @runs.command()
-@run_argument(nargs=-1, required=True)
+@run_argument(nargs=-1)
+@choice_options
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
 @click.option("--force", is_flag=True, help="Kill the runs' processes at once, without SIGTERM.")
 @json_option()
-def cancel(run_name: tuple[str, ...], no_wait: bool, force: bool, as_json: bool) -> None:
+@click.pass_context
+def cancel(
+    ctx: click.Context,
+    /,
+    run_name: tuple[str, ...],
+    no_wait: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """End runs for good: SIGTERM, their grace period, SIGKILL.
 
     With --force, programs have no time to save anything, and supervisors are killed as well. Use
-    it when a run's supervisor hangs or is stopped and does not act on a cancel.
+    it when a run's supervisor hangs or is stopped and does not act on a cancel. If one run cannot
+    be canceled, the others still are.
+
+    \b
+    muster cancel train-3 train-4
+    muster cancel --state running --tag team=vision
+    muster cancel --all --yes
     """
     from muster.client.client import Client
-    from muster.lifecycle.states import TERMINAL
+    from muster.lifecycle.states import TERMINAL, RunState
 
-    client = Client()
+    client, outcome = Client(), Outcome()
     service = client.service
-    found = [service.find_run(name) for name in run_name]  # also finds runs with corrupt records
+    active = {*RunState} - TERMINAL
+    filters = filters_from(options)
+    found = choose_runs(client, run_name, filters, outcome, verb="cancel", states=active)
     ended = {run.id for run in found if run.state in TERMINAL}
-    for run in found:
+
+    def request(run: RunSummary) -> RunSummary:
         service.cancel(run.id, force=force and run.id not in ended)
-    found = [
-        service.find_run(run.id) if no_wait else service.wait_until_at_rest(run.id) for run in found
-    ]
+        return run
+
+    def wait(run: RunSummary) -> RunSummary:
+        return service.find_run(run.id) if no_wait else service.wait_until_at_rest(run.id)
+
+    canceled = outcome.attempt(outcome.attempt(found, request), wait)
     if as_json:
-        print_json([_canceled_dict(client, run) for run in found])
-        return
-    for run in found:
+        print_json([_canceled_dict(client, run) for run in canceled])
+        ctx.exit(outcome.exit_code)
+    for run in canceled:
         if no_wait and run.id not in ended:
             echo(f"{run.name} will be canceled; it is {state(run.state)}")
             continue
         already = " already" if run.id in ended else ""
         echo(f"{run.name} is{already} {state(run.state)}")
+    ctx.exit(outcome.exit_code)
 
 
 def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
@@ -270,12 +294,29 @@ def _size(text: str, groups: list[str]) -> tuple[str, int]:
 
 
 @runs.command()
-@run_argument(nargs=-1, required=True)
-def delete(run_name: tuple[str, ...]) -> None:
-    """Delete ended runs, their records and their output."""
-    from muster.client.client import Client
+@run_argument(nargs=-1)
+@choice_options
+@click.pass_context
+def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> None:
+    """Delete ended runs, their records and their output.
 
-    service = Client().service
-    for run in [service.find_run(name) for name in run_name]:
-        service.delete(run.id)
+    If one run cannot be deleted, the others still are.
+
+    \b
+    muster rm train-3 train-4
+    muster rm --job train --state failed
+    muster rm --older-than 30d --yes
+    """
+    from muster.client.client import Client
+    from muster.lifecycle.states import TERMINAL
+
+    client, outcome = Client(), Outcome()
+    filters = filters_from(options)
+    found = choose_runs(client, run_name, filters, outcome, verb="delete", states=TERMINAL)
+
+    def delete_one(run: RunSummary) -> None:
+        client.service.delete(run.id)
         echo(f"{run.name} is deleted")
+
+    outcome.attempt(found, delete_one)
+    ctx.exit(outcome.exit_code)

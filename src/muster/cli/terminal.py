@@ -11,12 +11,15 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.escapes import visible
 from muster.secrets import redacted
+
+if TYPE_CHECKING:
+    from muster.errors import MusterError
 
 _KEY = os.urandom(8).hex()
 _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")
@@ -59,6 +62,13 @@ def echo_notes(notes: Iterable[str]) -> None:
 def warn(text: str) -> None:
     """Print a warning to stderr."""
     echo(f"{style('warning:', 'yellow')} {text}", err=True)
+
+
+def print_error(error: MusterError) -> int:
+    """Print an error to stderr. Returns its exit code."""
+    for line in str(error).splitlines():
+        echo(f"{style('error:', 'red')} {line}", err=True)
+    return error.exit_code
 
 
 def _sgr(match: re.Match[str]) -> str:

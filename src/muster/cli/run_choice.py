@@ -1,0 +1,148 @@
+"""Choose the runs of a command by name or by filter, and act on each of them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from msgspec import Struct
+
+from muster.cli.terminal import echo, print_error
+from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput, MusterError, Problem
+
+if TYPE_CHECKING:
+    from muster.client.client import Client
+    from muster.lifecycle.states import RunState
+    from muster.store.records import RunSummary
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+R = TypeVar("R")
+#: Runs that the question before a command names; of more, only the number is given.
+_SHOWN = 20
+_OPTIONS = (
+    click.option("--all", "every", is_flag=True, help="Every run that this command can act on."),
+    click.option("--state", "states", multiple=True, metavar="STATE", help="Runs in this state."),
+    click.option("--job", metavar="JOB", help="Runs of this job."),
+    click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Runs with this tag."),
+    click.option(
+        "--older-than",
+        metavar="TIME",
+        help="Runs that ended, or else were created, 7d ago or more.",
+    ),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+)
+
+
+class Filters(Struct, frozen=True):
+    """Which runs were chosen without their names."""
+
+    every: bool
+    states: tuple[str, ...]
+    job: str | None
+    tags: tuple[str, ...]
+    older_than: str | None
+    #: Do not ask before acting on the chosen runs.
+    yes: bool
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a filter."""
+        return bool(self.every or self.states or self.job or self.tags or self.older_than)
+
+
+def choice_options(function: F) -> F:
+    """Add options to choose runs by. `filters_from` reads them."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def filters_from(options: Mapping[str, Any]) -> Filters:
+    """The filters among a command's options."""
+    return Filters(**{name: options[name] for name in Filters.__struct_fields__})
+
+
+class Outcome:
+    """The errors of a command that acts on several runs: one does not keep it from the others."""
+
+    def __init__(self) -> None:
+        self.exit_code = EXIT_OK
+
+    def attempt(self, runs: Iterable[T], act: Callable[[T], R]) -> list[R]:
+        """Act on each of the runs; print the error of each that fails. The other results."""
+        results = []
+        for run in runs:
+            try:
+                results.append(act(run))
+            except MusterError as error:
+                self.exit_code = max(self.exit_code, print_error(error))
+        return results
+
+
+def choose_runs(
+    client: Client,
+    names: Collection[str],
+    filters: Filters,
+    outcome: Outcome,
+    *,
+    verb: str,
+    states: Collection[RunState],
+) -> list[RunSummary]:
+    """The runs with these names, or those that the filters choose once the user has agreed.
+
+    Unknown names are reported to `outcome`. verb: what happens to the runs, for the question.
+    states: those in which `--all`, `--job`, `--tag` and `--older-than` choose runs. Raises
+    InvalidInput, and Exit if the user does not agree.
+    """
+    if bool(names) == filters.given:
+        text = "runs are given both by name and by filter" if names else "no runs are given"
+        hint = "name them, or use --all, --state, --job, --tag or --older-than"
+        raise InvalidInput(Problem("", text, hint))
+    if names:  # `find_run` also finds runs with corrupt records
+        found = outcome.attempt(names, client.service.find_run)
+        return [*{run.id: run for run in found}.values()]
+    found = _filtered(client, filters, states)
+    if not found:
+        echo(f"no runs to {verb}", err=True)
+    elif not filters.yes:
+        _confirm(found, verb)
+    return found
+
+
+def _filtered(client: Client, filters: Filters, states: Collection[RunState]) -> list[RunSummary]:
+    from muster.cli.filters import duration, job_filter, state_filter, tag_filter
+
+    found = client.summaries(
+        states=state_filter(filters.states) or states,
+        job=job_filter(client, filters.job),
+        tags=tag_filter(filters.tags),
+    )
+    if filters.older_than is None:
+        return found
+    before = time.time() - duration("--older-than", filters.older_than)
+    return [run for run in found if (run.finished_at or run.created_at) <= before]
+
+
+def _confirm(runs: list[RunSummary], verb: str) -> None:
+    """List the runs and ask. Raises InvalidInput without a terminal, and Exit for a no."""
+    from muster.cli.output import ago, state
+
+    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    if not sys.stdin.isatty():
+        text = f"{verb} {count}? There is no terminal to ask on"
+        raise InvalidInput(Problem("", text, "--yes does it without asking"))
+    width = max(len(run.name) for run in runs[:_SHOWN])
+    for run in runs[:_SHOWN]:
+        when = (
+            f"ended {ago(run.finished_at)}" if run.finished_at else f"created {ago(run.created_at)}"
+        )
+        echo(f"  {run.name:<{width}}  {state(str(run.state))}, {when}", err=True)
+    if len(runs) > _SHOWN:
+        echo(f"  and {len(runs) - _SHOWN} more", err=True)
+    if not click.confirm(f"{verb.capitalize()} {count}?", err=True):
+        echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(EXIT_CANCELED)
