@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from muster.client.function import FunctionJob, FunctionRun, job
     from muster.client.job import Job, JobEvent
     from muster.client.node import Node
+    from muster.client.outputs import Outputs
     from muster.client.run import JobRun
     from muster.client.run_facts import Setting
     from muster.client.table import Table
     from muster.errors import InvalidInput, MusterError, NotFound, Problem, RunFailed
     from muster.storage.log_reader import LogRecord
+    from muster.storage.outputs import Output
 
 __version__ = "0.1.0"
 
@@ -46,6 +48,8 @@ __all__ = [
     "MusterError",
     "Node",
     "NotFound",
+    "Output",
+    "Outputs",
     "Problem",
     "RunFailed",
     "Setting",
@@ -78,6 +82,8 @@ _MODULES = {
     "JobEvent": "muster.client.job",
     "JobRun": "muster.client.run",
     "Node": "muster.client.node",
+    "Output": "muster.storage.outputs",
+    "Outputs": "muster.client.outputs",
     "Setting": "muster.client.run_facts",
     "Table": "muster.client.table",
 }

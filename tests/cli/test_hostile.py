@@ -43,6 +43,7 @@ PRINTS = {
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
     "logs": "logs last",
+    "outputs": "outputs last --json",
     "jobs create": "jobs create --json -- true",
     "jobs delete": "jobs delete --help",
     "jobs events": "jobs events seq",

@@ -22,7 +22,7 @@ VANDAL = """
 import os, sys, time
 
 how, then = sys.argv[1:]
-run = os.path.dirname(os.environ["MUSTER_OUTPUTS"])
+run = os.path.dirname(os.environ["MUSTER_RUN_OUTPUTS"])
 mine = os.path.join(run, "nodes", "0", "work")
 spared = ("lease", "life", "bell")
 

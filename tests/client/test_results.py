@@ -67,7 +67,7 @@ def write_result(
     folder: Path, rank: int, at: int, content: dict[str, Any], restart: str = "1"
 ) -> None:
     """Write the result file of a rank; `at` is its modification time in nanoseconds."""
-    path = Home(folder).run_dir(Run.id).output(rank) / "result.pickle"
+    path = Home(folder).run_dir(Run.id).results / f"rank-{rank}" / "result.pickle"
     path.parent.mkdir(parents=True)
     path.write_bytes(pickle.dumps({**content, "restart": restart}))
     os.utime(path, ns=(at, at))
@@ -122,10 +122,18 @@ def test_only_ranks_that_returned_have_results(tmp_path: Path) -> None:
     for rank, output in enumerate((value(0), value(1), error(2), value(3))):
         write_result(tmp_path, rank, 9 - rank, output)
     write_result(tmp_path, 4, 0, value(4), restart="0")
-    others = Home(tmp_path).run_dir(Run.id).outputs / "rank-x"  # of the program itself
+    others = Home(tmp_path).run_dir(Run.id).results / "rank-x"  # of the program itself
     others.mkdir()
     (others / "result.pickle").touch()
     run = Run("SUCCEEDED", None)
     assert results_of(tmp_path, run, LAUNCHER, SERVER).values() == [0, 1, 3]
     with pytest.raises(RunFailed, match="run-1: rank 7 has left no result"):
         results_of(tmp_path, run, LAUNCHER, SERVER).value(7)
+
+
+def test_results_of_runs_of_the_previous_version_are_found(tmp_path: Path) -> None:
+    run_dir = Home(tmp_path).run_dir(Run.id)
+    for rank in range(4):
+        write_result(tmp_path, rank, rank, value(rank))
+    run_dir.results.rename(run_dir.outputs)
+    assert results_of(tmp_path, Run("SUCCEEDED", None), LAUNCHER, SERVER).values() == [0, 1, 2, 3]

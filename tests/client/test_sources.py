@@ -142,9 +142,9 @@ def test_a_failed_notebook_is_kept_and_names_the_cell(client: Client, tmp_path: 
     assert run.cause is not None
     first, *_, last = run.cause["message"].splitlines()
     assert (first, last) == ("cell 2 of a.ipynb (In [2]) failed", "ValueError: boom")
-    (path,) = run.outputs
-    assert path.parts[-2:] == ("rank-0", "a.ipynb")
-    assert "one" in path.read_text()
+    (output,) = run.outputs()
+    assert str(output.place) == "rank-0/a.ipynb"
+    assert "one" in output.read_text()
 
 
 def test_an_invalid_notebook_is_refused(client: Client, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ LAUNCH = LaunchMessage(
     cwd="/work",
     folder="/node",
     fresh=["/node/scratch"],
+    output_folder="/run/outputs/rank-0",
     address="127.0.0.1",
     disk=None,
     disk_full=None,

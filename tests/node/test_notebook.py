@@ -64,7 +64,7 @@ def execute(path: Path, *args: str, **env: str) -> tuple[int, str, str]:
 
 def executed_cells(path: Path) -> list[dict[str, Any]]:
     """The code cells of the executed notebook."""
-    data = json.loads((path.parent / "outputs" / "rank-3" / path.name).read_text())
+    data = json.loads((path.parent / "outputs" / path.name).read_text())
     return [one for one in data["cells"] if one["cell_type"] == "code"]
 
 
@@ -86,7 +86,7 @@ def test_a_notebook_runs_and_is_kept(tmp_path: Path) -> None:
     assert texts(first) == "rank 3 ['--lr', '0.1']\n"
     assert second["outputs"][0]["data"]["text/plain"] in ("42", ["42"])
     assert (third["outputs"], third["execution_count"]) == ([], None)
-    assert (tmp_path / "outputs" / "rank-3" / "a.ipynb").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "outputs" / "a.ipynb").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_failed_cell_fails_the_notebook(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_notebook_of_an_earlier_incarnation_stays(tmp_path: Path) -> None:
     execute(book)
     write(book, cell("print('second')"))
     execute(book)
-    folder = tmp_path / "outputs" / "rank-3"
+    folder = tmp_path / "outputs"
     assert sorted(path.name for path in folder.iterdir()) == ["a.1.ipynb", "a.ipynb"]
     assert "first" in (folder / "a.1.ipynb").read_text()
     assert texts(executed_cells(book)[0]) == "second\n"

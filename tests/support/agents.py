@@ -48,6 +48,7 @@ def launch_data(folder: Path, incarnation: int = 0, **changes: Any) -> Message:
         "ranks": [],
         "node_args": [],
         "fresh": [],
+        "output_folder": str(folder / "outputs"),
         "cwd": str(folder),
         "folder": str(folder),
         "address": "127.0.0.1",

@@ -28,6 +28,7 @@ _COMMANDS = {
     "ps": ("muster.cli.runs:list_runs", "List runs."),
     "status": ("muster.cli.runs:show", "Show a run's state and why, and its nodes."),
     "logs": ("muster.cli.logs", "Show a run's output."),
+    "outputs": ("muster.cli.outputs", "List or copy the files that a run has kept."),
     "events": ("muster.cli.events", "Show what happened to a run."),
     "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
     "cancel": ("muster.cli.runs:cancel", "End runs for good."),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from muster.client.node import Node
     from muster.client.run import JobRun
 
+#: Outputs that are listed.
+_MAX_OUTPUTS = 10
+
 
 def print_run(run: JobRun) -> None:
     """Print a run's state and its causes, its nodes and its settings."""
@@ -29,8 +32,15 @@ def print_run(run: JobRun) -> None:
     for key, value in run.tags.items():
         echo(f"tag {key}={value}")
     echo(f"logs in {run.log_folder()}")
-    for path in run.outputs:
-        echo(f"output: {path}")
+    _print_outputs(run)
+
+
+def _print_outputs(run: JobRun) -> None:
+    found = run.outputs()
+    for one in found[:_MAX_OUTPUTS]:
+        echo(f"output: {one.root / one.place}")
+    if len(found) > _MAX_OUTPUTS:
+        echo(f"and {len(found) - _MAX_OUTPUTS} more outputs: `muster outputs {run.name}`")
 
 
 def _print_head(run: JobRun) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from muster.client.node import Node, node_from
+from muster.client.selection import Selection
 from muster.describe.times import minute, moment, optional_moment, span
 from muster.lifecycle.states import NodeState, RunState
 from muster.secrets import hidden, redacted
@@ -18,6 +20,7 @@ from muster.service.stored_plan import StoredPlan, reading
 from muster.store.records import RunRecord
 
 if TYPE_CHECKING:
+    from muster.client.outputs import Outputs
     from muster.client.table import Table
     from muster.lifecycle.status import Failure
 
@@ -187,10 +190,20 @@ class RunFacts:
         """Group -> what this machine gives its nodes, for groups with resources or a shape."""
         return run_details.limits(self._record)
 
-    @property
-    def outputs(self) -> list[Path]:
-        """Executed notebooks, and the files that its programs wrote to $MUSTER_OUTPUTS."""
-        return run_details.outputs(self._service.home, self.id)
+    def outputs(
+        self, *, ranks: Collection[int] | None = None, groups: Collection[str] | None = None
+    ) -> Outputs:
+        """The files that its programs have written to $MUSTER_OUTPUTS and $MUSTER_RUN_OUTPUTS so
+        far, executed notebooks included.
+
+        With ranks or groups, those of these nodes; files that nodes share are left out. Raises
+        InvalidInput for parts that the run does not have.
+        """
+        from muster.client.outputs import select_outputs
+
+        root = self._service.home.run_dir(self.id).outputs
+        selection = Selection(ranks=ranks, groups=groups)
+        return select_outputs(root, self.name, self.group_sizes(), selection)
 
     # Why
 

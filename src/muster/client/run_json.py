@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from muster.describe.times import time_text
@@ -37,7 +38,7 @@ def run_dict(run: RunFacts, record: RunRecord, restarts: int) -> dict[str, Any]:
         "notes": run.notes,
         "replicas": run.replicas,
         "endpoints": {} if run.done else run.endpoints,
-        "outputs": [str(path) for path in run.outputs],
+        "outputs": [os.fspath(one) for one in run.outputs()],
         "nodes": [node.to_dict() for node in run.nodes],
     }
 

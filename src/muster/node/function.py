@@ -1,7 +1,7 @@
 """Calls a pickled function, as a program: `python function.py FUNCTION`.
 
-Reads the arguments from the run's folder and writes the return value, or the exception, to the
-run's outputs. Needs cloudpickle in the Python that runs it.
+Reads the arguments from the run's folder and writes the return value, or the exception, there,
+for each process. Needs cloudpickle in the Python that runs it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Unusable(Exception):  # noqa: N818
 
 def main(argv: List[str]) -> int:
     """argv: the file with the function. Returns the exit code."""
-    kept = os.path.join(_output_folder(), RESULT)
+    kept = os.path.join(_result_folder(), RESULT)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(kept)  # of an earlier incarnation
     try:
@@ -80,7 +80,7 @@ def _load(path: str) -> Tuple[Callable[..., Any], Tuple[Any, ...], Dict[str, Any
 
 
 def _arguments() -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-    path = os.path.join(os.path.dirname(os.environ.get("MUSTER_OUTPUTS", "outputs")), ARGUMENTS)
+    path = os.path.join(_run_folder(), ARGUMENTS)
     if not os.path.exists(path):  # the Job was run without a call, by its name
         return (), {}
     with open(path, "rb") as file:
@@ -116,13 +116,18 @@ def _save(path: str, result: Dict[str, Any]) -> None:
     os.replace(path + ".part", path)
 
 
-def _output_folder() -> str:
-    """The folder of this process in the run's outputs. The same as in `node.notebook`, which cannot
-    be imported here: Muster may not be on the path of a program."""
+def _run_folder() -> str:
+    # a supervisor of the previous version sets only MUSTER_OUTPUTS, to what the nodes share
+    outputs = os.environ.get("MUSTER_RUN_OUTPUTS") or os.environ.get("MUSTER_OUTPUTS", "outputs")
+    return os.path.dirname(outputs)
+
+
+def _result_folder() -> str:
+    """The folder for the result of this process, by its rank in the framework."""
     env = os.environ
     ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK")
     rank = next((env[name] for name in ranks if env.get(name)), "0")
-    folder = os.path.join(env.get("MUSTER_OUTPUTS", "outputs"), "rank-%s" % rank)
+    folder = os.path.join(_run_folder(), "results", "rank-%s" % rank)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 

@@ -90,6 +90,7 @@ class Incarnation:
         try:
             for folder in launch.fresh:
                 empty_folder(folder)
+            os.makedirs(launch.output_folder, exist_ok=True)
             os.chdir(launch.cwd)
             incarnation_files.prepare_outputs(launch)
             incarnation_files.clear_stale_state(launch)

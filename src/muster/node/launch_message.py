@@ -108,6 +108,8 @@ class LaunchMessage(NamedTuple):
     folder: str
     #: Folders to empty before the processes start.
     fresh: Sequence[str]
+    #: The node's output directory, in that of the run; created unless it exists.
+    output_folder: str
     #: The node's IP address, at which the probe looks for ports.
     address: str
     #: Bytes that the node's folder may use before the run is warned; None: not measured.

@@ -1,8 +1,8 @@
 """Executes a notebook, as a program: `python notebook.py NOTEBOOK [ARGUMENT...]`.
 
-Prints the output of cells as it appears. Writes the executed notebook to the run's outputs, also if
-a cell fails, and records the failure in the error file. Needs nbclient and ipykernel in the Python
-that runs it, which also runs the cells.
+Prints the output of cells as it appears. Writes the executed notebook to the node's outputs, also
+if a cell fails, and records the failure in the error file. Needs nbclient and ipykernel in the
+Python that runs it, which also runs the cells.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ from typing import Any, Dict, List, Mapping
 #: nbformat 4; notebooks of older versions are converted.
 _VERSION = 4
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+#: Variables with the rank of a process, and with the number of processes of its node: those of
+#: Muster and torchrun, Open MPI, MPICH and Horovod.
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK")
+_LOCAL_SIZES = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "HOROVOD_LOCAL_SIZE",
+)
 _SAVE_EVERY = 5.0  # seconds, while a cell writes
 _START_TIMEOUT, _DRAIN_TIMEOUT = 600, 60  # seconds for the kernel to start; for its last output
 _MAX_MESSAGE = 3500  # characters of a recorded error
@@ -236,11 +245,13 @@ def _cut(where: str, traceback: str) -> str:
 
 
 def output_folder() -> str:
-    """The folder of this process in the run's outputs."""
+    """The folder for the executed notebook: the node's output directory, or a folder in it if the
+    node has several processes."""
     env = os.environ
-    ranks = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK", "NODE_RANK")
-    rank = next((env[name] for name in ranks if env.get(name)), "0")
-    folder = os.path.join(env.get("MUSTER_OUTPUTS", "outputs"), "rank-%s" % rank)
+    folder = env.get("MUSTER_OUTPUTS", "outputs")
+    if next((env[name] for name in _LOCAL_SIZES if env.get(name)), "1") != "1":
+        rank = next((env[name] for name in _RANKS if env.get(name)), "0")
+        folder = os.path.join(folder, "process-%s" % rank)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 

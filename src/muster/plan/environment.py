@@ -137,8 +137,9 @@ class NodeValues(Struct, frozen=True):
     python_folder: str
     #: The path of the cluster metadata file.
     cluster_file: str
-    #: The run's output folder.
+    #: The node's output directory, and the one that the run's nodes share.
     outputs: str
+    run_outputs: str
     #: The node's checkpoint file.
     checkpoint: str
     #: The number of the attempt.
@@ -255,6 +256,7 @@ def node_environment(plan: RunPlan, node: NodePlan, values: NodeValues) -> dict[
         "MUSTER_RUN_STARTED": values.run_started,
         "MUSTER_TOKEN": values.engine.token,
         "MUSTER_OUTPUTS": values.outputs,
+        "MUSTER_RUN_OUTPUTS": values.run_outputs,
         "MUSTER_CHECKPOINT": values.checkpoint,
     }
     if values.quiet is not None:

@@ -69,13 +69,6 @@ def tls_folder(home: Home, run: RunRecord) -> Path | None:
     return home.run_dir(run.id).tls if run.plan.get("tls") else None
 
 
-def outputs(home: Home, run_id: str) -> list[Path]:
-    """Executed notebooks, and the files that programs wrote to $MUSTER_OUTPUTS."""
-    from muster.storage import run_files
-
-    return run_files.output_files(home.run_dir(run_id))
-
-
 def ranks_with_result(home: Home, run_id: str) -> Iterator[int]:
     """The ranks that left the result of a function, the oldest result first."""
     from muster.storage import run_files

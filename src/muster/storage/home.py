@@ -92,12 +92,18 @@ class RunDir(Struct, frozen=True):
 
     @property
     def outputs(self) -> Path:
-        """The output directories of all ranks: executed notebooks, results."""
+        """What programs write to keep it with the run: the directory that its nodes share, with one
+        for each node in it. Any engine collects outputs into this layout."""
         return self.path / "outputs"
 
     def output(self, rank: int) -> Path:
-        """The output directory of one rank."""
+        """The output directory of one node."""
         return self.outputs / f"rank-{rank}"
+
+    @property
+    def results(self) -> Path:
+        """What a function returned in each process, or raised."""
+        return self.path / "results"
 
     def scratch(self, name: str) -> Path:
         """A directory that all nodes of the run share."""

@@ -35,11 +35,6 @@ def tls_files(folder: Path) -> TlsFiles:
     return TlsFiles(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
 
 
-def output_files(folder: RunDir) -> list[Path]:
-    """What programs wrote to $MUSTER_OUTPUTS, and executed notebooks."""
-    return sorted(path for path in folder.outputs.rglob("*") if path.is_file())
-
-
 def create_with_arguments(folder: RunDir, arguments: bytes) -> None:
     """Create a run's folder with the arguments of a function; only the user can read them."""
     folder.path.mkdir(mode=0o700, parents=True)
@@ -57,18 +52,27 @@ def read_result(folder: RunDir, rank: int) -> bytes | None:
     """The pickled result of a function on one rank; None if it left none."""
     from muster.node.function import RESULT  # imports much that only functions need
 
-    try:
-        return read_regular(folder.output(rank) / RESULT)
-    except OSError:
-        return None
+    for results in _result_folders(folder):
+        try:
+            return read_regular(results / f"rank-{rank}" / RESULT)
+        except OSError:
+            continue
+    return None
 
 
 def ranks_with_result(folder: RunDir) -> Iterator[int]:
     """The ranks that left a result, the first to do so first."""
     from muster.node.function import RESULT
 
-    found = list(folder.outputs.glob(f"rank-*/{RESULT}"))
+    found = [
+        path for results in _result_folders(folder) for path in results.glob(f"rank-*/{RESULT}")
+    ]
     for path in sorted(found, key=lambda path: path.stat().st_mtime_ns):
         rank = path.parent.name.removeprefix("rank-")
         if rank.isdecimal():
             yield int(rank)
+
+
+def _result_folders(folder: RunDir) -> tuple[Path, Path]:
+    """The folder of the results, and that of runs of earlier versions."""
+    return folder.results, folder.outputs

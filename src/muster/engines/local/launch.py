@@ -135,6 +135,7 @@ def launch_message(
         cwd=cwd,
         folder=str(paths.folder),
         fresh=list(start.fresh),
+        output_folder=str(context.home.run_dir(plan.run_id).output(node.rank)),
         address=node.address,
         disk=None if group.resources.disk_image else group.resources.disk,
         disk_full=disk_full(group.resources),
@@ -192,12 +193,14 @@ def _node_values(
     plan, node = facts.plan, facts.node
     needs_tmpdir = has_tmpdir(plan, plan.group(node.group), start.values.mounted)
     quiet = fill_check(plan.quiet, facts) if node.rank == 0 else None
+    run_dir = context.home.run_dir(plan.run_id)
     return NodeValues(
         engine=start.values,
         environ=context.environ,
         python_folder=os.path.dirname(context.python),
         cluster_file=str(paths.cluster_file),
-        outputs=str(context.home.run_dir(plan.run_id).outputs),
+        outputs=str(run_dir.output(node.rank)),
+        run_outputs=str(run_dir.outputs),
         checkpoint=str(paths.checkpoint_file),
         attempt=str(start.attempt),
         incarnation=str(start.incarnation),

@@ -1,0 +1,98 @@
+"""`muster outputs`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.arguments import json_option, ranks_option, run_argument
+from muster.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from muster.client.outputs import Outputs
+
+
+@click.command()
+@run_argument()
+@ranks_option()
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
+@click.option("--to", metavar="DIR", help="Copy the files into DIR, those of a node into rank-N.")
+@click.option("--force", is_flag=True, help="With --to: overwrite files in DIR.")
+@json_option()
+def outputs(
+    run_name: str,
+    ranks: tuple[int, ...],
+    groups: tuple[str, ...],
+    to: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """List the files that a run's programs have kept with it, or copy them.
+
+    A program writes them to $MUSTER_OUTPUTS, a directory of its node, or to $MUSTER_RUN_OUTPUTS,
+    which all nodes of the run share. Both exist when it starts. They are kept over restarts, and
+    with the run until it is deleted.
+
+    \b
+    muster outputs last
+    muster outputs train-3 --rank 0 --to results
+    """
+    from muster.client.client import Client
+
+    if force and to is None:
+        raise click.UsageError("--force overwrites what --to DIR copies; add --to DIR")
+    run = Client().run(run_name)
+    found = run.outputs(ranks=ranks or None, groups=groups or None)
+    if not found:
+        _report_none(run.name, selected=bool(ranks or groups))
+    if to is not None:
+        _copy(found, to, force=force, as_json=as_json)
+    elif as_json:
+        from muster.cli.output import print_json
+
+        print_json([one.to_dict() for one in found])
+    elif found:
+        _print(found)
+
+
+def _report_none(run: str, *, selected: bool) -> None:
+    echo(f"{run} has no outputs{' of these nodes' if selected else ''}", err=True)
+    echo('to keep a file, write it to the directory "$MUSTER_OUTPUTS" in the program', err=True)
+
+
+def _print(found: Outputs) -> None:
+    from muster.cli.output import ago, print_table
+    from muster.spec.quantities import format_size
+
+    print_table(
+        ("RANK", "SIZE", "WRITTEN", "PATH"),
+        [
+            (
+                "-" if one.rank is None else str(one.rank),
+                format_size(one.size) if one.link is None else "-",
+                ago(one.modified.timestamp()),
+                str(one.path) if one.link is None else f"{one.path} -> {one.link}",
+            )
+            for one in found
+        ],
+    )
+    echo(f"{_count(len(found))}, {format_size(found.size)}, in {found[0].root}", err=True)
+
+
+def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> None:
+    from muster.cli.output import print_json
+    from muster.cli.terminal import warn
+    from muster.spec.quantities import format_size
+
+    copied = found.copy_to(to, force=force)
+    for one in copied.left_out:
+        warn(f"not copied: {one.output.place}: {one.why}")
+    if as_json:
+        print_json([str(path) for path in copied.copies])
+    elif found:
+        echo(f"copied {_count(len(copied.copies))} ({format_size(copied.size)}) to {to}")
+
+
+def _count(number: int) -> str:
+    return f"{number} file{'' if number == 1 else 's'}"

@@ -1,0 +1,197 @@
+"""The outputs of a run: the files that its programs keep with it.
+
+Programs may be writing while they are listed and read. Every file is opened relative to the folder
+that contains it, without following links, so that none is read through a link that a program puts
+in the place of a folder in that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from msgspec import Struct
+
+from muster.describe.times import json_ready, minute, moment
+from muster.spec.quantities import format_size
+
+_NODE = re.compile(r"rank-(0|[1-9][0-9]*)")
+#: A FIFO must not block the reader until a writer opens it.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_BLOCK = 1 << 20
+
+
+class Output(Struct, frozen=True):
+    """A file, or a symbolic link, that a program wrote to its output directory."""
+
+    #: The folder with the outputs of the run.
+    root: Path
+    #: The node in whose $MUSTER_OUTPUTS it is; None: it is in $MUSTER_RUN_OUTPUTS, which the nodes
+    #: share.
+    rank: int | None
+    #: Its path in this directory.
+    path: PurePosixPath
+    #: In bytes, when it was listed.
+    size: int
+    #: When it was last written.
+    modified: datetime
+    #: What a symbolic link points to; None for files.
+    link: str | None = None
+
+    @property
+    def place(self) -> PurePosixPath:
+        """Its path in the outputs of the run, and in a copy of them."""
+        return self.path if self.rank is None else f"rank-{self.rank}" / self.path
+
+    @property
+    def leaves_outputs(self) -> bool:
+        """Whether it is a link to something outside the outputs of the run."""
+        if self.link is None:
+            return False
+        root = os.path.realpath(self.root)
+        return os.path.commonpath((root, os.path.realpath(self))) != root
+
+    def __fspath__(self) -> str:
+        """Where it is on this machine."""
+        return str(self.root / self.place)
+
+    def open(self) -> BinaryIO:
+        """Open it to read bytes. Raises OSError, also for a link that leaves the outputs."""
+        if self.leaves_outputs:
+            text = f"a link to {self.link}, outside the outputs of the run"
+            raise PermissionError(errno.EPERM, text, os.fspath(self))
+        place = self.place
+        if self.link is not None:
+            place = PurePosixPath(
+                os.path.relpath(os.path.realpath(self), os.path.realpath(self.root))
+            )
+        descriptor = _open_below(self.root, place)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(self))
+        return os.fdopen(descriptor, "rb")
+
+    def read_bytes(self) -> bytes:
+        """What is in the file. Raises OSError."""
+        with self.open() as file:
+            return file.read()
+
+    def read_text(self) -> str:
+        """What is in the file, as UTF-8. Raises OSError."""
+        return self.read_bytes().decode()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The output as JSON-ready data; times as RFC 3339 text."""
+        return json_ready(self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "path": str(self.path),
+            "size": self.size,
+            "modified": self.modified,
+            "link": self.link,
+            "file": os.fspath(self),
+        }
+
+    def _cells(self) -> dict[str, str]:
+        return {
+            "RANK": "-" if self.rank is None else str(self.rank),
+            "SIZE": "-" if self.link is not None else format_size(self.size),
+            "WRITTEN": minute(self.modified),
+            "PATH": str(self.path) if self.link is None else f"{self.path} -> {self.link}",
+        }
+
+
+def find_outputs(root: Path, ranks: Collection[int]) -> list[Output]:
+    """Every output of a run, those that its nodes share first, then by rank. root: the folder with
+    them. ranks: those of the run; `rank-9` of three nodes is a folder of the program's own."""
+    return sorted(
+        _walk(root, ranks), key=lambda o: (-1 if o.rank is None else o.rank, o.path.parts)
+    )
+
+
+def _walk(root: Path, ranks: Collection[int]) -> Iterator[Output]:
+    if not root.is_dir():  # no program has started
+        return
+    for here, folders, names, descriptor in os.fwalk(root):
+        parent = PurePosixPath(os.path.relpath(here, root))
+        for name in (*names, *folders):  # links to folders are among the folders
+            with contextlib.suppress(FileNotFoundError):  # deleted in this moment
+                info = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                link = None
+                if stat.S_ISLNK(info.st_mode):
+                    link = os.readlink(name, dir_fd=descriptor)
+                elif not stat.S_ISREG(info.st_mode):
+                    continue
+                rank, path = _owner(parent / name, ranks)
+                modified = moment(info.st_mtime)
+                yield Output(root, rank, path, info.st_size, modified, link)
+
+
+def _owner(path: PurePosixPath, ranks: Collection[int]) -> tuple[int | None, PurePosixPath]:
+    """The rank in whose directory a path is, and the path in it."""
+    first, *others = path.parts
+    match = _NODE.fullmatch(first)
+    if match is None or not others or int(match[1]) not in ranks:
+        return None, path
+    return int(match[1]), PurePosixPath(*others)
+
+
+def _open_below(root: Path, place: PurePosixPath) -> int:
+    """Open a file below a folder without following links. Raises OSError."""
+    *parents, name = place.parts
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for parent in parents:
+            below = os.open(parent, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        return os.open(name, _FILE, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def copy_content(source: BinaryIO, target: Path) -> None:
+    """Copy an open file to a path, with its mode and times, replacing what is there.
+
+    The copy appears as a whole, with what had been written when it began: a program may append
+    faster than this copies. Raises OSError.
+    """
+    info = os.fstat(source.fileno())
+    left = info.st_size
+    with _replacing(target) as part, open(part, "xb") as copy:
+        while left and (data := source.read(min(left, _BLOCK))):
+            copy.write(data)
+            left -= len(data)
+        copy.flush()
+        os.fchmod(copy.fileno(), stat.S_IMODE(info.st_mode) & 0o777)
+        os.utime(copy.fileno(), ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+def copy_link(text: str, target: Path) -> None:
+    """Create a symbolic link at a path, replacing what is there. Raises OSError."""
+    with _replacing(target) as part:
+        part.symlink_to(text)
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """A path to create, which then replaces `target`; it is removed if that fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    part.unlink(missing_ok=True)  # of a copy that was interrupted
+    try:
+        yield part
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,114 @@
+"""Listing and reading outputs that programs may change at any moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.storage import outputs
+from muster.storage.outputs import Output, find_outputs
+
+
+def write(root: Path, *places: str) -> None:
+    for place in places:
+        path = root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(place)
+
+
+def places(root: Path, ranks: int = 2) -> list[tuple[int | None, str]]:
+    return [(one.rank, str(one.path)) for one in find_outputs(root, range(ranks))]
+
+
+def one_named(root: Path, name: str) -> Output:
+    (found,) = [one for one in find_outputs(root, range(2)) if one.path.name == name]
+    return found
+
+
+def test_files_belong_to_the_node_in_whose_directory_they_are(tmp_path: Path) -> None:
+    write(
+        tmp_path, "rank-1/b", "rank-1/a/b", "rank-0/x", "all", "rank-2/y", "rank-01/z", "rank-x/z"
+    )
+    (tmp_path / "rank-0" / "empty").mkdir()
+    os.mkfifo(tmp_path / "rank-0" / "pipe")
+    assert places(tmp_path) == [
+        (None, "all"),
+        (None, "rank-01/z"),
+        (None, "rank-2/y"),
+        (None, "rank-x/z"),
+        (0, "x"),
+        (1, "a/b"),
+        (1, "b"),
+    ]
+    assert places(tmp_path / "missing") == []
+
+
+@pytest.mark.parametrize(
+    ("target", "leaves", "content"),
+    [
+        ("model", False, "rank-0/model"),
+        ("../rank-0/model", False, "rank-0/model"),
+        ("../../secret", True, None),
+        ("/etc/passwd", True, None),
+        ("missing", False, None),
+        (".", False, None),
+    ],
+)
+def test_links_are_followed_only_inside_the_outputs(
+    tmp_path: Path, target: str, leaves: bool, content: str | None
+) -> None:
+    root = tmp_path / "outputs"
+    write(root, "rank-0/model")
+    write(tmp_path, "secret")
+    (root / "rank-0" / "link").symlink_to(target)
+    found = one_named(root, "link")
+    assert (found.link, found.leaves_outputs) == (target, leaves)
+    if content is None:
+        with pytest.raises(OSError):
+            found.read_bytes()
+    else:
+        assert found.read_text() == content
+
+
+def test_a_folder_that_was_replaced_by_a_link_is_not_entered(tmp_path: Path) -> None:
+    root = tmp_path / "outputs"
+    write(root, "rank-0/d/file")
+    write(tmp_path, "elsewhere/file")
+    found = one_named(root, "file")
+    (root / "rank-0" / "d").rename(root / "old")
+    (root / "rank-0" / "d").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotADirectoryError):
+        found.open()
+
+
+def test_a_file_that_was_replaced_by_a_pipe_does_not_block(tmp_path: Path) -> None:
+    write(tmp_path, "rank-0/file")
+    found = one_named(tmp_path, "file")
+    (tmp_path / "rank-0" / "file").unlink()
+    os.mkfifo(tmp_path / "rank-0" / "file")
+    with pytest.raises(OSError, match="not a regular file"):
+        found.open()
+
+
+def test_a_copy_ends_where_the_file_ended_when_it_began(tmp_path: Path) -> None:
+    source, target = tmp_path / "log", tmp_path / "copies" / "log"
+    source.write_bytes(b"before")
+    source.chmod(0o4640)
+    os.utime(source, (1, 2))
+    with source.open("rb") as opened, source.open("ab") as writer:
+        size_seen = os.fstat
+
+        def fstat_then_append(descriptor: int) -> os.stat_result:
+            found = size_seen(descriptor)
+            writer.write(b" and after")
+            writer.flush()
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(outputs.os, "fstat", fstat_then_append)
+            outputs.copy_content(opened, target)
+    info = target.stat()
+    assert (target.read_bytes(), info.st_mode & 0o7777, info.st_mtime) == (b"before", 0o640, 2)
+    assert [path.name for path in target.parent.iterdir()] == ["log"]
