@@ -244,15 +244,31 @@ BAD = {
         "command: echo \"it's\"\nargs: it's\n",
         [
             'job.yaml:2: args: "it\'s" has a quote that is not closed '
-            "(close it, or write a list of words)"
+            "(complete it, or write a list of words)"
         ],
     ),
-    "a shell's words in a command": (
-        "name: x\ncommand: python train.py && echo done\nargs: a '|' b\n",
+    "a shell's words in arguments": (
+        "name: x\ncommand: a '|' b\nargs: train.py && echo done\n",
         [
-            "job.yaml:2: command: contains &&, but no shell runs "
-            '(write [sh, -c, "python train.py && echo done"], '
-            "or quote && to pass it to the program)",
+            "job.yaml:3: args: contains &&, but no shell runs "
+            "(quote && to pass it to the program; a shell runs only text in command)",
+        ],
+    ),
+    "an open quote and a placeholder in commands": (
+        "name: x\ncommand: |\n  cd src\n  echo it's\nnode_groups:\n"
+        "- name: a\n  command: ./solve ${run.id}\n",
+        [
+            'job.yaml:2: command: "cd src\\necho it\'s\\n" has a quote that is not closed '
+            "(complete it, or write a list of words)",
+            "job.yaml:7: node_groups[0].command: ${run.id} is a placeholder, not a variable "
+            "(in a command, use variables, such as $NODE_RANK; node_args can have placeholders)",
+        ],
+    ),
+    "arguments that a shell does not pass on": (
+        "command: for i in a b; do echo $i; done\nargs: x\n",
+        [
+            "job.yaml:2: args: a shell runs the command, which does not end with a program to "
+            'pass them to (use them in the command: write "$@" where they belong)',
         ],
     ),
     "the wrong quotes": (

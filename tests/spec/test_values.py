@@ -1,4 +1,4 @@
-"""Commands given as text, split into words."""
+"""Arguments given as text, split into words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_shell_syntax_is_refused(operator: str) -> None:
     with pytest.raises(Refused) as caught:
         words_of(f"make {operator} x")
     assert caught.value.message == f"contains {operator}, but no shell runs"
-    assert caught.value.hint.startswith(f'write [sh, -c, "make {operator} x"]')
+    assert caught.value.hint.startswith(f"quote {operator} to pass it to the program")
 
 
 @pytest.mark.parametrize(

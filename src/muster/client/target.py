@@ -139,11 +139,11 @@ def _meant(missing: Path) -> str:
 
 def _words(command: str) -> list[str]:
     """A command as words, as in a spec file. Raises InvalidInput."""
-    from muster.spec.values import words_of
+    from muster.spec.values import command_of
     from muster.spec.wording import Refused
 
     try:
-        return words_of(command)
+        return command_of(command)
     except Refused as error:
         raise InvalidInput(Problem("command", error.message, error.hint)) from None
 

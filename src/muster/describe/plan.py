@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -96,6 +97,9 @@ def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[s
     yield f"  runs {words}{times}"
     if own:
         yield f"  of these, different on each node: {shlex.join(hidden_words(group.node_args))}"
+    if group.command is not None:
+        is_shell = os.path.basename(command[0]) in ("sh", "bash", "dash", "zsh", "ksh")
+        yield f"  {'a shell runs it' if is_shell else 'no shell runs it'}"
 
 
 def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:

@@ -37,6 +37,7 @@ from muster.spec.sources import Git, Notebook
 from muster.spec.values import (
     MAX_RUNTIME,
     Annotations,
+    Command,
     Count,
     DisplayName,
     Duration,
@@ -117,8 +118,8 @@ class Mount(Struct, frozen=True, kw_only=True):
 class StartupProbe(Struct, frozen=True, kw_only=True, rename={"exec_": "exec"}):
     """Checks whether a node is ready. Give exactly one of exec, tcp and file."""
 
-    exec_: Words | None = None
-    """Ready when this command exits with 0."""
+    exec_: Command | None = None
+    """Ready when this command exits with 0. Written as `command` is."""
     tcp: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """Ready when something listens on this port of the node."""
     http: Text | None = None
@@ -167,7 +168,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     max_replicas: GroupOnly[Count | None] = None
     """Maximum number of replicas while the run is in progress (`muster runs scale`). Default:
     replicas."""
-    command: Inherited[Words | None] = None
+    command: Inherited[Command | None] = None
     """Command to run instead of the artifact."""
     args: Inherited[Words | None] = None
     """Arguments of the program."""
@@ -250,8 +251,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     file or, with git, to the repository's code) or a list of its lines."""
     conda: Code[Text | None] = None
     """Conda environment file (.yaml) for the nodes, with Python."""
-    command: Inherited[Words | None] = None
-    """Command to run instead of the artifact. Text is split as a shell splits it; no shell runs."""
+    command: Inherited[Command | None] = None
+    """Command to run instead of the artifact. Text with shell syntax (`$RANK`, `&&`, `|`, `>`,
+    `*.csv`, `~/data`, `X=1 program`, several lines, ...) is run by `sh -c`, unless quotes make it
+    plain. Other text is split into words and started directly; so is a list, whatever it
+    contains."""
     args: Inherited[Words | None] = None
     """Arguments of the program."""
     env: Merged[Env] = field(default_factory=dict)

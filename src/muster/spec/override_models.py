@@ -29,6 +29,7 @@ from muster.spec.policies import (
     SuccessPolicy,
 )
 from muster.spec.values import (
+    Command,
     Count,
     DisplayName,
     Duration,
@@ -190,7 +191,7 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
     nodes: Count | None = None
     replicas: Count | None = None
     max_replicas: Count | None = None
-    command: Words | None = None
+    command: Command | None = None
     args: Words | None = None
     working_dir: Text | None = None
     node_args: Words | None = None
@@ -220,7 +221,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
     precedence over both.
     """
 
-    command: Words | None = None
+    command: Command | None = None
     args: Words | None = None
     env: Env = field(default_factory=dict)
     framework_options: Options = field(default_factory=dict)

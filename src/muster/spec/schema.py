@@ -172,6 +172,7 @@ def _default(info: FieldInfo) -> str:
 def _type(kind: Any) -> str:
     kind = _without_kinds(kind)
     for known, text in (
+        (values.Command, "text or list of text"),
         (values.Words, "text or list of text"),
         (values.Size, "size"),
         (values.Env, "mapping of names to text"),

@@ -36,7 +36,7 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Operators of a shell, which a program would get as text.
 _OPERATORS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>"})
 _OPERATORS_IN = re.compile(r"[&|;<>]")
-_MAX_SHOWN = 120  # maximum characters of a command in a hint
+_LIST = "complete it, or write a list of words"
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 LABEL_HINT = "use up to 63 lower-case letters, digits and -; start and end with a letter or digit"
 
@@ -61,19 +61,35 @@ def _words(value: Any) -> Any:
     return words_of(_scalar(value)) if isinstance(value, (str, int, float)) else value
 
 
+def command_of(text: str) -> list[str]:
+    """The words of a command given as text: its own, or those of a shell that runs it.
+
+    Raises Refused.
+    """
+    from muster.spec.shell import placeholder_in, words_or_script  # most commands are lists
+
+    if placeholder := placeholder_in(text):
+        hint = "in a command, use variables, such as $NODE_RANK; node_args can have placeholders"
+        raise Refused(f"{placeholder} is a placeholder, not a variable", hint)
+    try:
+        return words_or_script(text)
+    except ValueError as error:
+        raise Refused(f"{short(text)} {error}", _LIST) from None
+
+
+def _command(value: Any) -> Any:
+    return command_of(_scalar(value)) if isinstance(value, (str, int, float)) else value
+
+
 def words_of(text: str) -> list[str]:
-    """Split a command's text into words. Raises Refused for operators of a shell."""
+    """Split text into words. Raises Refused for operators of a shell."""
     try:
         words = shlex.split(text)
         operator = _operator(text)
     except ValueError:
-        hint = "close it, or write a list of words"
-        raise Refused(f"{short(text)} has a quote that is not closed", hint) from None
+        raise Refused(f"{short(text)} has a quote that is not closed", _LIST) from None
     if operator:
-        import json
-
-        way = f"[sh, -c, {json.dumps(text)}]" if len(text) < _MAX_SHOWN else "[sh, -c, '...']"
-        hint = f"write {way}, or quote {operator} to pass it to the program"
+        hint = f"quote {operator} to pass it to the program; a shell runs only text in command"
         raise Refused(f"contains {operator}, but no shell runs", hint)
     return words
 
@@ -194,6 +210,13 @@ Words = Annotated[
     tuple[_Word, ...],
     Meta(
         extra={"parse": _words},
+        extra_json_schema={"type": ["string", "number", "boolean", "array"], "items": _SCALARS},
+    ),
+]
+Command = Annotated[
+    tuple[_Word, ...],
+    Meta(
+        extra={"parse": _command},
         extra_json_schema={"type": ["string", "number", "boolean", "array"], "items": _SCALARS},
     ),
 ]

@@ -10,7 +10,12 @@ from muster.spec.oci_variables import bad_variables
 from muster.spec.problem_places import follows, touched
 from muster.spec.rules.groups import bad_hostnames, name_conflicts, order_conflicts
 from muster.spec.rules.policies import policy_conflicts, policy_gaps
-from muster.spec.rules.sources import lost_programs, source_conflicts, source_gaps
+from muster.spec.rules.sources import (
+    ignored_arguments,
+    lost_programs,
+    source_conflicts,
+    source_gaps,
+)
 from muster.spec.rules.structure import (
     duplicate_names,
     job_conflicts,
@@ -47,6 +52,7 @@ _PROGRAM = ("artifact", "git", *_anywhere("command"))
 _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ...] = (
     (source_gaps, (*_PROGRAM, "entrypoint")),
     (lost_programs, (*_PROGRAM, "node_groups.working_dir", *_anywhere("image"))),
+    (ignored_arguments, _anywhere("command", "args")),
     (probes_without_check, _anywhere("startup_probe")),
     (missing_program, (*_PROGRAM, "framework", *_anywhere("env"))),
     (bad_variables, _PROGRAM),

@@ -39,15 +39,43 @@ def lost_programs(spec: JobSpec) -> Iterator[Problem]:
         lost = None if command is None or elsewhere else _relative_program(command)
         if command is not None and lost is not None:
             text = f"without an artifact, nodes start in an empty folder: {lost} is not there"
-            typed = f"`muster run . -- {shlex.join(command)}`"
-            hint = f"add `artifact: .` ({typed}), or give its whole path"
+            typed = "" if command[0] == "sh" else f" (`muster run . -- {shlex.join(command)}`)"
+            hint = f"add `artifact: .`{typed}, or give its whole path"
             yield Problem(path, text, hint)
+
+
+def ignored_arguments(spec: JobSpec) -> Iterator[Problem]:
+    """Arguments of commands that a shell runs and that do not end with a program."""
+    if spec.command is not None and _ignores(spec.command, spec.args):
+        yield _ignored("args")
+    for number, group in enumerate(spec.node_groups):
+        command = group.command or spec.command or ()
+        for name in ("args", "node_args"):
+            if _ignores(command, getattr(group, name)):
+                yield _ignored(f"node_groups[{number}].{name}")
+
+
+def _ignores(command: Sequence[str], arguments: Sequence[str] | None) -> bool:
+    if not arguments or not command or command[0] != "sh":
+        return False
+    from muster.spec.shell import ignores_arguments  # few commands are run by a shell
+
+    return ignores_arguments(command)
+
+
+def _ignored(path: str) -> Problem:
+    text = "a shell runs the command, which does not end with a program to pass them to"
+    return Problem(path, text, 'use them in the command: write "$@" where they belong')
 
 
 def _relative_program(command: Sequence[str]) -> str | None:
     """The path of the program, or of the script of an interpreter, if it is relative."""
     if not command:
         return None
+    if command[0] == "sh":
+        from muster.spec.shell import program_of_script  # few commands are run by a shell
+
+        command = program_of_script(command) or command
     first, *rest = command
     if "/" in first:
         return None if first.startswith(_ELSEWHERE) else first

@@ -19,7 +19,6 @@ from support.ads import (
     ("command", "shell"),
     [
         ("torchrun a.py $X 'b c' \"d $X\"", "exec python a.py $X 'b c' \"d $X\""),
-        ("torchrun --nproc-per-node 1 a.py '$X' \\$X", "exec python a.py '$X' \\$X"),
         ("torchrun \\\n  a.py *.csv `date` $(a|b)", "exec python a.py *.csv `date` $(a|b)"),
         ("accelerate launch a.py ~/data", "exec python a.py ~/data"),
         (["python", "a.py", "b $X", "c && d"], "python a.py \"b $X\" 'c && d'"),
@@ -60,6 +59,7 @@ def test_a_launcher_started_by_a_shell_is_noted(folder: Path) -> None:
         ("accelerate launch --num_processes 6 train.py", ("python", "train.py"), 2),
         ("python train.py", ("python", "train.py"), 1),
         ("python train.py 'a && b' \"c;d\"", ("python", "train.py", "a && b", "c;d"), 1),
+        ("torchrun a.py '$X' \\$X", ("python", "a.py", "$X", "$X"), 1),
         ("torchrun train.py 'a > b'", ("python", "train.py", "a > b"), 1),
     ],
 )

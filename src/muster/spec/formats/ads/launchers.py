@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from muster.spec.formats.ads.shell import needs_shell, operator_in, split_text
+from muster.spec.formats.ads.shell import operator_in, split_text
 from muster.spec.formats.notes import Notes
+from muster.spec.shell import needs_shell
 
 #: Accelerate's: the processes of all nodes together. The others count those of one node.
 _ALL_PROCESSES = "--num-processes"

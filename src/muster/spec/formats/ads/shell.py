@@ -1,4 +1,4 @@
-"""Shell commands as text: split into words, and checked for what only a shell can run."""
+"""Shell commands as text: split into words, and searched for operators."""
 
 from __future__ import annotations
 
@@ -8,30 +8,11 @@ import shlex
 
 from muster.errors import Problem
 
-#: Text that a shell splits into words without any expansion.
-_WORDS = re.compile(r"""(?:[\w./:,@%+= \t-]|'[^']*'|"[^"$`\\]*")*""", re.ASCII)
-#: First words of commands that are not programs.
-_BUILTIN = re.compile(
-    r"\.|alias|case|cd|command|eval|exec|exit|export|for|function|if|local|read|readonly|return|set"
-    r"|shift|shopt|source|time|trap|ulimit|umask|unset|until|wait|while"
-)
 #: Quoted text and substitutions, in which operators do not end the command.
 _QUOTED = re.compile(
     r"""\\.|'[^']*'|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|"(?:\\.|[^"\\])*\"""", re.DOTALL
 )
 _OPERATOR = re.compile(r"[;&|<>()\n]+")
-
-
-def needs_shell(text: str) -> bool:
-    """Whether the text has variables, operators, patterns or builtins besides a program's name and
-    arguments. Raises ValueError if a quote is left open."""
-    words = shlex.split(text)
-    return (
-        _WORDS.fullmatch(text) is None
-        or not words
-        or _BUILTIN.fullmatch(words[0]) is not None
-        or "=" in words[0]  # sets a variable
-    )
 
 
 def operator_in(text: str) -> str | None:

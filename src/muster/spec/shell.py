@@ -1,0 +1,245 @@
+"""Commands given as text: whether a shell has to run them, and how. Pure.
+
+Text without shell syntax is split into words and started directly; `sh -c` runs all other text. The
+grammar is that of a POSIX shell, as far as it is needed to tell the two apart and to find the last
+simple command of a script.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+#: Substitutions without quotes and brackets in them. Others are opaque: they are not parsed.
+_SUBSTITUTION = r"\$\(\([^()'\"`]*\)\)|\$\([^()'\"`]*\)|\$\{[^{}'\"`]*\}|`[^`'\"]*`"
+_EXPANSION = rf"{_SUBSTITUTION}|\$(?:\w+|[@*#?$!-])"
+_PART = re.compile(
+    rf"""
+      (?P<blank>[ \t\r]+)
+    | (?P<comment>(?<![^\s;&|()])\#[^\n]*)
+    | (?P<control>&&|\|\||;;|(?<![<>])&(?!>)|[;|()\n])
+    | (?P<redirection><<|>>|[<>]&|&>|[<>])
+    | (?P<expansion>{_EXPANSION})
+    | (?P<opaque>\$[({{]|`)
+    | (?P<quoted>'[^']*')
+    | (?P<double>"(?:\\.|[^"\\])*")
+    | (?P<pattern>[*?]|\[[^][\s'"]+\])
+    | (?P<plain>\\.|[^'"\\])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+#: In double quotes: what a shell expands, and characters that only a shell reads as escaped.
+_EXPANDED = re.compile(rf"{_EXPANSION}|\$[({{]|`|\\[$`]", re.ASCII)
+_HOME = re.compile(r"~[\w.-]*(?:/|$)", re.ASCII)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+_PLACEHOLDER = re.compile(r"\$\{\w+\.[\w.]+\}", re.ASCII)
+_PARAMETER = re.compile(r"\$(?:[@*#1-9]|\{[@*#1-9])")
+#: First words of compound commands.
+_RESERVED = frozenset(
+    [
+        "!",
+        "{",
+        "}",
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "function",
+        "select",
+    ]
+)
+#: Commands that are not programs.
+_BUILTINS = frozenset(
+    [
+        ".",
+        ":",
+        "alias",
+        "bg",
+        "break",
+        "cd",
+        "command",
+        "continue",
+        "eval",
+        "exec",
+        "exit",
+        "export",
+        "fg",
+        "getopts",
+        "hash",
+        "jobs",
+        "local",
+        "read",
+        "readonly",
+        "return",
+        "set",
+        "shift",
+        "source",
+        "times",
+        "trap",
+        "type",
+        "ulimit",
+        "umask",
+        "unalias",
+        "unset",
+        "wait",
+    ]
+)
+#: Programs that a shell has built in, where they differ in details.
+_ALSO_BUILTIN = frozenset(["[", "echo", "false", "kill", "printf", "pwd", "test", "true"])
+#: After a signal, the shell waits for the program that it runs and ends with its exit code. By
+#: itself it would end at once, and the node with it, before the program has saved its work.
+_WAIT_FOR_PROGRAM = "trap 'exit $?' TERM; "
+
+
+class _Token(Struct):
+    """A word, an operator or a comment, and its place in the text."""
+
+    kind: Literal["word", "control", "redirection", "comment"]
+    start: int
+    end: int
+    #: Whether only a shell understands it.
+    shell: bool
+    #: Whether it has a substitution that is not parsed.
+    opaque: bool = False
+
+
+class _Command(Struct):
+    """One simple command of a script, and its place in the text."""
+
+    #: Where its program's name is; None if it only assigns variables.
+    program: int | None
+    name: str
+    assigns: bool
+    end: int
+    #: The operator before it; "" for the first command.
+    after: str
+
+
+def needs_shell(text: str) -> bool:
+    """Whether a command has syntax that only a shell understands. Raises ValueError if its
+    end is missing."""
+    tokens = list(_tokens(text))
+    if any(token.shell for token in tokens):
+        return True
+    commands = _commands(text, tokens)
+    return any(one.assigns or one.name in _BUILTINS | _RESERVED for one in commands)
+
+
+def words_or_script(text: str) -> list[str]:
+    """The words to start for a command: its own, or those of a shell that runs it.
+
+    Where a program ends the script, the shell becomes that program, so that signals and exit codes
+    are the program's; words that are added are its arguments. Raises ValueError with what is
+    wrong if its end is missing.
+    """
+    joined = re.sub(r"('[^']*')|\\\n", lambda match: match[1] or "", text).strip()
+    return ["sh", "-c", _script(joined), "sh"] if needs_shell(joined) else shlex.split(joined)
+
+
+def is_script(words: Sequence[str]) -> bool:
+    """Whether the words are those of `words_or_script` for text that a shell runs."""
+    return len(words) == 4 and (*words[:2], words[3]) == ("sh", "-c", "sh")
+
+
+def program_of_script(words: Sequence[str]) -> list[str]:
+    """The words of the only program of a script as they were written; empty for other scripts."""
+    if not is_script(words) or not words[2].startswith("exec "):
+        return []
+    return shlex.split(words[2].removeprefix("exec ").removesuffix(' "$@"'))
+
+
+def ignores_arguments(words: Sequence[str]) -> bool:
+    """Whether words that are added to a script of `words_or_script` are not used by it."""
+    made = is_script(words) and words[2].startswith(_WAIT_FOR_PROGRAM)
+    return made and _PARAMETER.search(words[2]) is None
+
+
+def placeholder_in(text: str) -> str:
+    """A placeholder with a dot (`${run.id}`), which is an error in a shell; "" if there is none."""
+    found = _PLACEHOLDER.search(text)
+    return found.group() if found else ""
+
+
+def _script(text: str) -> str:
+    tokens = list(_tokens(text))
+    commands = _commands(text, tokens)
+    if any(command.name in ("trap", "alias") for command in commands):
+        return text  # what it sets up has to stay, and so does the shell
+    if not commands or any(_is_compound(text, token) for token in tokens):
+        return _WAIT_FOR_PROGRAM + text
+    if any(command.name in _RESERVED for command in commands):
+        return _WAIT_FOR_PROGRAM + text
+    last, script = commands[-1], text
+    if last.program is not None and last.name not in _BUILTINS - {"exec"}:
+        if not _PARAMETER.search(text):
+            script = f'{text[: last.end]} "$@"{text[last.end :]}'
+        if last.name not in _ALSO_BUILTIN | {"exec"} and last.after != "|":
+            script = f"{script[: last.program]}exec {script[last.program :]}"
+    return script if len(commands) == 1 else _WAIT_FOR_PROGRAM + script
+
+
+def _is_compound(text: str, token: _Token) -> bool:
+    """Whether the commands cannot be found by looking for operators only."""
+    operators = {"control": ("&", "(", ")", ";;"), "redirection": ("<<",)}
+    return token.opaque or text[token.start : token.end] in operators.get(token.kind, ())
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, word = 0, None
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            end = "ends with a backslash" if text[at] == "\\" else "has a quote that is not closed"
+            raise ValueError(end)
+        kind, piece, start, at = part.lastgroup, part.group(), at, part.end()
+        match kind:
+            case "blank" | "comment" | "control" | "redirection":
+                if word is not None:
+                    yield word
+                    word = None
+                if kind != "blank":
+                    yield _Token(kind, start, at, shell=True)
+            case _:
+                word = word or _Token("word", start, at, _HOME.match(text, start) is not None)
+                word.end = at
+                found = _EXPANDED.findall(piece) if kind == "double" else []
+                word.shell |= kind in ("expansion", "opaque", "pattern") or bool(found)
+                word.opaque |= kind == "opaque" or any(one in ("$(", "${", "`") for one in found)
+    if word is not None:
+        yield word
+
+
+def _commands(text: str, tokens: Sequence[_Token]) -> list[_Command]:
+    """The simple commands of a script that has no compound ones."""
+    commands: list[_Command] = []
+    current, after, is_target = None, "", False
+    for token in tokens:
+        piece = text[token.start : token.end]
+        if token.kind == "control":
+            if current is not None or piece != "\n":  # a command continues after `&&` on a new line
+                after = piece
+            current = None
+        elif token.kind != "comment":
+            if current is None:
+                current = _Command(None, "", False, token.end, after)
+                commands.append(current)
+            current.end = token.end
+            if token.kind == "word" and not is_target and current.program is None:
+                if _ASSIGNMENT.match(piece):
+                    current.assigns = True
+                else:
+                    current.program, current.name = token.start, piece
+            is_target = token.kind == "redirection"
+    return commands
