@@ -31,10 +31,10 @@ from support.faults import until
 def test_output_is_prefixed_by_group_and_rank() -> None:
     done = muster("run", "--nodes", "2", "--", "sh", "-c", "echo $NODE_RANK; echo oops >&2")
     assert sorted(done.stdout.splitlines()) == [
+        "workers/0 ! oops",
         "workers/0 | 0",
-        "workers/0 | oops",
+        "workers/1 ! oops",
         "workers/1 | 1",
-        "workers/1 | oops",
     ]
     assert re.fullmatch(r"sh-1 SUCCEEDED in \d\.\ds, 2 nodes\n", done.stderr)
     assert done.returncode == 0
@@ -142,7 +142,7 @@ def test_logs_can_be_narrowed() -> None:
     script = "echo out $NODE_RANK; echo err $NODE_RANK >&2"
     output_of("run", "--nodes", "3", "--", "sh", "-c", script)
     only = output_of("logs", "sh-1", "--rank", "1", "--stream", "stderr")
-    assert only == "workers/1 | err 1\n"
+    assert only == "workers/1 ! err 1\n"
     assert len(output_of("logs", "sh-1", "--tail", "4").splitlines()) == 4
     both = output_of("logs", "sh-1", "--stream", "stdout", "--stream", "stderr").splitlines()
     assert len(both) == 6

@@ -173,7 +173,7 @@ def test_lines_have_timestamps_on_request(
 ) -> None:
     options = ("--attempt", "3", "-n", "1", "--stderr")
     call(lines, *options, "--utc")
-    assert capfd.readouterr().out == "1970-01-01T00:00:09.000Z workers/0 | line 9 of 0.err\n"
+    assert capfd.readouterr().out == "1970-01-01T00:00:09.000Z workers/0 ! line 9 of 0.err\n"
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
@@ -181,7 +181,7 @@ def test_lines_have_timestamps_on_request(
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert capfd.readouterr().out.startswith("1970-01-01T05:30:09.000+05:30 workers/0 | ")
+    assert capfd.readouterr().out.startswith("1970-01-01T05:30:09.000+05:30 workers/0 ! ")
 
 
 @pytest.mark.parametrize(

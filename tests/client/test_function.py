@@ -188,7 +188,7 @@ def test_exceptions_that_cannot_be_sent_raise_run_failed(
 
 
 def test_a_killed_node_fails_the_call(client: muster.Client) -> None:
-    with pytest.raises(RunFailed, match=r"\(signal 9\)"):
+    with pytest.raises(RunFailed, match=r"\(signal 9, SIGKILL\)"):
         fail.submit("kill").result(MINUTE)
 
 

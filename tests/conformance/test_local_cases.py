@@ -408,12 +408,15 @@ def test_E16_all_nodes_of_a_gang_run_together(client: Client, tmp_path: Path) ->
 # --- failures, with real exit codes and signals
 
 
+BY_CODE = "failed with exit code"
+
+
 @pytest.mark.shows("jobset/failure-none")
 @pytest.mark.parametrize(
     ("text", "details"),
     [
         pytest.param("exit 7", "failed with exit code 7", id="a code"),
-        pytest.param("kill -9 $$$$", "failed with exit code 137 (signal 9)", id="a signal"),
+        pytest.param("kill -9 $$$$", f"{BY_CODE} 137 (signal 9, SIGKILL)", id="a signal"),
         pytest.param("echo boom >&2; exit 1", "failed with exit code 1:\nboom", id="stderr"),
     ],
 )

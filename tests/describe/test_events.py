@@ -11,6 +11,8 @@ from muster.lifecycle.states import NodeState, RunState
 
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("run", {"state": "ACCEPTED", "details": ""}, "the run was accepted"),
+    ("run", {"state": "ACCEPTED", "details": "resumed by user"},
+     "the run was accepted again: resumed by user"),
     ("run", {"state": "CANCELING", "details": "enough"}, "the run is being canceled: enough"),
     ("run", {"state": "FAILED", "details": "node-1 failed:\nTraceback\nValueError: 1"},
      "the run failed: node-1 failed: ValueError: 1"),

@@ -78,7 +78,7 @@ def test_consequences_do_not_replace_the_cause() -> None:
         (NodeEnded(0, 3), "node-0 (group g0, rank 0) failed with exit code 3"),
         (
             NodeEnded(0, 137, signal=9),
-            "node-0 (group g0, rank 0) failed with exit code 137 (signal 9)",
+            "node-0 (group g0, rank 0) failed with exit code 137 (signal 9, SIGKILL)",
         ),
         (
             NodeEnded(0, 137, signal=9, reason=Reason.OUT_OF_MEMORY),

@@ -15,7 +15,8 @@ WHO = "node-3 (group workers, rank 3)"
     ("reason", "code", "signal", "expected"),
     [
         (Reason.EXIT, 3, 0, f"{WHO} failed with exit code 3"),
-        (Reason.EXIT, 137, 9, f"{WHO} failed with exit code 137 (signal 9)"),
+        (Reason.EXIT, 137, 9, f"{WHO} failed with exit code 137 (signal 9, SIGKILL)"),
+        (Reason.EXIT, 168, 40, f"{WHO} failed with exit code 168 (signal 40)"),
         (Reason.OUT_OF_MEMORY, 137, 9, f"{WHO} ran out of memory and was ended, exit code 137"),
         (Reason.NOT_STARTED, None, 0, f"{WHO} could not be started"),
         (Reason.NODE_LOST, None, 0, f"{WHO} was lost"),

@@ -88,7 +88,7 @@ def test_suspend_keeps_only_succeeded_nodes() -> None:
 def test_resume_starts_the_next_attempt() -> None:
     run = running(policy((2, 1, None))).end(0).step(SUSPEND).end_stopping().step(RESUME)
     assert run.effects == (StartNodes(1, refs(1, incarnation=1)),)
-    assert (run.status.state, run.status.details) == (RunState.ACCEPTED, "")
+    assert (run.status.state, run.status.details) == (RunState.ACCEPTED, "continue")
     assert run.notes("resumed") == [{"why": "continue", "attempt": 1}]
     run.up(1)
     assert run.status.state is RunState.IN_PROGRESS

@@ -251,7 +251,7 @@ def test_a_long_chain_and_a_long_traceback_keep_the_last_exception() -> None:
 )
 def test_logged_errors_do_not_explain_a_killed_process(record: str, error: str) -> None:
     text = f"starting\n{record}\n{error}\n"
-    assert explain(text, killed=True) == (["starting"], ["starting"])
+    assert explain(text, killed=True) == (["starting"], ["starting"], True)
     assert explain(f"{text}no space\n", killed=True).reasons == ["no space"]
     assert explain(text).reasons[0] in ("KeyError: 'k'", "ValueError: a")
     final = f"{text}up\n{HEAD}\n{FRAMES}\nOSError: b"

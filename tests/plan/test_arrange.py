@@ -113,14 +113,14 @@ def test_groups_that_only_serve_are_not_awaited() -> None:
 @pytest.mark.parametrize(
     ("data", "rules"),
     [
-        ({"failure": {"max_restarts": 1}}, [("others-go-on", "restart_node", ("workers",))]),
+        ({"failure": {"max_restarts": 1}}, [("replace-node", "restart_node", ("workers",))]),
         ({"failure": {}}, []),
         ({"failure": {"max_restarts": 1, "action": "restart_run"}}, []),
         ({"failure": {"max_restarts": 1}, "nodes": 1}, []),
         ({"failure": {"max_restarts": 1}, "framework": "pytorch"}, []),
         (
             {"failure": {"max_restarts": 1, "rules": [{"name": "mine", "action": "fail"}]}},
-            [("mine", "fail", ()), ("others-go-on", "restart_node", ("workers",))],
+            [("mine", "fail", ()), ("replace-node", "restart_node", ("workers",))],
         ),
         (
             {

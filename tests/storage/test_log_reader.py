@@ -432,8 +432,8 @@ def test_records_have_the_node_and_stream_of_their_line() -> None:
 
 @given(st.lists(st.binary(max_size=6).filter(lambda b: b"\n" not in b), min_size=1))
 def test_prefixed_puts_the_prefix_before_every_line(lines: list[bytes]) -> None:
-    chunk = LogChunk(0, stream(0), b"".join(line + b"\n" for line in lines))
-    assert prefixed(chunk, b"w/0 | ") == b"".join(b"w/0 | " + line + b"\n" for line in lines)
+    data = b"".join(line + b"\n" for line in lines)
+    assert prefixed(data, b"w/0 | ") == b"".join(b"w/0 | " + line + b"\n" for line in lines)
 
 
 TAILS = [

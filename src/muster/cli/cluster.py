@@ -122,7 +122,12 @@ def list_(as_json: bool) -> None:
         echo("no clusters are up", err=True)
         return
     header = ("NAME", "FRAMEWORK", "STATE", "WORKERS", "LEFT", "ADDRESS")
-    print_table(header, [_row(one) for one in found])
+    print_table(
+        header,
+        [_row(one) for one in found],
+        drop=("LEFT", "WORKERS", "FRAMEWORK"),
+        shorten={"ADDRESS": 24, "NAME": 12},
+    )
 
 
 def _row(one: Cluster) -> tuple[str, ...]:
@@ -207,4 +212,9 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
             echo(f"  {what:<10} {value}")
     echo()
     nodes = [(str(n.rank), n.group, n.fqdn, n.address, *node_state(n.state)) for n in one.run.nodes]
-    print_table(("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY"), nodes)
+    print_table(
+        ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY"),
+        nodes,
+        drop=("GROUP",),
+        shorten={"NAME": 16, "GROUP": 12},
+    )

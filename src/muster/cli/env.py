@@ -45,7 +45,7 @@ def list_environments(as_json: bool) -> None:
         what = ", ".join([*(["conda"] if one.conda else []), *one.requirements])
         size = format_size(one.size)
         rows.append((one.key, one.python or "-", state, size, ago(one.used), what))
-    print_table(("KEY", "PYTHON", "STATE", "SIZE", "USED", "WHAT"), rows)
+    print_table(("KEY", "PYTHON", "STATE", "SIZE", "USED", "WHAT"), rows, drop=("PYTHON", "USED"))
 
 
 @env.command()

@@ -41,7 +41,8 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     elif as_json:
         print_json([entry.to_dict() for entry in found])
     else:
-        print_table(("SEQ", "TIME", "WHAT", "DATA"), [_row(entry) for entry in found])
+        rows = [_row(entry) for entry in found]
+        print_table(("SEQ", "TIME", "WHAT", "DATA"), rows, drop=("WHAT",), shorten={"DATA": 40})
 
 
 def _row(entry: Event) -> tuple[str, str, str, str]:

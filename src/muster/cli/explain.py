@@ -75,7 +75,12 @@ def describe(plan: RunPlan, first: Iterable[str] = ()) -> None:
     rows = [
         (str(n.rank), n.group, n.fqdn, n.address, n.node_id) for n in plan.nodes if started[n.rank]
     ]
-    print_table(("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"), rows)
+    print_table(
+        ("RANK", "GROUP", "NAME", "ADDRESS", "NODE ID"),
+        rows,
+        drop=("NODE ID", "GROUP"),
+        shorten={"NAME": 16, "GROUP": 12},
+    )
 
 
 def _packed_modules(prepared: PreparedRun, files: Sequence[str]) -> list[str]:

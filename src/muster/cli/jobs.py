@@ -118,7 +118,12 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
         del columns["NAME"]
     if not wide and not deleted:
         del columns["STATE"]
-    print_table([*columns], [[cell(job) for cell in columns.values()] for job in found])
+    print_table(
+        [*columns],
+        [[cell(job) for cell in columns.values()] for job in found],
+        drop=("BY", "ID", "NAME"),
+        shorten={"JOB": 16, "DESCRIPTION": 16, "CODE": 12},
+    )
 
 
 @jobs.command()
@@ -218,7 +223,7 @@ def events(job_name: str, after: int, as_json: bool) -> None:
         print_json([entry.to_dict() for entry in found])
         return
     rows = [(f"{e.seq:>3}", rfc3339(e.time), e.kind, e.by or "-", _changes(e.data)) for e in found]
-    print_table(("SEQ", "TIME", "WHAT", "BY", "DATA"), rows)
+    print_table(("SEQ", "TIME", "WHAT", "BY", "DATA"), rows, drop=("BY",), shorten={"DATA": 30})
 
 
 def _changes(data: Mapping[str, Any]) -> str:

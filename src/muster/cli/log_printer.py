@@ -1,13 +1,17 @@
-"""Print a run's output, each line prefixed with the group and rank that wrote it."""
+"""Print a run's output, each line prefixed with the group and rank that wrote it.
+
+In the prefix, `|` precedes a line of stdout, `!` one of stderr.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from muster.cli.output import GROUP_COLORS
+from muster.cli.program_text import final_lines, harmless
 from muster.cli.streams import write
 from muster.cli.terminal import echo, use_color
 from muster.storage.log_index import MESSAGES, StreamInfo
@@ -22,16 +26,34 @@ _SERVICE = "muster"
 _NOT_IN_SUMMARY = frozenset(
     {"restart", "scaled", "supervisor_lost", "cancel_requested", "suspend_requested"}
 )
+#: Colours of the prefixes, one per node, by rank. Red marks stderr.
+_COLORS = (
+    "cyan",
+    "magenta",
+    "green",
+    "blue",
+    "yellow",
+    "bright_cyan",
+    "bright_magenta",
+    "bright_green",
+    "bright_blue",
+    "bright_yellow",
+)
+#: Colours of the marks that do not have that of their node.
+_MARKS = {"!": "red"}
 
 
 class Printer:
     """Write chunks of whole lines to a file descriptor, in bulk.
 
-    groups: nodes by group name, in order; they determine colours and the width of the prefix.
-    processes: per node; with more than one, the prefix names the process. to: the descriptor.
+    groups: nodes by group name, in order; they determine the width of the prefix. processes: per
+    node; with more than one, the prefix names the process. to: the descriptor.
     messages: where to print Muster's own messages. "inline": all of them, between the programs'
     lines; "separate": on stderr, and only those that the run's summary does not repeat; "none":
     nowhere. stamp: what to print before a line, from its time in nanoseconds.
+
+    Of a line that a program has overwritten with carriage returns, such as a progress bar, the last
+    text is printed. A terminal gets no control sequences of programs but colours.
     """
 
     def __init__(
@@ -46,8 +68,8 @@ class Printer:
         self._to = to
         self._messages = messages
         self._stamp = stamp
-        self._color = use_color(to)
-        self._colors = {name: GROUP_COLORS[i % len(GROUP_COLORS)] for i, name in enumerate(groups)}
+        self._tty = os.isatty(to)
+        self._color = use_color(self._tty)
         nodes = sum(groups.values())
         self._processes = processes
         deepest = len(str(nodes - 1)) + (1 + len(str(processes - 1)) if processes > 1 else 0)
@@ -70,7 +92,12 @@ class Printer:
                     echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
                 continue
             stamp = self._stamp(chunk.time_ns) if self._stamp is not None else b""
-            self._write(prefixed(chunk, stamp + self._prefix(chunk.stream)))
+            prefix = stamp + self._prefix(chunk.stream)
+            self._write(prefixed(self._text(chunk.data), prefix))
+
+    def _text(self, data: bytes) -> bytes:
+        data = final_lines(data)
+        return harmless(data) if self._tty else data
 
     def _prefix(self, stream: StreamInfo) -> bytes:
         prefix = self._prefixes.get(stream.number)
@@ -79,12 +106,19 @@ class Printer:
             if self._processes > 1 and stream.local_rank is not None:
                 name += f".{stream.local_rank}"
             name += f" {stream.service}" * bool(stream.service)
-            text = f"{name:<{self._width}} | "
-            if self._color:
-                dim = stream is MESSAGES
-                text = click.style(text, fg=self._colors.get(stream.group), dim=dim)
-            prefix = self._prefixes[stream.number] = text.encode()
+            # both streams of a service are in one file
+            mark = "!" if stream.stream == "stderr" and not stream.service else "|"
+            prefix = self._prefixes[stream.number] = self._styled(name, mark, stream.rank).encode()
         return prefix
+
+    def _styled(self, name: str, mark: str, rank: int | None) -> str:
+        name = f"{name:<{self._width}}"
+        if not self._color:
+            return f"{name} {mark} "
+        if rank is None:
+            return click.style(f"{name} {mark} ", dim=True)
+        color = _COLORS[rank % len(_COLORS)]
+        return f"{click.style(name, fg=color)} {click.style(mark, fg=_MARKS.get(mark, color))} "
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)

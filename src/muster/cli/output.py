@@ -6,11 +6,13 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster.cli.formats import output_format
-from muster.cli.terminal import echo, plain, style
+from muster.cli.layout import cells, fit
+from muster.cli.layout import shorten as shortened
+from muster.cli.terminal import echo, plain, style, symbol
 from muster.describe.times import span
 from muster.escapes import visible, visible_line
 from muster.secrets import hidden
@@ -25,8 +27,10 @@ _COLORS = {
     "IN_PROGRESS": "cyan",
     "RUNNING": "cyan",
 }
-#: Colours of the prefixes of output lines, one per node group, in order.
-GROUP_COLORS = ("cyan", "magenta", "green", "blue", "yellow", "bright_black")
+#: Between two columns of a table.
+_GAP = "  "
+#: The last column of a table is shortened to no less than this, if nothing else is said.
+_LEAST = 24
 
 
 def state(name: str) -> str:
@@ -71,35 +75,47 @@ def _yaml(data: Any) -> str:
     return text if visible(text) == text else dump(plain_data, ascii_only=True)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns, one line per row; the last column is cut to the terminal's width
-    unless the format is `wide`."""
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    drop: Sequence[str] = (),
+    shorten: Mapping[str, int] | None = None,
+) -> None:
+    """Print aligned columns, one line per row. On a terminal they are fitted to its width, unless
+    the format is `wide`.
+
+    drop: titles of columns that a narrow table leaves out, the least important first. shorten:
+    titles of columns whose texts it shortens, the most important first, and to what width at least;
+    default: the last column.
+    """
     if not rows:
         return
-    columns = [_pad_column(column) for column in zip(header, *rows, strict=True)]
     narrow = sys.stdout.isatty() and output_format() != "wide"
     limit = shutil.get_terminal_size().columns if narrow else 0
-    first, *others = [_fit_row(row, limit) for row in zip(*columns, strict=True)]
-    echo("\n".join([style(first, "bold"), *others]))
+    texts = [[visible_line(cell) for cell in column] for column in zip(*rows, strict=True)]
+    columns = dict(zip(header, texts, strict=True))
+    widths = {title: _width([title, *column]) for title, column in columns.items()}
+    if limit:
+        least = {header[-1]: _LEAST} if shorten is None else shorten
+        widths = fit(widths, limit, gap=len(_GAP), drop=drop, shorten=least)
+    lines = [_row([*widths], widths)]
+    lines += [_row(row, widths) for row in zip(*(columns[t] for t in widths), strict=True)]
+    echo("\n".join([style(lines[0], "bold"), *lines[1:]]))
 
 
-def _pad_column(column: Sequence[str]) -> list[str]:
-    cells = [visible_line(cell) for cell in column]
-    lengths = [len(plain(cell)) for cell in cells]
-    width = max(lengths)
-    return [cell + " " * (width - length) for cell, length in zip(cells, lengths, strict=True)]
+def _width(column: Sequence[str]) -> int:
+    return max(cells(plain(cell)) for cell in column)
 
 
-def _fit_row(row: Sequence[str], limit: int) -> str:
-    line = "  ".join(row).rstrip()
-    if not limit or len(plain(line)) <= limit:
-        return line
-    before = "  ".join([*row[:-1], ""])
-    return before + _cut(plain(row[-1]).rstrip(), max(limit - len(plain(before)), 8))
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _row(row: Sequence[str], widths: Mapping[str, int]) -> str:
+    mark = symbol("…", "...")
+    padded = []
+    for cell, width in zip(row, widths.values(), strict=True):
+        bare = plain(cell)
+        text = cell if cells(bare) <= width else shortened(bare, width, mark)
+        padded.append(text + " " * (width - cells(plain(text))))
+    return _GAP.join(padded).rstrip()
 
 
 def ago(seconds: float | None) -> str:

@@ -57,7 +57,7 @@ def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
         echo(f"{framework} needs no ports")
         return
     rows = [(need.ports, need.on, need.why) for need in found.needs]
-    print_table(("TCP PORT", "ON", "WHY"), rows)
+    print_table(("TCP PORT", "ON", "WHY"), rows, shorten={"WHY": 30, "ON": 12, "TCP PORT": 12})
 
 
 def _rules(

@@ -24,6 +24,8 @@ def print_run(run: JobRun) -> None:
     print_table(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"),
         [_node_row(node) for node in run.nodes],
+        drop=("ADDRESS", "READY", "GROUP"),
+        shorten={"NAME": 16, "GROUP": 12},
     )
     echo()
     _print_settings(run)
@@ -80,6 +82,7 @@ def _print_settings(run: JobRun) -> None:
     print_table(
         ("SETTING", "FROM", "VALUE"),  # the terminal may cut VALUE; --json has all of it
         [(s.path, s.origin, value_text(s.path, s.value)) for s in settings],
+        shorten={"SETTING": 40, "VALUE": 20},
     )
     if overridden := [s.path for s in settings if s.origin == "override"]:
         echo(f"\noverridden for this run: {', '.join(overridden)}")

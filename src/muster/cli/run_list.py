@@ -21,13 +21,18 @@ def print_runs(runs: Sequence[RunSummary]) -> None:
         del columns["NAME"]
     if not wide and len({run.created_by for run in runs}) == 1:
         del columns["BY"]
-    print_table([*columns], [[cell(run) for cell in columns.values()] for run in runs])
+    print_table(
+        [*columns],
+        [[cell(run) for cell in columns.values()] for run in runs],
+        drop=("BY", "ID", "NAME", "STARTED", "NODES"),
+        shorten={"DETAILS": 40, "RUN": 16},
+    )
 
 
 def _details(run: RunSummary) -> str:
-    from muster.describe.failure import one_line
+    from muster.describe.failure import cause_first
 
-    return one_line(run.details)
+    return cause_first(run.details)
 
 
 #: Header -> the cell of a run.

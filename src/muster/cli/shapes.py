@@ -33,7 +33,12 @@ def shapes(name: str | None, as_json: bool) -> None:
             print_json([_data(shape) for shape in known])
             return
         header = ("SHAPE", "OCPUS", "CPUS", "MEMORY", "GPUS", "FLEXIBLE", "ORIGIN", "SOURCE")
-        print_table(header, [_row(shape) for shape in known])
+        print_table(
+            header,
+            [_row(shape) for shape in known],
+            drop=("SOURCE", "OCPUS", "ORIGIN"),
+            shorten={"SHAPE": 16, "SOURCE": 12},
+        )
         return
     shape = find_shape(name, own)
     if as_json:

@@ -44,8 +44,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="Share of failures that lose the node.",
 )
-@click.option("--checkpoint-every", default="1h", show_default=True, metavar="TIME")
-@click.option("--checkpoint-cost", default="30s", show_default=True, metavar="TIME")
+@click.option(
+    "--checkpoint-every",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="Work between two checkpoints.",
+)
+@click.option(
+    "--checkpoint-cost",
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="Time to write one checkpoint, during which nodes do no work.",
+)
 @click.option(
     "--load",
     default="60s",

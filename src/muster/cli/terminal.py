@@ -25,9 +25,27 @@ _KEY = os.urandom(8).hex()
 _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")
 
 
-def use_color(descriptor: int = 1) -> bool:
-    """Whether output to this descriptor may be coloured (see no-color.org)."""
-    return os.isatty(descriptor) and "NO_COLOR" not in os.environ
+def use_color(tty: bool) -> bool:
+    """Whether output may be coloured. tty: it goes to a terminal.
+
+    NO_COLOR takes precedence (no-color.org), then FORCE_COLOR and CLICOLOR_FORCE (bixense.com).
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = (os.environ.get(name) for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
+    if any(value not in (None, "", "0") for value in forced):
+        return True
+    return tty and os.environ.get("TERM") != "dumb"
+
+
+def symbol(text: str, fallback: str, *, err: bool = False) -> str:
+    """The text if the encoding of the output has all of it, else the fallback, which is ASCII."""
+    stream = sys.stderr if err else sys.stdout
+    try:
+        text.encode(stream.encoding or "ascii")
+    except UnicodeEncodeError:
+        return fallback
+    return text
 
 
 def style(text: str, how: str | None) -> str:
@@ -48,8 +66,7 @@ def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = 
     stream = sys.stderr if err else sys.stdout
     shown = visible(text if secrets else redacted(text))
     if _KEY in shown:
-        colored = stream.isatty() and "NO_COLOR" not in os.environ
-        shown = _MARK.sub(_sgr, shown) if colored else plain(shown)
+        shown = _MARK.sub(_sgr, shown) if use_color(stream.isatty()) else plain(shown)
     click.echo(shown + end, file=stream, nl=False, color=True)
 
 

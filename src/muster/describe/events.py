@@ -45,6 +45,8 @@ def in_log(kind: str, data: Mapping[str, Any]) -> bool:
     """Whether the run's log shows an entry."""
     if kind == "nodes":
         return data.get("state") in _SHOWN_OF_NODES
+    if kind == "run" and data.get("state") == RunState.ACCEPTED:
+        return not data.get("details")  # of a run that is resumed, an entry "resumed" follows
     return kind != "stopping"  # the cause is an entry before, and the outcome one after
 
 
@@ -58,8 +60,7 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "nodes":
             return _nodes(fields) + why
         case "run":
-            details = f": {fields['details']}" if "details" in fields else ""
-            return _RUN.get(fields["state"], f"the run is {fields['state']}") + details
+            return _run(fields)
         case "failure":
             return _failure(fields, reason_of(str(data.get("message", ""))))
         case "restart":
@@ -79,6 +80,15 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
             return f"the run is ending as {fields['towards']}{why}"
         case _:
             return fields.get("why") or " ".join(f"{k}={v}" for k, v in fields.items())
+
+
+def _run(fields: Mapping[str, str]) -> str:
+    state = fields["state"]
+    text = _RUN.get(state, f"the run is {state}")
+    if "details" not in fields:
+        return text
+    again = " again" if state == RunState.ACCEPTED else ""
+    return f"{text}{again}: {fields['details']}"
 
 
 def _disk(fields: Mapping[str, str], used: Any, allowed: Any) -> str:

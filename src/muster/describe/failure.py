@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from muster.lifecycle.failure_details import reason_of
+from muster.node.failure_text import LAST_LINE
 
 
 def one_line(details: str) -> str:
@@ -11,8 +12,19 @@ def one_line(details: str) -> str:
     Details are a headline or, where a program or the engine left a message, a headline with ":" and
     the message on the lines below.
     """
-    headline, colon, message = details.partition(":\n")
-    if not colon:
-        return details.partition("\n")[0]
-    reason = reason_of(message)
+    headline, reason = _parts(details)
     return f"{headline}: {reason}" if reason else headline
+
+
+def cause_first(details: str) -> str:
+    """The same with the error before the headline, for a place that shows only the start of it."""
+    headline, reason = _parts(details)
+    if not reason or reason.startswith(LAST_LINE):
+        return one_line(details)
+    return f"{reason} ({headline})"
+
+
+def _parts(details: str) -> tuple[str, str]:
+    """The headline, and the line that names the error, if there is one."""
+    headline, colon, message = details.partition(":\n")
+    return (headline, reason_of(message)) if colon else (details.partition("\n")[0], "")

@@ -14,6 +14,9 @@ from muster.lifecycle.states import ALIVE, NodeState, RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import GroupPlan, RunPlan
 
+#: States of a node whose processes run.
+_RUNNING = (NodeState.RUNNING, NodeState.READY)
+
 
 def why(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
     """Sentences, the most important first.
@@ -21,15 +24,15 @@ def why(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str
     restarts: the number of restarts after failures so far. now: epoch seconds.
     """
     past = _restarts(plan.run_name, status, restarts)
-    return [line for line in (*_state(plan, status, now), *past) if line]
+    return [line for line in (*_state(plan, status, restarts, now), *past) if line]
 
 
-def _state(plan: RunPlan, status: RunStatus, now: float) -> list[str]:
+def _state(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
     match status.state:
         case RunState.ACCEPTED:
             return ["its supervisor is starting the first nodes", *_mounts(plan)]
         case RunState.IN_PROGRESS:
-            return [*_stopping(status), *_in_progress(plan, status, now)]
+            return [*_stopping(status), *_in_progress(plan, status, restarts, now)]
         case RunState.SUCCEEDED:
             return [f"{_success(plan)}; {_counts(status)}"]
         case RunState.FAILED:
@@ -100,8 +103,9 @@ def _stopping(status: RunStatus) -> Iterator[str]:
         yield f"it ends as {outcome} once every node has ended: {status.stopping.details}"
 
 
-def _in_progress(plan: RunPlan, status: RunStatus, now: float) -> list[str]:
-    reasons = [_counts(status), *_scaling_sentences(plan, status), *_restarting(status, now)]
+def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
+    reasons = [_counts(status), *_scaling_sentences(plan, status)]
+    reasons += _restarting(status, restarts, now)
     reasons += _waiting(plan, status)
     reasons += [_probe_text(group) for group in plan.groups if _awaits_probe(group, status)]
     if status.stopping is None:
@@ -121,21 +125,21 @@ def _scaling_sentences(plan: RunPlan, status: RunStatus) -> Iterator[str]:
             yield f"group {group.name} has {count} of at most {group.replicas} replicas"
 
 
-def _restarting(status: RunStatus, now: float) -> Iterator[str]:
+def _restarting(status: RunStatus, restarts: int, now: float) -> Iterator[str]:
     nodes = list(enumerate(status.nodes))
     leaving = [rank for rank, node in nodes if node.scaling_down]
     if leaving:
         yield f"node {format_ranks(leaving)} is being stopped: its group was scaled down"
-    number = status.last_incarnation
+    this = f"restart {restarts}" if restarts else "the next start"
     old = [
         rank for rank, node in nodes if node.next_incarnation is not None and not node.scaling_down
     ]
     if old:
         ranks = format_ranks(old)
-        yield f"restart {number} waits for the old processes of node {ranks} to end"
+        yield f"{this} waits for the old processes of node {ranks} to end"
     waits = [node.not_before for _, node in nodes if node.not_before is not None]
     if waits and max(waits) > now:
-        yield f"restart {number} waits another {max(waits) - now:.0f} s (backoff)"
+        yield f"{this} waits another {max(waits) - now:.0f} s (backoff)"
 
 
 def _waiting(plan: RunPlan, status: RunStatus) -> Iterator[str]:
@@ -170,7 +174,13 @@ def _probe_text(group: GroupPlan) -> str:
 
 
 def _counts(status: RunStatus) -> str:
-    """Numbers of nodes by state, without those of replicas that were removed."""
+    """Numbers of nodes by state, without those of replicas that were removed. A node that is ready
+    is running."""
     states = [node.state for node in status.nodes if node.state is not NodeState.SCALED_DOWN]
-    numbers = Counter(str(state).lower() for state in states)
-    return "nodes: " + ", ".join(f"{count} {state}" for state, count in numbers.items())
+    running = [state for state in states if state in _RUNNING]
+    numbers = Counter("running" if state in _RUNNING else str(state).lower() for state in states)
+    ready = sum(state is NodeState.READY for state in running)
+    texts = [f"{count} {state}" for state, count in numbers.items()]
+    if ready < len(running):
+        texts[[*numbers].index("running")] += f" ({ready} ready)"
+    return "nodes: " + ", ".join(texts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from signal import Signals
+
 from muster.lifecycle.status import Failure, Reason
 
 
@@ -32,8 +34,15 @@ def headline(failure: Failure) -> str:
         case _:
             text = f"{where} failed with exit code {failure.exit_code}"
             if failure.signal:
-                text += f" (signal {failure.signal})"
+                text += f" ({_signal_text(failure.signal)})"
     return text
+
+
+def _signal_text(number: int) -> str:
+    try:
+        return f"signal {number}, {Signals(number).name}"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def reason_of(message: str) -> str:
@@ -41,11 +50,13 @@ def reason_of(message: str) -> str:
 
     A first line that Muster wrote, such as the name of the service that failed, stays before it.
     """
-    first, newline, _ = message.strip().partition("\n")
+    first, newline, rest = message.strip().partition("\n")
     if not newline:
         return first
-    from muster.node.failure_text import TRACEBACK, explain
+    from muster.node.failure_text import LAST_LINE, LAST_LINES, TRACEBACK, explain
 
+    if first in (LAST_LINE, LAST_LINES):
+        return f"{LAST_LINE} {explain(rest).lines[-1]}"
     found = explain(message)
     reason = next(iter(found.reasons), found.lines[-1])
     is_ours = first not in found.lines and TRACEBACK not in first

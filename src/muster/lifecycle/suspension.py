@@ -46,6 +46,7 @@ def resume(transition: Transition, why: str) -> None:
     again = transition.run.started_at is not None
     transition.set_state(
         RunState.ACCEPTED,
+        why,
         attempt=transition.run.attempt + again,
         resumes=transition.run.resumes + again,
     )

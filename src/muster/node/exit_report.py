@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import List, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 from muster.node import error_file
 from muster.node.files import file_size, open_regular
 from muster.node.launch_message import OutputFiles, ProcessLaunch
 from muster.node.messages import ExitReport
+
+if TYPE_CHECKING:
+    from muster.node.failure_text import Explanation
 
 _TAIL_BYTES = 64 << 10
 
@@ -77,9 +80,9 @@ class ExitReporter:
     def _stderr_tail(self, killed: bool) -> str:
         order = sorted(range(len(self._offsets)), key=lambda rank: rank != self._local_rank)
         for rank in order:
-            tail = stderr_tail(self._stderrs[rank], self._offsets[rank], killed)
-            if tail:
-                return tail
+            found = _explanation(self._stderrs[rank], self._offsets[rank], killed)
+            if found is not None:
+                return _message(found, killed)
         return ""
 
 
@@ -95,15 +98,31 @@ def stderr_tail(path: str, since: int, killed: bool = False) -> str:
     since: size of the file before the process started. A file that is shorter now was rewritten
     and counts whole. killed: a signal ended the process.
     """
+    found = _explanation(path, since, killed)
+    return "\n".join(found.lines) if found is not None else ""
+
+
+def _explanation(path: str, since: int, killed: bool) -> "Explanation | None":
+    """None if the process wrote nothing."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(since if since <= size else 0, size - _TAIL_BYTES))
             text = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
-        return ""  # a program may remove its own output
+        text = ""  # a program may remove its own output
     if not text.strip():
-        return ""
+        return None
     from muster.node.failure_text import explain
 
-    return "\n".join(explain(text, killed).lines)
+    return explain(text, killed)
+
+
+def _message(found: "Explanation", killed: bool) -> str:
+    """The lines as a message. Those of a killed process that explain nothing are named as such."""
+    from muster.node.failure_text import LAST_LINE, LAST_LINES
+
+    lines = found.lines
+    if killed and found.unexplained:
+        lines = [LAST_LINE if len(lines) == 1 else LAST_LINES, *lines]
+    return "\n".join(lines)

@@ -29,6 +29,9 @@ _MAX_MESSAGE = 8  # lines of an exception's message and of what follows it
 _MAX_CRASH = 12  # lines
 _MAX_WIDTH = 4096  # characters of a line
 _ELLIPSIS = "  ..."
+#: Precede lines that do not explain why a signal ended a process.
+LAST_LINE = "last line of stderr:"
+LAST_LINES = "last lines of stderr:"
 
 #: Prefixes that launchers and libraries put before each line of a process: PyTorch's "[rank0]: ",
 #: Open MPI's "[1,0]<stderr>:", Ray's "(task pid=12, ip=10.0.0.1) ", with or without colours.
@@ -89,6 +92,8 @@ class Explanation(NamedTuple):
     lines: List[str]
     #: The line that names the error, then those of the errors that caused it.
     reasons: List[str]
+    #: Nothing in the text explains the failure: these are its last lines.
+    unexplained: bool = False
 
 
 def explain(text: str, killed: bool = False) -> Explanation:
@@ -115,7 +120,7 @@ def explain(text: str, killed: bool = False) -> Explanation:
     if handled:
         logged = [lines[firsts[handled[-1]] - 1], *_python(lines, handled[-1]).lines]
         return Explanation([*logged, *(line for line in kept if line not in logged)], kept[-1:])
-    return Explanation(kept, kept[-1:])
+    return Explanation(kept, kept[-1:], unexplained=True)
 
 
 def looks_like_consequence(text: str) -> bool:

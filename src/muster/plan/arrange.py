@@ -24,8 +24,10 @@ from muster.spec.policies import DependsOn, FailureRule, ReasonName
 #: Group of the first node if it was split off its group.
 MAIN = "main"
 #: Rules that restart a single node while the others continue.
-REPLACEABLE = "others-go-on"
-KILLED = "others-go-on-killed"
+REPLACEABLE = "replace-node"
+KILLED = "replace-killed-node"
+#: The same, under the names that earlier versions gave them: specs may have them.
+_FORMER_NAMES = ("others-go-on", "others-go-on-killed")
 #: Reasons for which a node is replaced, besides signals: its program did not fail by itself.
 _LOST: tuple[ReasonName, ...] = (
     "out_of_memory",
@@ -204,7 +206,7 @@ def _with_success(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
 
 
 def _with_replacement(spec: JobSpec, roles: Mapping[str, RoleSetup]) -> JobSpec:
-    known = any(rule.name in (REPLACEABLE, KILLED) for rule in spec.failure.rules)
+    known = any(rule.name in (REPLACEABLE, KILLED, *_FORMER_NAMES) for rule in spec.failure.rules)
     if spec.failure.action is not None or not spec.failure.max_restarts or known:
         return spec
     names = {group.name: _role(roles, group.name) for group in spec.node_groups}

@@ -20,6 +20,8 @@ from muster.errors import Problem
 from muster.spec.wording import Refused, say, suggestion, without_secret
 
 T = TypeVar("T", bound=msgspec.Struct)
+#: A value that may be repeated in a hint.
+_NAME = re.compile(r"[\w.-]{1,63}")
 
 
 def decode(model: type[T], data: Any, problems: list[Problem], path: str = "") -> T | None:
@@ -44,9 +46,8 @@ def _valid_fields(
 ) -> dict[str, Any] | None:
     """The valid fields; None if `data` is not a mapping."""
     if not isinstance(data, Mapping):
-        problems.append(
-            Problem(path, f"must be a mapping, not {say(data)}", _shorthand(model) if path else "")
-        )
+        hint = _shorthand(model, data) if path else ""
+        problems.append(Problem(path, f"must be a mapping, not {say(data)}", hint))
         return None
     known = {info.encode_name: info for info in fields_of(model)}
     for name in data:
@@ -80,13 +81,14 @@ def fields_of(model: type[msgspec.Struct]) -> tuple[FieldInfo, ...]:
     return fields(model)
 
 
-def _shorthand(model: type[msgspec.Struct]) -> str:
-    """A hint for a value that should be a mapping."""
+def _shorthand(model: type[msgspec.Struct], data: Any) -> str:
+    """A hint for a value that should be a mapping: a name is probably that of its first field."""
     known = fields_of(model)
     if not known:
         return "write {}"
     first = next((info for info in known if info.required), known[0])
-    return f"write {{{first.encode_name}: ...}}"
+    name = data if isinstance(data, str) and _NAME.fullmatch(data) else "..."
+    return f"write {{{first.encode_name}: {name}}}"
 
 
 def _value(kind: Any, data: Any, path: str, problems: list[Problem]) -> Any:

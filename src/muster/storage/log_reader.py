@@ -83,9 +83,9 @@ def records(chunk: LogChunk, attempt: int = 0) -> Iterator[LogRecord]:
         )
 
 
-def prefixed(chunk: LogChunk, prefix: bytes) -> bytes:
-    """The chunk's text with `prefix` before every line."""
-    return prefix + chunk.data[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
+def prefixed(data: bytes, prefix: bytes) -> bytes:
+    """Whole lines with `prefix` before each of them."""
+    return prefix + data[:-1].replace(b"\n", b"\n" + prefix) + b"\n"
 
 
 def _read_streams(folder: Path) -> list[StreamInfo]:
