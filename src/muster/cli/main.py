@@ -30,6 +30,8 @@ _COMMANDS = {
     "logs": ("muster.cli.logs", "Show a run's output."),
     "outputs": ("muster.cli.outputs", "List or copy the files that a run has kept."),
     "events": ("muster.cli.events", "Show what happened to a run."),
+    "exec": ("muster.cli.exec", "Run a command inside a running node."),
+    "shell": ("muster.cli.exec:shell", "Open a shell inside a running node."),
     "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
     "cancel": ("muster.cli.runs:cancel", "End runs for good."),
     "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),

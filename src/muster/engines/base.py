@@ -22,7 +22,7 @@ from muster.errors import Problem
 from muster.lifecycle.events import NodeEvent
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
-from muster.storage.home import Home
+from muster.storage.home import Home, RunDir
 
 
 class RunContext(Struct, frozen=True):
@@ -43,6 +43,29 @@ class RunContext(Struct, frozen=True):
     resumes: int = 0
     #: When the run first started (seconds since the epoch). Restarts do not change it.
     started: float = field(default_factory=time.time)
+
+
+class RunningNode(Struct, frozen=True):
+    """A node of a run in progress, for a process other than the one that drives the run."""
+
+    #: The run's folder.
+    folder: RunDir
+    rank: int
+    #: The pid of the process that drives the run.
+    supervisor: int
+
+
+class NodeCommand(Struct, frozen=True):
+    """A command to run inside a node, next to its program."""
+
+    #: The program is looked up on the node.
+    argv: tuple[str, ...]
+    #: Variables on top of those of the node's first process.
+    env: Mapping[str, str] = {}
+    #: Where it starts; "": where the node's program did.
+    cwd: str = ""
+    #: Whether its standard input is a terminal of its own, which is to send it signals.
+    terminal: bool = False
 
 
 class Session(Protocol):
@@ -160,5 +183,19 @@ class Engine(Protocol):
         Called in the process that drives the run. Processes of an earlier session whose process
         was killed may still be ending; a new node never runs at the same time as an old one.
         Raises EngineError if the run cannot get what it needs.
+        """
+        ...
+
+    def run_in_node(
+        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
+    ) -> int:
+        """Run a command as the node's program runs: with its user, environment, files, network and
+        limits. It ends with the node, and with the calling process.
+
+        stdio: descriptors that the command gets as standard input, output and error. Returns the
+        pid of a child process that stands for the command: it passes signals on and ends with the
+        command's exit code (128 + N for signal N; 127 and 126, with a message on standard error, as
+        in a shell, if the program does not exist or cannot be executed). Raises EngineError if the
+        node runs no processes or cannot be entered.
         """
         ...

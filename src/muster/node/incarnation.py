@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Dict, List, Sequence
 
-from muster.node import incarnation_files, messages, processes
+from muster.node import incarnation_files, launch_record, messages, processes
 from muster.node.channel import Channel
 from muster.node.disk_usage import DiskUsage, is_full
 from muster.node.exit_report import ExitReporter
@@ -48,6 +48,7 @@ class Incarnation:
         self._disk: DiskUsage | None = None
         self._kill_at: float | None = None
         self._reporter = ExitReporter(launch.processes, launch.ranks)
+        self._record: int | None = None
         #: Whether another incarnation can run in the same place.
         self.restartable = True
         #: Set by a signal handler. Acted upon between two steps, when no process is half started.
@@ -63,6 +64,8 @@ class Incarnation:
                 self._record_stop()  # services run until they are stopped
         groups = [*self._groups, *self._services.groups]
         processes.kill_everything(self._launch.contained, groups)
+        if self._record is not None:
+            os.close(self._record)
         if self._disk is not None and self._disk.measure_at_end():
             self._send_disk_exceeded(self._disk)
         report = self._reporter.report()
@@ -95,6 +98,7 @@ class Incarnation:
             incarnation_files.prepare_outputs(launch)
             incarnation_files.clear_stale_state(launch)
             incarnation_files.record_start(launch.folder, launch.incarnation)
+            self._record = launch_record.publish(launch)
             self._reporter.start()
             if launch.disk is not None:
                 self._disk = DiskUsage(launch.folder, launch.disk, time.monotonic)

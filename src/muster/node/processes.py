@@ -70,10 +70,14 @@ def spawn(
             setsigdef=_RESET,
         )
     except OSError as error:
-        text = "cannot execute %s: %s" % (program, error.strerror)
-        if error.errno == 8:  # ENOEXEC
-            text += " (a script needs a first line such as #!/bin/sh)"
-        raise CannotStart(NOT_EXECUTABLE, text) from None
+        raise CannotStart(NOT_EXECUTABLE, _cannot_execute(program, error)) from None
+
+
+def _cannot_execute(program: str, error: OSError) -> str:
+    text = "cannot execute %s: %s" % (program, error.strerror)
+    if error.errno == 8:  # ENOEXEC
+        text += " (a script needs a first line such as #!/bin/sh)"
+    return text
 
 
 def write_message(path: str, text: str) -> None:
@@ -233,3 +237,44 @@ def wake_on_signals() -> int:
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return ours.detach()
+
+
+#: Signals that `wait_forwarding_signals` passes on.
+_FORWARDED = tuple(
+    getattr(signal, "SIG" + name)
+    for name in ("INT", "QUIT", "TERM", "HUP", "USR1", "USR2", "ALRM", "WINCH")
+)
+
+
+def wait_forwarding_signals(pid: int) -> int:
+    """Wait for a child of the same process group; returns its exit code. Signals are passed on to
+    it, except those of the terminal, which the kernel sends to the whole group.
+
+    They have to be blocked (`block_forwarded_signals`) since before the child was started.
+    """
+    while True:
+        found = signal.sigwaitinfo({*_FORWARDED, signal.SIGCHLD})
+        if found.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return exit_of(status)[0]
+        elif found.si_code <= 0:  # sent by a process
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, found.si_signo)
+
+
+def block_forwarded_signals() -> None:
+    """Block what `wait_forwarding_signals` waits for."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
+
+
+def execute(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Replace this process by a program, with the signals of a new one. Raises CannotStart."""
+    program = find_program(argv[0], env)
+    for number in _RESET:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    try:
+        os.execve(program, list(argv), dict(env))
+    except OSError as error:
+        raise CannotStart(NOT_EXECUTABLE, _cannot_execute(program, error)) from None

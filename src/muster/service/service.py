@@ -21,6 +21,7 @@ from muster.store.records import (
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
+    from muster.engines.base import RunningNode
     from muster.errors import Problem
     from muster.service.follow import Follower
     from muster.service.jobs import PreparedJob
@@ -265,6 +266,16 @@ class Service:
 
         self.recover()
         delete(self.context, run_id)
+
+    # Look into runs
+
+    def running_node(self, run_id: str, rank: int | None) -> RunningNode:
+        """A node of a run in progress; its only one if rank is None. See `service.inside`."""
+        from muster.service.inside import running_node
+
+        self.recover()
+        run = runs.summary(self.db, run_id)
+        return running_node(self.context, run, self.nodes(run_id), rank)
 
     # Wait for runs
 

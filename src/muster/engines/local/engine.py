@@ -15,7 +15,7 @@ from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
-    from muster.engines.base import RunContext, Session
+    from muster.engines.base import NodeCommand, RunContext, RunningNode, Session
 
 
 class LocalEngine:
@@ -71,6 +71,14 @@ class LocalEngine:
         from muster.engines.local.session import LocalSession
 
         return LocalSession(context, self._isolation)
+
+    def run_in_node(
+        self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]
+    ) -> int:
+        """See `Engine.run_in_node`."""
+        from muster.engines.local import entry  # few processes enter a node
+
+        return entry.run(node, command, stdio)
 
 
 def _check_ports(plan: RunPlan) -> list[Problem]:

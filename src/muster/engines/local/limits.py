@@ -127,6 +127,20 @@ class NodeLimits:
         self._groups.clear()
 
 
+def join_groups_of(
+    pid: int, root: Path = Path("/sys/fs/cgroup"), processes: Path = Path("/proc")
+) -> None:
+    """Move the calling process into the node's groups that process `pid` is in. Raises OSError.
+
+    root: where control groups are mounted. processes: where /proc is.
+    """
+    for line in (processes / str(pid) / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if Path(path).name.startswith(_PREFIX):
+            group = root / controllers.split(",")[0] / path.lstrip("/")
+            (group / "cgroup.procs").write_text("0")
+
+
 def remove_cgroups(run_id: str) -> None:
     """Remove the control groups that a killed supervisor of this run left behind."""
     for hierarchy in hierarchies().values():

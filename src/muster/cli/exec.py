@@ -1,0 +1,123 @@
+"""`muster exec` and `muster shell`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.arguments import Count, run_argument
+from muster.cli.terminal import echo
+from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.engines.base import NodeCommand, RunningNode
+
+_rank_option = click.option(
+    "--rank", type=Count(min=0), metavar="N", help="The node. Default: the run's only one."
+)
+
+#: Starts the first shell that the node has.
+_SHELL = 'for shell in "$SHELL" bash sh; do command -v "$shell" >/dev/null && exec "$shell"; done'
+
+
+class _WithCommand(click.Command):
+    """A command whose words after RUN and its options are a command, with or without `--`."""
+
+    allow_interspersed_args = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        before, rest = self._split(args)
+        after, command = self._split(rest[1:])
+        return super().parse_args(ctx, [*before, *after, "--", *rest[:1], *command])
+
+    def _split(self, words: list[str]) -> tuple[list[str], list[str]]:
+        """The options at the beginning, and the words after them and after a `--`."""
+        options = [param for param in self.params if isinstance(param, click.Option)]
+        with_value = {name for one in options if not one.is_flag for name in one.opts}
+        end = 0
+        while end < len(words) and words[end].startswith("-") and words[end] not in ("-", "--"):
+            end += 2 if words[end] in with_value else 1
+        return words[:end], words[end + 1 if words[end : end + 1] == ["--"] else end :]
+
+
+@click.command(cls=_WithCommand)
+@run_argument()
+@_rank_option
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
+@click.option(
+    "-i", "--interactive", is_flag=True, help="No effect: the command always has standard input."
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def exec(  # the command's name
+    ctx: click.Context,
+    run_name: str,
+    rank: int | None,
+    tty: bool,
+    interactive: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND inside a running node, and exit with its exit code.
+
+    It runs as the node's program does: in the node's namespaces, with its user, environment,
+    working directory and limits. It ends with the node. Without namespaces (see `muster doctor`)
+    it is a process of this machine with that environment and directory, and outlives the node.
+
+    \b
+    muster exec train-3 --rank 1 -- nvidia-smi
+    muster exec train-3 --rank 0 -it -- python -i
+    echo 'env | sort' | muster exec train-3 -- sh
+    """
+    from muster.engines.base import NodeCommand
+
+    if tty and not os.isatty(0):
+        hint = "leave it out: the command reads standard input also without a terminal"
+        raise InvalidInput(Problem("-t", "standard input is not a terminal", hint))
+    _, node = _find(run_name, rank)
+    ctx.exit(_run(node, NodeCommand(command, terminal=tty)))
+
+
+@click.command()
+@run_argument()
+@_rank_option
+@click.pass_context
+def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
+    """Open a shell inside a running node: $SHELL, else bash, else sh.
+
+    It has the node's files, network, environment and limits, like the commands of `muster exec`.
+
+    \b
+    muster shell train-3 --rank 1
+    """
+    from muster.engines.base import NodeCommand
+
+    name, node = _find(run_name, rank)
+    prompt = {"PS1": rf"node-{node.rank} ({name}):\w\$ "}
+    command = NodeCommand(("/bin/sh", "-c", _SHELL), env=prompt, terminal=os.isatty(0))
+    if command.terminal:
+        echo(f"node-{node.rank} of {name}; `exit` or Ctrl-D leaves it", err=True)
+    ctx.exit(_run(node, command))
+
+
+def _find(run_name: str, rank: int | None) -> tuple[str, RunningNode]:
+    """The run's name, and the node."""
+    from muster.client.client import Client
+
+    service = Client().service
+    run = service.find_run(run_name)
+    return run.name, service.running_node(run.id, rank)
+
+
+def _run(node: RunningNode, command: NodeCommand) -> int:
+    """Run a command inside a node, connected with this process's terminal or files."""
+    from muster.node.processes import block_forwarded_signals, wait_forwarding_signals
+    from muster.service.inside import run_in_node
+
+    if command.terminal:
+        from muster.cli.pseudo_terminal import run_in_terminal
+
+        return run_in_terminal(lambda fd: run_in_node(node, command, (fd, fd, fd)))
+    block_forwarded_signals()
+    return wait_forwarding_signals(run_in_node(node, command, (0, 1, 2)))

@@ -1,0 +1,217 @@
+"""Enter a running node from outside: its namespaces, its limits, its user.
+
+The kernel lets the user who started the run, and root, enter by way of /proc/AGENT/ns. Without
+namespaces a command is started with the node's environment and directory, and does not end with the
+node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import Struct
+
+from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.local import limits, namespaces
+from muster.errors import EngineError
+from muster.node import launch_record, processes
+from muster.node.launch_record import LaunchRecord
+from muster.storage.home import RunDir
+
+#: The namespaces to enter after the run's user namespace, which gives the right to. The PID
+#: namespace is entered by the next child.
+_KINDS = {
+    "mnt": namespaces.CLONE_NEWNS,
+    "uts": namespaces.CLONE_NEWUTS,
+    "ipc": namespaces.CLONE_NEWIPC,
+    "net": namespaces.CLONE_NEWNET,
+    "pid": namespaces.CLONE_NEWPID,
+}
+
+
+def find_agents(folder: RunDir, supervisor: int) -> dict[int, int]:
+    """The pid of the agent of each node that exists, by rank. supervisor: the run's.
+
+    An agent is the child of the supervisor that has locked the node's folder.
+    """
+    ranks = {}
+    for place in folder.path.glob("nodes/*/place"):
+        found = place.stat()
+        ranks[found.st_dev, found.st_ino] = int(place.parent.name)
+    agents = {}
+    for pid in processes.children(supervisor):
+        for descriptor in _descriptors(pid):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found = os.stat(descriptor)
+                if (rank := ranks.get((found.st_dev, found.st_ino))) is not None:
+                    agents[rank] = pid
+    return agents
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(f"/proc/{pid}/fd")]
+    except OSError:  # it has ended, or belongs to another user
+        return []
+
+
+class Entry(Struct, frozen=True):
+    """The way into one node: everything is opened, and nothing has been changed."""
+
+    agent: int
+    record: LaunchRecord
+    #: (namespace descriptor, kind) in the order in which to enter.
+    path: tuple[tuple[int, int], ...]
+    #: The user, group and supplementary groups of the node's processes outside its namespaces.
+    user: int
+    group: int
+    groups: tuple[int, ...]
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor, _ in self.path:
+            os.close(descriptor)
+
+
+def find(node: RunningNode) -> Entry:
+    """The way into a node. Raises EngineError if it cannot be entered."""
+    if not os.path.isdir("/proc/self/ns"):
+        raise EngineError(f"cannot enter node-{node.rank}: this system has no /proc/PID/ns")
+    agent = find_agents(node.folder, node.supervisor).get(node.rank)
+    if agent is None:
+        raise EngineError(
+            f"node-{node.rank} has no processes that are visible here; run the command as the user "
+            "who started the run, or as root, and where it was started"
+        )
+    try:
+        record = launch_record.read(agent)
+        if record is None:
+            raise EngineError(f"node-{node.rank} has started no program yet; try again later")
+        return Entry(agent, record, _open_path(node.supervisor, agent), *_identity(agent))
+    except OSError as error:
+        raise EngineError(f"cannot enter node-{node.rank}: {error}") from None
+
+
+def _identity(pid: int) -> tuple[int, int, tuple[int, ...]]:
+    words = {}
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        words[name] = [int(word) for word in value.split()] if name in _OF_USER else []
+    return words["Uid"][1], words["Gid"][1], tuple(words["Groups"])
+
+
+_OF_USER = ("Uid", "Gid", "Groups")
+
+
+def _open_path(supervisor: int, agent: int) -> tuple[tuple[int, int], ...]:
+    """Open the namespaces to enter: those that this process is not in."""
+    user = namespaces.CLONE_NEWUSER
+    kinds = [(supervisor, "user", user), *((agent, name, kind) for name, kind in _KINDS.items())]
+    path = []
+    for pid, name, kind in kinds:
+        if _differs(f"/proc/{pid}/ns/{name}", f"/proc/self/ns/{name}"):
+            path.append((_open_namespace(pid, name), kind))
+    # last, as the others belong to the run's user namespace: there the submitter is root, and in
+    # this one the submitter again
+    if _differs(f"/proc/{agent}/ns/user", f"/proc/{supervisor}/ns/user"):
+        path.append((_open_namespace(agent, "user"), user))
+    return tuple(path)
+
+
+def _differs(namespace: str, other: str) -> bool:
+    return os.readlink(namespace) != os.readlink(other)
+
+
+def _open_namespace(pid: int, name: str) -> int:
+    return os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def enter(entry: Entry) -> None:
+    """Enter the node. The next child that this process forks is inside it. Raises OSError.
+
+    Called in a process with one thread, which cannot leave again.
+    """
+    try:
+        limits.join_groups_of(entry.agent)
+    except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
+        _say(f"outside the node's limits on CPUs and memory: {error}")
+    path, user, group = list(entry.path), entry.user, entry.group
+    if os.geteuid() == 0 != entry.user:  # root enters a run of somebody else
+        os.setgroups(entry.groups)
+        if path:
+            namespaces.setns(*path.pop(0))
+            user = group = 0  # what the submitter is in the run's user namespace
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
+    for descriptor, kind in path:
+        namespaces.setns(descriptor, kind)
+
+
+def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
+    """See `Engine.run_in_node`."""
+    entry = find(node)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _stand_for(entry, command, stdio)
+    finally:
+        entry.close()
+    return pid
+
+
+def _stand_for(entry: Entry, command: NodeCommand, stdio: tuple[int, int, int]) -> NoReturn:
+    """In the child: enter the node, run the command there, and exit with its exit code."""
+    code = processes.NOT_EXECUTABLE
+    try:
+        processes.block_forwarded_signals()
+        for number, descriptor in enumerate([os.dup(descriptor) for descriptor in stdio]):
+            os.dup2(descriptor, number)
+        _close_others(entry)
+        enter(entry)
+        pid = os.fork()
+        if pid == 0:
+            _become(entry, command)
+        namespaces.die_with_parent()
+        code = processes.wait_forwarding_signals(pid)
+    except OSError as error:
+        _say(f"cannot enter the node: {error}")
+    finally:
+        os._exit(code)
+
+
+def _close_others(entry: Entry) -> None:
+    """Close what only the caller needs: the other end of a terminal, above all, whose last copy has
+    to be closed for the command to be hung up."""
+    kept = {descriptor for descriptor, _ in entry.path}
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # the listing's own descriptor
+                os.close(int(name))
+
+
+def _become(entry: Entry, command: NodeCommand) -> NoReturn:
+    """In the child inside the node: become the command."""
+    code = processes.NOT_EXECUTABLE
+    try:
+        namespaces.die_with_parent()
+        if command.terminal:
+            os.login_tty(0)
+        os.chdir(command.cwd or entry.record.cwd)
+        env = {**entry.record.environments[0], **command.env}
+        processes.execute(command.argv, env)
+    except processes.CannotStart as error:
+        code = error.code
+        _say(str(error))
+    except OSError as error:
+        _say(str(error))
+    finally:
+        os._exit(code)
+
+
+def _say(text: str) -> None:
+    """Write a message to standard error, which may be closed."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"muster: %s\n" % os.fsencode(text))

@@ -1,0 +1,76 @@
+"""Run commands inside the nodes of a run in progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from muster.control import lease
+from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.local.engine import LocalEngine
+from muster.errors import EngineError, InvalidInput, Problem
+from muster.lifecycle.states import NodeState, RunState
+
+if TYPE_CHECKING:
+    from muster.service.context import Context
+    from muster.store.records import NodeRecord, RunSummary
+
+#: What to do about a run that has no processes, by its state; others have ended.
+_HINTS = {
+    RunState.ACCEPTED: "try again when it has started: `muster runs show {name}`",
+    RunState.SUSPENDED: "`muster runs resume {name}` starts it again",
+}
+_ENDED = "`muster logs {name}` shows its output"
+
+
+def supervisor_of(context: Context, run: RunSummary) -> int:
+    """The pid of the process that drives a run in progress. Raises InvalidInput if the run is not
+    in progress, and EngineError if the process is not visible here."""
+    state = RunState(run.state)
+    if state not in (RunState.IN_PROGRESS, RunState.CANCELING):
+        hint = _HINTS.get(state, _ENDED).format(name=run.name)
+        raise InvalidInput(Problem("", f"{run.name} has no processes: it is {state}", hint))
+    pid = lease.holder_pid(context.home.run_dir(run.id).lease)
+    if pid is None:
+        raise EngineError(
+            f"the supervisor of {run.name} is not visible here; run the command as the user who "
+            "started the run, or as root, and where it was started"
+        )
+    return pid
+
+
+def running_node(
+    context: Context, run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None
+) -> RunningNode:
+    """A node of a run; its only one if rank is None. Raises InvalidInput, EngineError."""
+    supervisor = supervisor_of(context, run)
+    node = _choose(run, nodes, rank)
+    state = NodeState(node.state)
+    if state.ended:
+        hint = f"`muster logs {run.name} --rank {node.rank}` shows its output"
+        text = f"node-{node.rank} of {run.name} has no processes: it is {state}"
+        raise InvalidInput(Problem("", text, hint))
+    if state is NodeState.PENDING:
+        hint = f"`muster runs show {run.name}` says why"
+        raise InvalidInput(Problem("", f"node-{node.rank} of {run.name} has not started", hint))
+    return RunningNode(context.home.run_dir(run.id), node.rank, supervisor)
+
+
+def _choose(run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None) -> NodeRecord:
+    present = [node for node in nodes if node.state != NodeState.SCALED_DOWN]
+    if rank is None and len(present) == 1:
+        return present[0]
+    ranks = ", ".join(f"{node.rank} ({node.group})" for node in present[:8])
+    hint = f"its nodes: {ranks}{', ...' if len(present) > 8 else ''}"
+    if rank is None:
+        text = f"is missing: {run.name} has {len(present)} nodes"
+        raise InvalidInput(Problem("--rank", text, hint))
+    found = next((node for node in present if node.rank == rank), None)
+    if found is None:
+        raise InvalidInput(Problem("--rank", f"{run.name} has no node {rank}", hint))
+    return found
+
+
+def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
+    """See `Engine.run_in_node`."""
+    return LocalEngine().run_in_node(node, command, stdio)

@@ -1,0 +1,95 @@
+"""`muster exec` and `muster shell`."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from muster.client.client import Client, overrides_from
+from muster.client.run import JobRun
+from support.command import MUSTER, muster, output_of
+from support.runs import until_ready
+
+
+def start(client: Client, nodes: int, **fields: object) -> JobRun:
+    job, new = client.job(None, command=["sleep", "1000"], name="demo", **fields)
+    run = client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+    until_ready(run)
+    return run
+
+
+@pytest.fixture
+def run(client: Client) -> Iterator[JobRun]:
+    """A run of two nodes that sleep."""
+    yield start(client, 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("RUN", "--rank", "1", "--", "sh", "-c", "echo $NODE_RANK"),
+        ("--rank=1", "RUN", "sh", "-c", "echo $NODE_RANK"),
+        ("--rank", "1", "-i", "RUN", "--", "sh", "-c", "echo $NODE_RANK"),
+        ("--rank", "1", "--", "RUN", "sh", "-c", "echo $NODE_RANK"),
+    ],
+)
+def test_options_may_come_before_and_after_the_run(run: JobRun, words: tuple[str, ...]) -> None:
+    assert output_of("exec", *(run.name if word == "RUN" else word for word in words)) == "1\n"
+
+
+def test_standard_input_secrets_and_the_exit_code_are_passed_on(client: Client) -> None:
+    run = start(client, 1, env={"API_TOKEN": "not-to-be-hidden"})
+    script = "read x; echo $x $API_TOKEN; exit 9"
+    done = muster("exec", run.id, "--", "sh", "-c", script, input="word\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("word not-to-be-hidden\n", "", 9)
+    assert muster("shell", run.id, input="exit $((40 + 2))").returncode == 42
+
+
+def test_a_node_has_to_be_chosen_and_to_run(client: Client, run: JobRun) -> None:
+    missing = muster("exec", run.name, "--", "true", code=2).stderr
+    assert missing == (
+        f"error: --rank: is missing: {run.name} has 2 nodes (its nodes: 0 (workers), 1 (workers))\n"
+    )
+    assert "has no node 7 (its nodes:" in muster("shell", run.name, "--rank", "7", code=2).stderr
+    run.cancel().wait(60)
+    ended = muster("exec", run.name, "--rank", "0", "--", "true", code=2).stderr
+    hint = f"`muster logs {run.name}` shows its output"
+    assert ended == f"error: {run.name} has no processes: it is CANCELED ({hint})\n"
+
+
+def test_a_terminal_needs_one(run: JobRun) -> None:
+    refused = muster("exec", "-t", run.name, "--rank", "0", "true", code=2, input="").stderr
+    assert refused.startswith("error: -t: standard input is not a terminal (leave it out")
+
+
+def test_a_command_has_a_terminal_of_this_size_and_its_keys(run: JobRun) -> None:
+    script = "trap 'echo int' INT; stty size; sleep 1000; stty size; exit 6"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(MUSTER[0], [*MUSTER, "exec", "-it", run.name, "--rank", "0", "sh", "-c", script])
+    with os.fdopen(terminal, "rb", buffering=0) as file:
+        text = b""
+        while b"0 0\r\n" not in text:
+            text += file.read(1024)
+        termios.tcsetwinsize(terminal, (31, 101))
+        os.write(terminal, b"\x03")
+        while b"31 101\r\n" not in text:
+            text += file.read(1024)
+        assert b"int\r\n" in text
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
+
+
+def test_a_command_is_terminated_with_muster_exec(run: JobRun) -> None:
+    script = "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done"
+    words = [*MUSTER, "exec", run.name, "--rank", "0", "--", "sh", "-c", script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 5

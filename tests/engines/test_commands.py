@@ -1,0 +1,119 @@
+"""The engine contract for commands inside nodes (`Engine.run_in_node`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from muster.engines.base import NodeCommand, RunningNode
+from muster.engines.local.engine import LocalEngine
+from muster.errors import EngineError
+from muster.storage.home import Home
+from support.faults import until
+from support.sessions import Session
+
+MakeSession = Callable[..., Session]
+
+
+def node_of(one: Session, rank: int) -> RunningNode:
+    return RunningNode(Home(one.home).run_dir(one.plan.run_id), rank, one.pid)
+
+
+def start(one: Session, rank: int, command: NodeCommand) -> tuple[int, int]:
+    """Start a command; its stand-in, and a descriptor with what it writes."""
+    reading, writing = os.pipe()
+    null = os.open(os.devnull, os.O_RDONLY)
+    pid = LocalEngine().run_in_node(node_of(one, rank), command, (null, writing, writing))
+    os.close(writing)
+    os.close(null)
+    return pid, reading
+
+
+def run(one: Session, rank: int, script: str, **more: object) -> tuple[str, int]:
+    """Run a script of the shell; its output and exit code."""
+    pid, reading = start(one, rank, NodeCommand(("sh", "-c", script), **more))  # type: ignore[arg-type]
+    with os.fdopen(reading) as file:
+        text = file.read()
+    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.fixture
+def sleeping(session: MakeSession) -> Session:
+    """Two nodes that sleep."""
+    one = session("exec sleep 1000", nodes=2)
+    one.start(0, 1)
+    one.ready(0, 1)
+    return one
+
+
+def test_a_command_has_the_environment_directory_and_processes_of_its_node(
+    sleeping: Session, kind: str
+) -> None:
+    script = 'echo $RANK $EXTRA "$PWD"; hostname; exec 2>&1; cat /proc/1/comm; exit 21'
+    text, code = run(sleeping, 1, script, env={"EXTRA": "more"})
+    work = Home(sleeping.home).run_dir(sleeping.plan.run_id).work(1)
+    lines = text.splitlines()
+    assert (lines[0], code) == (f"1 more {work}", 21)
+    if kind == "local-namespaces":
+        assert lines[1] == sleeping.plan.nodes[1].hostname
+        assert run(sleeping, 1, "echo $$ $PPID")[0].split()[1] == "0"  # its parent is outside
+    assert run(sleeping, 0, "pwd", cwd="/")[0] == "/\n"
+    assert sleeping.close() == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("kill -KILL $$", 137), ("exec no-such-program", 127), ("exec /etc", 126)]
+)
+def test_exit_codes_are_those_of_a_shell(sleeping: Session, script: str, code: int) -> None:
+    assert run(sleeping, 0, script)[1] == code
+
+
+def test_a_program_that_does_not_exist_is_named(sleeping: Session) -> None:
+    pid, reading = start(sleeping, 0, NodeCommand(("no-such-program",)))
+    with os.fdopen(reading) as file:
+        assert "no-such-program: command not found" in file.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
+
+
+def test_signals_are_passed_on(sleeping: Session) -> None:
+    script = "trap 'echo got it; exit 3' USR1; echo up; while :; do sleep 0.01; done"
+    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", script)))
+    with os.fdopen(reading) as file:
+        assert file.readline() == "up\n"
+        os.kill(pid, signal.SIGUSR1)
+        assert file.read() == "got it\n"
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+
+
+def test_a_command_ends_with_its_caller(
+    sleeping: Session, alive: Callable[[str], list[str]]
+) -> None:
+    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 7654321")))
+    with os.fdopen(reading) as file:
+        assert file.readline() == "up\n"
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert file.read() == ""
+    until(lambda: not alive("7654321"))
+
+
+def test_a_command_ends_with_its_node(sleeping: Session, kind: str) -> None:
+    if kind != "local-namespaces":
+        pytest.skip("without namespaces it outlives the node")
+    pid, reading = start(sleeping, 0, NodeCommand(("sh", "-c", "echo up; exec sleep 1000")))
+    with os.fdopen(reading) as file:
+        assert file.readline() == "up\n"
+        sleeping.kill(0)
+        sleeping.ended(0)
+        assert file.read() == ""
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 137
+
+
+def test_a_node_that_does_not_run_cannot_be_entered(sleeping: Session) -> None:
+    sleeping.kill(1)
+    sleeping.ended(1)
+    with pytest.raises(EngineError, match="node-1 has no processes that are visible here"):
+        start(sleeping, 1, NodeCommand(("true",)))
