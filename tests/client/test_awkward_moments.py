@@ -22,7 +22,7 @@ from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
 from muster.store import runs
-from support.runs import supervisor_pid, until_ready
+from support.runs import supervisor_pid, until_any_ready, until_ready
 
 
 def start(client: Client, *command: str, **overrides: Any) -> JobRun:
@@ -143,8 +143,7 @@ def test_output_that_cannot_be_written_back_fails_the_run(client: Client, tmp_pa
     )
     job, new = client.job(spec)
     run = client.start(client.prepare_run(job, new_job=new))
-    while not [node for node in run.nodes if node.state == "READY"]:
-        assert not run.refresh().done
+    until_any_ready(run)
     remote.rmdir()
     remote.write_text("a file, not a folder")
     assert run.wait(60).state == "FAILED"

@@ -12,7 +12,6 @@ import pytest
 
 import muster
 from muster.client.client import Client
-from muster.client.run import JobRun
 from muster.engines.local.namespaces import unavailable_reason
 from muster.store import runs
 from support.runs import start_spec
@@ -44,11 +43,6 @@ if not peer.recv(1):
 def script(folder: Path, text: str, name: str = "program.py") -> str:
     (folder / name).write_text(text)
     return name
-
-
-def wait_until(run: JobRun, state: str) -> None:
-    while run.refresh().state != state:
-        assert not run.done, run.details
 
 
 @pytest.mark.shows("jobs/monitor-errors")

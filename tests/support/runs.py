@@ -47,6 +47,14 @@ def until_ready(run: JobRun) -> None:
     raise AssertionError(run.refresh().why())
 
 
+def until_any_ready(run: JobRun) -> None:
+    """Wait until one of the nodes is ready."""
+    for _ in run.events(follow=True):
+        if any(node.state == "READY" for node in run.nodes):
+            return
+    raise AssertionError(run.refresh().why())
+
+
 def until_state(run: JobRun, state: str) -> None:
     """Wait until the event log has this state of the run."""
     for entry in run.events(follow=True):

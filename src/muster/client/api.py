@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
 from muster.client.job import Job
 from muster.client.run import JobRun
-from muster.errors import InvalidInput, Problem
+from muster.client.selection import epoch_seconds
 from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from muster.client.cluster import Cluster
     from muster.client.table import Table
 
@@ -102,17 +102,8 @@ def runs(
     then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
     """
     states = None if state is None else [RunState(state.upper())]
-    after = None if since is None else _epoch_seconds(since)
+    after = None if since is None else epoch_seconds(since)
     return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
-
-
-def _epoch_seconds(since: datetime | timedelta) -> float:
-    if isinstance(since, timedelta):
-        return time.time() - since.total_seconds()
-    if isinstance(since, datetime) and since.tzinfo is not None:
-        return since.timestamp() - 1e-6  # stored times are finer than those of `created_at`
-    text = f"must be an aware datetime or a timedelta, not {since!r}"
-    raise InvalidInput(Problem("since", text, "such as timedelta(hours=1), or datetime.now(UTC)"))
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:

@@ -117,7 +117,7 @@ class Cluster:
         cause = (self.run.cause or {}).get("message", "")
         why = f"node-{self.run.cause['rank']} failed: {cause}" if self.run.cause else ""
         if not self.run.done:
-            self.run.cancel("it did not come up").wait()
+            self.run.cancel("it did not come up").wait(progress=False)
         text = why or f"{self.run.state}: {self.run.details}"
         raise EngineError(f"{self.name} did not come up: {text}")
 
@@ -134,7 +134,7 @@ class Cluster:
 
     def down(self) -> Cluster:
         """Cancel its run, and wait until that has ended."""
-        self.run.cancel("taken down by user").wait()
+        self.run.cancel("taken down by user").wait(progress=False)
         return self
 
     def dask_client(self, **options: Any) -> Any:

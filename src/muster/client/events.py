@@ -6,7 +6,7 @@ passes the number of the last entry it has processed gets each later entry at le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,6 @@ from muster.describe.times import moment, rfc3339
 from muster.lifecycle.states import RunState
 from muster.secrets import hidden
 from muster.service import Service
-from muster.store.records import EventRecord
 
 
 class Event(Struct, frozen=True):
@@ -55,21 +54,47 @@ class Event(Struct, frozen=True):
 
 def entries(service: Service, run_id: str, *, after: int, follow: bool) -> Iterator[Event]:
     """Entries after number `after`. follow: until the run has ended or is suspended."""
-    found = _follow(service, run_id, after) if follow else iter(service.events(run_id, after))
-    for entry in found:
-        yield Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))
-
-
-def _follow(service: Service, run_id: str, after: int) -> Iterator[EventRecord]:
+    if not follow:
+        yield from _after(service, run_id, after)
+        return
     with closing(service.follow(run_id)) as follower:
         while True:
             ended = follower.ended
-            for entry in service.events(run_id, after):
-                yield entry
-                after = entry.seq
+            for event in _after(service, run_id, after):
+                yield event
+                after = event.seq
             if not ended:
                 follower.wait(follower.event_paths())
             elif RunState(service.run(run_id).state).at_rest:
                 return
             else:
                 follower.find_supervisor()
+
+
+async def entries_async(
+    service: Service, run_id: str, *, after: int, follow: bool
+) -> AsyncIterator[Event]:
+    """As `entries`, in an event loop of asyncio."""
+    from muster.service.event_loop import in_thread
+
+    if not follow:
+        for event in _after(service, run_id, after):
+            yield event
+        return
+    with closing(service.follow(run_id)) as follower:
+        while True:
+            ended = follower.ended
+            for event in _after(service, run_id, after):
+                yield event
+                after = event.seq
+            if not ended:
+                await follower.wait_async(follower.event_paths())
+            elif RunState(service.run(run_id).state).at_rest:
+                return
+            else:
+                await in_thread(follower.find_supervisor)
+
+
+def _after(service: Service, run_id: str, seq: int) -> Iterator[Event]:
+    for entry in service.events(run_id, seq):
+        yield Event(entry.seq, moment(entry.time), entry.kind, hidden(entry.data))

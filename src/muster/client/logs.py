@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.client.log_lines import LineFilter, last_lines, line_filter, without_first
@@ -36,28 +37,78 @@ def chunks(
 
 
 def _chunks(
-    service: Service,
-    run: RunRecord,
-    selection: Selection,
-    *,
-    follow: bool,
+    service: Service, run: RunRecord, selection: Selection, *, follow: bool
 ) -> Iterator[RunChunk]:
-    with ExitStack() as stack:
-        follower = stack.enter_context(closing(service.follow(run.id))) if follow else None
-        output = open_output(service.home, run, selection, selection.attempt)
-        stack.enter_context(closing(output))
-        messages = Messages(service, run.id, enabled=selection.messages)
-        log = _Log(output, messages, line_filter(selection))
-        final = follower is None or follower.ended
-        output.open_new()
-        yield from log.last(selection.tail, final=final)
-        while follower is not None and not follower.ended and not output.complete:
-            events = follower.event_paths() if selection.messages else ()
-            final = follower.wait([*events, *output.paths()])
-            output.open_new()
-            yield from log.read(final=final)
+    with closing(_Reading(service, run, selection, follow=follow)) as reading:
+        yield from reading.present()
+        while (follower := reading.follower) is not None and not reading.complete:
+            final = follower.wait(reading.paths())
+            yield from reading.new(final=final)
+        yield from reading.rest()
+
+
+async def chunks_async(
+    service: Service, run: RunRecord, selection: Selection, *, follow: bool
+) -> AsyncGenerator[RunChunk]:
+    """As `chunks`, in an event loop of asyncio, which other tasks use between two chunks."""
+    from asyncio import sleep
+
+    with closing(_Reading(service, run, selection, follow=follow)) as reading:
+        for chunk in reading.present():
+            yield chunk
+            await sleep(0)
+        while (follower := reading.follower) is not None and not reading.complete:
+            final = await follower.wait_async(reading.paths())
+            for chunk in reading.new(final=final):
+                yield chunk
+                await sleep(0)
+        for chunk in reading.rest():
+            yield chunk
+
+
+class _Reading:
+    """A log while it is read: what is present at first, then what is new after each wait."""
+
+    def __init__(
+        self, service: Service, run: RunRecord, selection: Selection, *, follow: bool
+    ) -> None:
+        with ExitStack() as stack:
+            #: None: nothing is followed.
+            self.follower = stack.enter_context(closing(service.follow(run.id))) if follow else None
+            self._output = open_output(service.home, run, selection, selection.attempt)
+            stack.enter_context(closing(self._output))
+            self._selection = selection
+            messages = Messages(service, run.id, enabled=selection.messages)
+            self._log = _Log(self._output, messages, line_filter(selection))
+            self._final = self.follower is None or self.follower.ended
+            self._opened = stack.pop_all()
+
+    def present(self) -> Iterator[RunChunk]:
+        self._output.open_new()
+        yield from self._log.last(self._selection.tail, final=self._final)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing follows, but for `rest`."""
+        return self.follower is None or self.follower.ended or self._output.complete
+
+    def paths(self) -> list[Path]:
+        """What changes when there is something new."""
+        assert self.follower is not None
+        events = self.follower.event_paths() if self._selection.messages else ()
+        return [*events, *self._output.paths()]
+
+    def new(self, *, final: bool) -> Iterator[RunChunk]:
+        self._final = final
+        self._output.open_new()
+        yield from self._log.read(final=final)
+
+    def rest(self) -> Iterator[RunChunk]:
         # messages of an attempt are recorded before its index is complete, and may be read after
-        yield from log.read(final=final)
+        yield from self._log.read(final=self._final)
+
+    def close(self) -> None:
+        self._opened.close()
 
 
 class _Log:

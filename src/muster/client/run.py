@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from muster.client.logs import chunks
+from muster.client.logs import chunks, chunks_async
 from muster.client.messages import RunChunk
 from muster.client.run_facts import RunFacts
-from muster.client.selection import Selection, check_attempt, problems
+from muster.client.selection import Selection, check_attempt, epoch_seconds, problems
 from muster.errors import InvalidInput, Problem
 from muster.storage.log_reader import LogRecord, records
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from muster.client.events import Event
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
+
+
+def in_notebook() -> bool:
+    """Whether this is the thread of a notebook's kernel that executes its cells."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    in_kernel = getattr(shell, "kernel", None) is not None
+    return in_kernel and threading.current_thread() is threading.main_thread()
 
 
 class JobRun(RunFacts):
@@ -31,13 +43,28 @@ class JobRun(RunFacts):
         self._record = self._service.run(self.id)
         return self
 
-    def wait(self, timeout: float | None = None) -> JobRun:
+    def wait(self, timeout: float | None = None, *, progress: bool = True) -> JobRun:
         """Wait until the run has ended or is suspended. Returns itself.
 
         Raises TimeoutError after `timeout` seconds (default: never). Warns if the run's supervisor
         is stopped or hangs (`muster.errors.NotAnswering`), and if the disk is full (`LowSpace`).
+        progress: in a notebook, show the run's progress meanwhile.
         """
-        self._record = self._service.wait(self.id, timeout)
+        if not (progress and in_notebook()):
+            self._record = self._service.wait(self.id, timeout)
+            return self
+        from muster.client.progress import shown
+
+        with shown(self) as options:
+            self._record = self._service.wait(self.id, timeout, **options)
+        return self
+
+    async def wait_async(self, timeout: float | None = None) -> JobRun:
+        """As `wait`, in an event loop of asyncio; shows no progress.
+
+        If the task is canceled, the run continues.
+        """
+        self._record = await self._service.wait_async(self.id, timeout)
         return self
 
     def cancel(self, why: str = "canceled by user", *, force: bool = False) -> JobRun:
@@ -125,6 +152,12 @@ class JobRun(RunFacts):
 
         return entries(self._service, self.id, after=after, follow=follow)
 
+    def events_async(self, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
+        """As `events`, in an event loop of asyncio."""
+        from muster.client.events import entries_async
+
+        return entries_async(self._service, self.id, after=after, follow=follow)
+
     def logs(
         self,
         *,
@@ -134,7 +167,7 @@ class JobRun(RunFacts):
         streams: Collection[str] | None = None,
         tail: int | None = None,
         attempt: int | Literal["all"] | None = None,
-        since: float | None = None,
+        since: datetime | timedelta | None = None,
         grep: str | None = None,
     ) -> Iterator[LogRecord]:
         """Lines of output, merged by time over the nodes. follow: until the run has ended.
@@ -142,9 +175,9 @@ class JobRun(RunFacts):
         streams: of `stdout`, `stderr` and `service`, Muster's own messages: their records have no
         rank, and are left out where ranks or groups are given. attempt: one attempt, or `all`;
         default: the newest and, with follow, those after it. since: only lines recorded at this
-        moment (epoch seconds) or later. grep: only lines in which this regular expression (RE2) is
-        found; `tail` counts these lines. Raises InvalidInput for parts that
-        the run does not have.
+        aware time or later, or in this last while. grep: only lines in which this regular
+        expression (RE2) is found; `tail` counts these lines. Raises InvalidInput for parts that the
+        run does not have.
         """
         selection = self.selection(
             ranks=ranks,
@@ -152,14 +185,47 @@ class JobRun(RunFacts):
             streams=streams,
             tail=tail,
             attempt=attempt,
-            since=since,
+            since=None if since is None else epoch_seconds(since),
             grep=grep,
         )
         return self._records(selection, follow=follow)
 
+    def logs_async(
+        self,
+        *,
+        follow: bool = False,
+        ranks: Collection[int] | None = None,
+        groups: Collection[str] | None = None,
+        streams: Collection[str] | None = None,
+        tail: int | None = None,
+        attempt: int | Literal["all"] | None = None,
+        since: datetime | timedelta | None = None,
+        grep: str | None = None,
+    ) -> AsyncIterator[LogRecord]:
+        """As `logs`, in an event loop of asyncio, also when it does not follow."""
+        selection = self.selection(
+            ranks=ranks,
+            groups=groups,
+            streams=streams,
+            tail=tail,
+            attempt=attempt,
+            since=None if since is None else epoch_seconds(since),
+            grep=grep,
+        )
+        return self._records_async(selection, follow=follow)
+
     def _records(self, selection: Selection, *, follow: bool) -> Iterator[LogRecord]:
         for chunk in self.log_chunks(selection, follow=follow):
             yield from records(chunk, chunk.attempt)
+
+    async def _records_async(
+        self, selection: Selection, *, follow: bool
+    ) -> AsyncIterator[LogRecord]:
+        found = chunks_async(self._service, self._record, selection, follow=follow)
+        async with aclosing(found):
+            async for chunk in found:
+                for record in records(chunk, chunk.attempt):
+                    yield record
 
     def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[RunChunk]:
         """As `logs`, with many lines of one stream at a time, which is faster."""

@@ -133,6 +133,12 @@ class RunFacts:
         return self._record.attempt
 
     @property
+    def restarts(self) -> int:
+        """The number of restarts after failures, of nodes, replicas and the whole run; read from
+        the store at each access."""
+        return self._service.restarts(self.id)
+
+    @property
     def spec(self) -> dict[str, Any]:
         """The effective spec in normal form, as plain data; secrets hidden."""
         shown: dict[str, Any] = hidden(self._record.spec)
@@ -273,7 +279,7 @@ class RunFacts:
         """The run as JSON-ready data; times as RFC 3339 text."""
         from muster.client.run_json import run_dict
 
-        return run_dict(self, self._record, self._service.restarts(self.id))
+        return run_dict(self, self._record)
 
     def _facts(self) -> dict[str, Any]:
         """What a table of runs has as columns."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from muster.store.records import RunRecord
 
 
-def run_dict(run: RunFacts, record: RunRecord, restarts: int) -> dict[str, Any]:
-    """A run; times as RFC 3339 text. restarts: after failures, so far."""
+def run_dict(run: RunFacts, record: RunRecord) -> dict[str, Any]:
+    """A run; times as RFC 3339 text."""
     return {
         "id": record.id,
         "name": record.name,
@@ -32,7 +32,7 @@ def run_dict(run: RunFacts, record: RunRecord, restarts: int) -> dict[str, Any]:
         "started_at": time_text(record.started_at),
         "finished_at": time_text(record.finished_at),
         "exit_code": record.exit_code,
-        "restarts": restarts,
+        "restarts": run.restarts,
         "cause": run.cause,
         "consequences": run.consequences,
         "notes": run.notes,

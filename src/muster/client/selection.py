@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -106,3 +108,13 @@ def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:
         text = f"attempt {attempt} of {run.name} has no output"
         hint = f"attempts with output: {', '.join(map(str, known))}"
         raise InvalidInput(Problem("attempt", text, hint))
+
+
+def epoch_seconds(since: datetime | timedelta) -> float:
+    """Epoch seconds of an aware time, or of so long ago. Raises InvalidInput."""
+    if isinstance(since, timedelta):
+        return time.time() - since.total_seconds()
+    if isinstance(since, datetime) and since.tzinfo is not None:
+        return since.timestamp() - 1e-6  # stored times are finer than those of `created_at`
+    text = f"must be an aware datetime or a timedelta, not {since!r}"
+    raise InvalidInput(Problem("since", text, "such as timedelta(hours=1), or datetime.now(UTC)"))

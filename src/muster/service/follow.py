@@ -73,21 +73,40 @@ class Follower:
 
         If it was killed, the run is recovered, so that it may have another supervisor then.
         """
-        # a full disk keeps programs and supervisor from writing, so that nothing else changes
-        if self._watch([*paths, self._space_mark]):
+        if self._watch(paths):
             return False  # a new path may have changed before it was watched
         assert self._supervisor is not None, "a run that has ended does not change"
         timeout = self._check.due_in()
         ended = bool(wait_for(self._watcher, self._supervisor, timeout=timeout))
-        self._watcher.drain()
-        self._warn(self._check)
+        self._note_changes()
         if ended:
             self.find_supervisor()
         return ended
 
+    async def wait_async(self, paths: Iterable[Path]) -> bool:
+        """As `wait`, in an event loop of asyncio."""
+        from muster.service.event_loop import in_thread, wait_for_readable
+
+        if self._watch(paths):
+            return False
+        assert self._supervisor is not None, "a run that has ended does not change"
+        changes, limits = self._watcher.fileno(), [self._check.due_in(), self._watcher.timeout()]
+        watched = [self._supervisor] if changes is None else [self._supervisor, changes]
+        timeout = min(limit for limit in limits if limit is not None)
+        ended = self._supervisor in await wait_for_readable(watched, timeout)
+        self._note_changes()
+        if ended:
+            await in_thread(self.find_supervisor)
+        return ended
+
+    def _note_changes(self) -> None:
+        self._watcher.drain()
+        self._warn(self._check)
+
     def _watch(self, paths: Iterable[Path]) -> bool:
         """Watch these paths, too. Whether one of them is new."""
-        new = [path for path in paths if path not in self._watched]
+        # a full disk keeps programs and supervisor from writing, so that nothing else changes
+        new = [path for path in (*paths, self._space_mark) if path not in self._watched]
         for path in new:
             self._watched.add(path)
             with suppress(FileNotFoundError):  # deleted meanwhile: it changes no more

@@ -279,17 +279,27 @@ class Service:
 
     # Wait for runs
 
-    def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
+    def wait(self, run_id: str, timeout: float | None = None, **shown: Any) -> RunRecord:
         """The run, once it has ended or is suspended. See `wait_until_at_rest`."""
-        self.wait_until_at_rest(run_id, timeout)
+        self.wait_until_at_rest(run_id, timeout, **shown)
         return runs.get(self.db, run_id)
 
-    def wait_until_at_rest(self, run_id: str, timeout: float | None = None) -> RunSummary:
+    def wait_until_at_rest(
+        self, run_id: str, timeout: float | None = None, **shown: Any
+    ) -> RunSummary:
         """Wait for a run. See `service.wait.wait_until_at_rest`."""
         from muster.service.wait import wait_until_at_rest
 
         self.recover()
-        return wait_until_at_rest(self.context, run_id, timeout)
+        return wait_until_at_rest(self.context, run_id, timeout, **shown)
+
+    async def wait_async(self, run_id: str, timeout: float | None = None) -> RunRecord:
+        """As `wait`, in an event loop of asyncio."""
+        from muster.service.event_loop import wait_until_at_rest
+
+        self.recover()
+        await wait_until_at_rest(self.context, run_id, timeout)
+        return runs.get(self.db, run_id)
 
     def follow(self, run_id: str) -> Follower:
         """Waits for changes of the run's files, for callers that show them. To be closed."""

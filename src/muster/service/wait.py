@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
@@ -24,25 +25,39 @@ _RELEASE_TIMEOUT = 1.0
 _LEASE_INTERVAL = 0.02
 
 
-def wait_until_at_rest(context: Context, run_id: str, timeout: float | None) -> RunSummary:
+def wait_until_at_rest(
+    context: Context,
+    run_id: str,
+    timeout: float | None,
+    *,
+    every: float = inf,
+    show: Callable[[], object] | None = None,
+) -> RunSummary:
     """Return a run's summary once it has ended or is suspended.
 
     Recovers the run if its supervisor is killed meanwhile. Raises TimeoutError after `timeout`
-    seconds; warns as `warn` does.
+    seconds; warns as `warn` does. show: called `every` so many seconds meanwhile.
     """
     deadline = inf if timeout is None else time.monotonic() + timeout
     check = new_check(context, run_id)
     while True:
         left = max(deadline - time.monotonic(), 0)
         with suppress(TimeoutError):
-            wait_for_end(context.home, run_id, min(left, check.due_in()))
+            wait_for_end(context.home, run_id, min(left, check.due_in(), every))
             run = recover_or_wait(context, run_id, deadline)
             if run.state in AT_REST:
                 return run
         if timeout is not None and time.monotonic() >= deadline:
-            name = runs.summary(context.db, run_id).name
-            raise TimeoutError(f"run {name} has not ended within {timeout:g} s")
+            raise timed_out(context, run_id, timeout)
         warn(context, check)
+        if show is not None:
+            show()
+
+
+def timed_out(context: Context, run_id: str, timeout: float) -> TimeoutError:
+    """The error for a run that is in progress after `timeout` seconds."""
+    name = runs.summary(context.db, run_id).name
+    return TimeoutError(f"run {name} has not ended within {timeout:g} s")
 
 
 def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> RunSummary:

@@ -1,0 +1,127 @@
+"""A run's progress in a notebook, while a cell waits for the run.
+
+With ipywidgets a bar and the latest lines, else the same as HTML. At the end, the widget gives way
+to HTML, which is saved with the notebook.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from muster.client.html import card, lines
+from muster.describe.failure import one_line
+from muster.describe.times import span
+from muster.lifecycle.states import NodeState
+
+if TYPE_CHECKING:
+    from muster.client.run import JobRun
+
+_INTERVAL = 1.0  # seconds between updates: the time that has passed is shown
+_LINES = 5
+_WIDTH = 160
+_PROGRAM = ("stdout", "stderr")
+_STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+_REACHED = (NodeState.READY, NodeState.SUCCEEDED)
+
+
+@contextmanager
+def shown(run: JobRun) -> Iterator[dict[str, Any]]:
+    """Show the run's progress. Yields the options of `Service.wait` that keep it up to date."""
+    progress = _Progress(copy(run))
+    try:
+        yield {"every": _INTERVAL, "show": progress.update}
+    finally:
+        progress.finish()
+
+
+class _Progress:
+    def __init__(self, run: JobRun) -> None:
+        from IPython.display import display
+
+        self._run = run
+        self._widget = _Widget(run) if _has_widgets() else None
+        shown = self._widget.box if self._widget else Shown(run)
+        self._display = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+
+    def update(self) -> None:
+        self._run.refresh()
+        if self._widget:
+            self._widget.update()
+        else:
+            self._display.update(Shown(self._run))
+
+    def finish(self) -> None:
+        self._run.refresh()
+        self._display.update(Shown(self._run))
+        if self._widget:
+            self._widget.close()
+
+
+class Shown:
+    """A run's progress at one moment, as text and as HTML."""
+
+    def __init__(self, run: JobRun) -> None:
+        states = Counter(node.state for node in run.nodes)
+        self.total = states.total()
+        self.reached = sum(states[state] for state in _REACHED)
+        restarts = run.restarts
+        self._name, self._state = run.name, run.state
+        self._facts = {
+            "nodes": ", ".join(f"{count} {state}" for state, count in states.items()),
+            "time": "" if run.seconds is None else span(run.seconds),
+            "restarts": str(restarts) if restarts else "",
+            "details": one_line(run.details),
+        }
+        self.output = "\n".join(latest_lines(run))
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts.items() if value)
+        return f"{self._name} {self._state}: {facts}"
+
+    def _repr_html_(self) -> str:
+        output = [lines(self.output)] if self.output else []
+        return card(self._name, self._state, self._facts, *output)
+
+
+class _Widget:
+    """The same with a bar: how many nodes are ready or have succeeded."""
+
+    def __init__(self, run: JobRun) -> None:
+        import ipywidgets
+
+        self._run = run
+        self._bar = ipywidgets.IntProgress()
+        self._text = ipywidgets.HTML()
+        self.box = ipywidgets.VBox([self._bar, self._text])
+        self.update()
+
+    def update(self) -> None:
+        shown = Shown(self._run)
+        self._bar.max, self._bar.value = shown.total, shown.reached
+        self._text.value = shown._repr_html_()
+
+    def close(self) -> None:
+        for widget in (self.box, self._bar, self._text):
+            widget.close()
+
+
+def _has_widgets() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("ipywidgets") is not None
+
+
+def latest_lines(run: JobRun) -> list[str]:
+    """The last lines that its programs have written, without colors. Of a line that a program
+    rewrites, such as a progress bar, what it shows now."""
+    found = []
+    for record in run.logs(streams=_PROGRAM, tail=_LINES):
+        text = _STYLE.sub("", record.message).rstrip().rpartition("\r")[2]
+        shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+        found.append(f"[{record.rank}] {shown}" if sum(run.group_sizes().values()) > 1 else shown)
+    return found

@@ -1,0 +1,83 @@
+"""Wait for runs in an event loop of asyncio.
+
+The loop watches the same descriptors that `wait` and `follow` poll, so that no thread waits. What
+may take longer than reading a few rows runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+from os import close
+from typing import TypeVar
+
+from muster.control.liveness import watch_liveness
+from muster.lifecycle.states import AT_REST
+from muster.service.context import Context
+from muster.service.wait import new_check, recover_or_wait, timed_out, warn
+from muster.store.records import RunSummary
+
+T = TypeVar("T")
+
+
+async def wait_for_readable(descriptors: Iterable[int], timeout: float | None) -> set[int]:
+    """Wait until one of the descriptors is readable or hangs up. Returns those that are; none after
+    `timeout` seconds."""
+    loop, watched = asyncio.get_running_loop(), [*descriptors]
+    ready: set[int] = set()
+    found = asyncio.Event()
+
+    def note(descriptor: int) -> None:
+        ready.add(descriptor)
+        found.set()
+
+    try:
+        for descriptor in watched:
+            loop.add_reader(descriptor, note, descriptor)
+        async with asyncio.timeout(timeout):
+            await found.wait()
+    except TimeoutError:
+        pass  # nothing is ready
+    finally:
+        for descriptor in watched:
+            loop.remove_reader(descriptor)
+    return ready
+
+
+async def in_thread(function: Callable[..., T], *args: object) -> T:
+    """Call a function that may block for a moment. A cancellation waits for it, so that nothing
+    that it uses is closed meanwhile."""
+    call = asyncio.ensure_future(asyncio.to_thread(function, *args))
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        await asyncio.gather(call, return_exceptions=True)
+        raise
+
+
+async def wait_until_at_rest(context: Context, run_id: str, timeout: float | None) -> RunSummary:
+    """As `wait.wait_until_at_rest`. A cancellation leaves the run alone."""
+    deadline = inf if timeout is None else time.monotonic() + timeout
+    check = new_check(context, run_id)
+    while True:
+        left = max(deadline - time.monotonic(), 0)
+        if await _has_ended(context, run_id, min(left, check.due_in())):
+            run = await in_thread(recover_or_wait, context, run_id, deadline)
+            if run.state in AT_REST:
+                return run
+        if timeout is not None and time.monotonic() >= deadline:
+            raise timed_out(context, run_id, timeout)
+        warn(context, check)
+
+
+async def _has_ended(context: Context, run_id: str, timeout: float) -> bool:
+    """Whether the run has no supervisor any more; waits up to `timeout` seconds."""
+    descriptor = watch_liveness(context.home, run_id)
+    if descriptor is None:
+        return True
+    try:
+        return bool(await wait_for_readable([descriptor], timeout))
+    finally:
+        close(descriptor)

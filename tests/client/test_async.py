@@ -1,0 +1,172 @@
+"""Waiting and reading in an event loop of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import muster
+from muster.client.client import Client
+from muster.service import follow
+from muster.service.event_loop import in_thread, wait_for_readable
+from muster.storage.file_watch import Watcher
+from support.runs import PROGRAM_OUTPUT, supervisor_pid
+
+#: Prints a line, and ends when its working directory has a file "go".
+UNTIL_GO = "echo waiting; while [ ! -e go ]; do sleep 0.005; done; echo going; exit 3"
+
+
+def start(client: Client, script: str) -> muster.JobRun:
+    job, new = client.job(None, command=["sh", "-c", script])
+    return client.start(client.prepare_run(job, new_job=new))
+
+
+def let_go(client: Client, run: muster.JobRun) -> None:
+    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "polling":
+        monkeypatch.setattr(follow, "Watcher", Watcher.polling)
+
+
+@pytest.mark.usefixtures("watcher")
+def test_runs_are_followed_and_awaited_at_the_same_time(client: Client) -> None:
+    async def main() -> None:
+        runs = [start(client, UNTIL_GO) for _ in range(3)]
+        descriptors = len(os.listdir("/dev/fd"))
+
+        async def lines(run: muster.JobRun) -> list[str]:
+            found = []
+            async for record in run.logs_async(follow=True, streams=PROGRAM_OUTPUT):
+                found.append(record.message)
+                if record.message == "waiting":
+                    let_go(client, run)
+            return found
+
+        async def states(run: muster.JobRun) -> list[str]:
+            events = run.events_async(follow=True)
+            return [event.data["state"] async for event in events if event.kind == "run"]
+
+        logs = asyncio.gather(*map(lines, runs))
+        events = asyncio.gather(*map(states, runs))
+        ended = await asyncio.gather(*(run.wait_async(60) for run in runs))
+        assert ended == runs and {run.state for run in runs} == {"FAILED"}
+        assert await logs == [["waiting", "going"]] * 3
+        assert [found[-1] for found in await events] == ["FAILED"] * 3
+        assert len(os.listdir("/dev/fd")) == descriptors
+
+    asyncio.run(main())
+
+
+def test_what_is_present_is_read_without_following(client: Client) -> None:
+    async def main() -> None:
+        run = await start(client, "seq 3").wait_async()
+        records = [r async for r in run.logs_async(streams=PROGRAM_OUTPUT, tail=2)]
+        assert [record.message for record in records] == ["2", "3"]
+        assert [e async for e in run.events_async(after=2)] == list(run.events(after=2))
+        with pytest.raises(muster.InvalidInput, match="has no rank 7"):
+            run.logs_async(ranks=[7])
+
+    asyncio.run(main())
+
+
+def test_a_canceled_task_leaves_the_run_alone_and_nothing_open(client: Client) -> None:
+    async def main() -> None:
+        run = start(client, UNTIL_GO)
+        await anext(aiter(run.logs_async(follow=True, streams=PROGRAM_OUTPUT)))
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
+            await run.wait_async(0.01)
+        descriptors, threads = len(os.listdir("/dev/fd")), threading.active_count()
+        for waiting in (run.wait_async(), drain(run)):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await waiting
+        assert len(os.listdir("/dev/fd")) == descriptors
+        assert threading.active_count() == threads
+        assert run.refresh().state == "IN_PROGRESS"
+        let_go(client, run)
+        assert (await run.wait_async(60)).exit_code == 3
+
+    async def drain(run: muster.JobRun) -> None:
+        async for _ in run.logs_async(follow=True):
+            pass
+
+    asyncio.run(main())
+
+
+def test_waiting_takes_no_processor_time_and_other_tasks_continue(client: Client) -> None:
+    async def main() -> None:
+        run = start(client, UNTIL_GO)
+        await anext(aiter(run.logs_async(follow=True, streams=PROGRAM_OUTPUT)))
+        waiting = asyncio.ensure_future(run.wait_async(60))
+        before = time.thread_time()
+        for _ in range(10):
+            await asyncio.sleep(0.03)
+        assert time.thread_time() - before < 0.1
+        let_go(client, run)
+        assert (await waiting).done
+
+    asyncio.run(main())
+
+
+def test_a_run_whose_supervisor_is_killed_is_recovered(client: Client) -> None:
+    async def main() -> None:
+        run = start(client, "echo up; sleep 1000")
+        await anext(aiter(run.logs_async(follow=True, streams=PROGRAM_OUTPUT)))
+        followed = asyncio.ensure_future(kinds(run))
+        waiting = asyncio.ensure_future(run.wait_async(60))
+        await asyncio.sleep(0)
+        os.kill(supervisor_pid(client, run), signal.SIGKILL)
+        assert (await waiting).state == "FAILED"
+        assert "supervisor_lost" in await followed
+
+    async def kinds(run: muster.JobRun) -> list[str]:
+        return [event.kind async for event in run.events_async(follow=True)]
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_waits_for_a_call_in_a_thread() -> None:
+    async def main() -> None:
+        begun, release, done = threading.Event(), threading.Event(), threading.Event()
+
+        def call() -> None:
+            begun.set()
+            release.wait(60)
+            done.set()
+            raise ValueError("of a call that nobody waits for any more")
+
+        task = asyncio.ensure_future(in_thread(call))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done.is_set()
+
+    asyncio.run(main())
+
+
+def test_descriptors_that_are_readable_or_hang_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        (reading, writing), (other, kept) = os.pipe(), os.pipe()
+        try:
+            assert await wait_for_readable([reading, other], 0.01) == set()
+            os.close(writing)
+            assert await wait_for_readable([reading, other], None) == {reading}
+        finally:
+            for descriptor in (reading, other, kept):
+                os.close(descriptor)
+
+    asyncio.run(main())
