@@ -56,6 +56,19 @@ class Held:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
 
 
+class Delivered:
+    """Within this context signals arrive that `Held` blocks around it."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    def __enter__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
+
+    def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+
+
 def _exit_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
     """Exit for a KeyboardInterrupt in a finalizer, where it cannot be raised."""
     if unraisable.exc_type is KeyboardInterrupt:

@@ -372,40 +372,6 @@ def test_a_killed_supervisor_fails_the_run_and_leaves_no_process(
     assert muster("runs", "wait", "last").returncode == 1
 
 
-def interrupt_run(times: int) -> tuple[int, str]:
-    """Send Ctrl-C to a `muster run`; its exit code and standard error."""
-    process = subprocess.Popen(
-        [*MUSTER, "run", "--", "sh", "-c", "echo up; exec sleep 1000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == "workers/0 | up\n"
-    process.send_signal(signal.SIGINT)
-    output = process.stderr.readline() + process.stderr.readline()
-    if times == 2:
-        process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=60)[1]
-    return process.returncode, output + rest
-
-
-def test_ctrl_c_detaches(client: Client) -> None:
-    code, output = interrupt_run(1)
-    assert code == 130
-    assert "Detached from sh-1; still running" in output
-    assert "cancel it with `muster runs cancel sh-1`" in output
-    assert client.run("last").state == "IN_PROGRESS"
-
-
-def test_ctrl_c_twice_cancels(client: Client) -> None:
-    code, output = interrupt_run(2)
-    assert code == 130
-    assert "canceling sh-1" in output
-    assert client.run("last").state == "CANCELED"
-
-
 # --- list
 
 

@@ -42,6 +42,8 @@ PRINTS = {
     "runs suspend": "runs suspend --help",
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
+    "exec": "exec --help",
+    "shell": "shell --help",
     "logs": "logs last",
     "outputs": "outputs last --json",
     "jobs create": "jobs create --json -- true",

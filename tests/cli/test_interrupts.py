@@ -6,11 +6,14 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from muster.client.client import Client
+from support.command import MUSTER
+from support.terminals import Terminal
 
 #: A command that gets SIGINT at its n-th function call; with 0, it prints the number of calls.
 #: Counted are the entry of a Python function and the return of a C function, where the interpreter
@@ -111,7 +114,72 @@ def test_ctrl_c_stays_ignored_if_the_parent_ignores_it() -> None:
     assert "SUCCEEDED" in done.stderr or "FAILED" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+#: Prints `up`, and `saved` when it is canceled.
+SAVES = (
+    "trap 'sleep 0.2; echo saved; exit 1' TERM; echo up; while :; do sleep 0.05; echo tick; done"
+)
+AGAIN = "Press Ctrl-C again within 5 s to cancel sh-1, or Enter to detach at once.\n"
+
+
+def test_ctrl_c_on_a_terminal_detaches(client: Client) -> None:
+    with Terminal([*MUSTER, "run", "--", "sh", "-c", SAVES]) as terminal:
+        terminal.wait_for("up\n")
+        terminal.type("typed before\n\x03")
+        terminal.wait_for(AGAIN)
+        terminal.wait_for("tick\n")  # its output is printed meanwhile
+        terminal.type("\n")
+        assert terminal.end() == 130
+    assert "Detached from sh-1; still running" in terminal.output
+    assert client.run("last").state == "IN_PROGRESS"
+
+
+def test_ctrl_c_twice_cancels(client: Client) -> None:
+    with Terminal([*MUSTER, "run", "--", "sh", "-c", SAVES]) as terminal:
+        terminal.wait_for("up\n")
+        terminal.type("\x03")
+        terminal.wait_for(AGAIN)
+        terminal.type("\x03")
+        terminal.wait_for("Canceling sh-1. Press Ctrl-C again to stop waiting for its end.\n")
+        terminal.wait_for("saved\n")
+        assert terminal.end() == 3
+    assert "canceled by Ctrl-C" in terminal.output
+    assert client.run("last").state == "CANCELED"
+
+
+def test_a_third_ctrl_c_stops_waiting(client: Client) -> None:
+    program = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    with Terminal([*MUSTER, "run", "--", "sh", "-c", program]) as terminal:
+        terminal.wait_for("up\n")
+        for shown in (AGAIN, "cancel requested"):
+            terminal.type("\x03")
+            terminal.wait_for(shown)
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert "`muster cancel --force sh-1` kills it at once" in terminal.output
+    assert client.run("last").cancel(force=True).wait(60).state == "CANCELED"
+
+
+@pytest.mark.slow
+def test_a_single_ctrl_c_detaches_in_time(client: Client) -> None:
+    with Terminal([*MUSTER, "run", "--", "sh", "-c", SAVES]) as terminal:
+        terminal.wait_for("up\n")
+        terminal.type("\x03")
+        terminal.wait_for(AGAIN)
+        started = time.monotonic()
+        assert terminal.end() == 130
+    assert 4 < time.monotonic() - started < 20
+    assert client.run("last").state == "IN_PROGRESS"
+
+
+def test_a_run_that_ends_after_ctrl_c_is_summarized(client: Client) -> None:
+    with Terminal([*MUSTER, "run", "--", "sh", "-c", "echo up; sleep 0.5; exit 3"]) as terminal:
+        terminal.wait_for("up\n")
+        terminal.type("\x03")
+        assert terminal.end() == 1
+    assert "Detached" not in terminal.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_a_signal_detaches(client: Client, number: signal.Signals, more: list[str]) -> None:
     argv = [sys.executable, "-m", "muster", "run", *more, "--", "sh", "-c", "echo up; sleep 1000"]
@@ -124,7 +192,7 @@ def test_a_signal_detaches(client: Client, number: signal.Signals, more: list[st
     assert process.returncode == 128 + number
     assert output == (
         "Detached from sh-1; still running. Follow it with `muster logs sh-1 --follow`, "
-        "cancel it with `muster runs cancel sh-1`\n"
+        "cancel it with `muster cancel sh-1`\n"
     )
     run = client.run("last")
     assert run.state == "IN_PROGRESS"

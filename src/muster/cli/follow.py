@@ -1,4 +1,4 @@
-"""Follow a run in the foreground: print its output, detach on a signal, summarize how it ended."""
+"""Follow a run in the foreground: print its output, summarize how it ended."""
 
 from __future__ import annotations
 
@@ -8,49 +8,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from muster.cli.detach import DETACH_SIGNALS, report_still_running
 from muster.cli.terminal import echo
-from muster.errors import (
-    EXIT_HUNG_UP,
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
-    EngineError,
-    HomeGone,
-    MusterError,
-)
+from muster.errors import EngineError, HomeGone, MusterError
 
 if TYPE_CHECKING:
     from muster.client.run import JobRun
     from muster.service.prepare import PreparedRun
-
-#: Signals that end `muster run` but not its runs.
-DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Detached(BaseException):
-    """The command received SIGTERM or SIGHUP; its runs continue."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-def detach_on_signals() -> None:
-    """Raise Detached on SIGTERM and SIGHUP, unless the parent process ignores them (nohup)."""
-
-    def on_signal(number: int, _frame: object) -> None:
-        raise Detached(number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, on_signal)
-
-
-def detach(runs: list[JobRun], number: int) -> int:
-    """Name the runs that continue. Returns the exit code for signal `number`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
-    for run in runs:
-        if run.refresh().state in ("ACCEPTED", "IN_PROGRESS"):
-            report_still_running(run)
-    return EXIT_TERMINATED if number == signal.SIGTERM else EXIT_HUNG_UP
 
 
 def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
@@ -73,8 +37,6 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
         # all attempts: a second or later run may have restarted while the first was followed
         printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
         run.wait()
-    except KeyboardInterrupt:
-        return _handle_interrupt(run)
     except HomeGone:
         raise
     except (ReaderGone, MusterError, OSError) as error:
@@ -105,31 +67,6 @@ def _print_cluster_when_up(run: JobRun, prepared: PreparedRun) -> None:
     # if the cluster does not come up, the output that is printed next says why
     with contextlib.suppress(EngineError):
         print_cluster(Cluster(run).wait(), as_json=False)
-
-
-def _handle_interrupt(run: JobRun) -> int:
-    """The first Ctrl-C detaches; a second one within a second cancels the run."""
-    try:
-        echo(f"\n{_still_running(run)} (or press Ctrl-C again now)", err=True)
-        signal.sigtimedwait([], 1.0) if hasattr(signal, "sigtimedwait") else None
-    except KeyboardInterrupt:
-        echo(f"canceling {run.name}", err=True)
-        run.cancel("canceled by Ctrl-C").wait()
-        _print_summary(run, len(run.nodes))
-    return EXIT_INTERRUPTED
-
-
-def report_still_running(run: JobRun) -> None:
-    """Report that the run keeps running, how to follow it and how to cancel it."""
-    echo(_still_running(run), err=True)
-
-
-def _still_running(run: JobRun) -> str:
-    name = run.name
-    return (
-        f"Detached from {name}; still running. Follow it with `muster logs {name} --follow`, "
-        f"cancel it with `muster runs cancel {name}`"
-    )
 
 
 def report_if_suspended(run: JobRun, *, following: bool) -> None:

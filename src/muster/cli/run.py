@@ -56,9 +56,9 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run job.yaml --env-file .env --tag team=vision --dry-run
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
-    Ctrl-C detaches; twice cancels. SIGTERM, and SIGHUP when the terminal closes, detach as well;
-    the exit code is 143 or 129. A detached run keeps running: in a batch job or under `timeout`,
-    end it with `muster runs cancel RUN`.
+    Ctrl-C detaches (exit code 130); pressed again within 5 seconds, it cancels (3). SIGTERM, and
+    SIGHUP when the terminal closes, detach as well (143, 129), as does SIGINT without a terminal. A
+    detached run keeps running: in a batch job or under `timeout`, end it with `muster cancel RUN`.
     """
     if options["dry_run"]:
         from muster.cli.explain import explain_runs
@@ -66,25 +66,26 @@ def run(ctx: click.Context, /, **options: Any) -> None:
         return explain_runs(ctx.meta["after"], **options)
     # fork before other imports: the launcher's process stays small and starts up in parallel
     launcher = Launcher.fork()
-    from muster.cli import follow
+    from muster.cli import detach, follow
     from muster.client.client import Client
 
     client = Client(launcher=launcher)
     prepared_runs = prepare_all(client, ctx.meta["after"], options)
     # until the run's name is printed, a Ctrl-C would leave a run that the user does not know of
-    signal.pthread_sigmask(signal.SIG_BLOCK, follow.DETACH_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
     runs = _start(client, prepared_runs)
     code = 0
     try:
-        follow.detach_on_signals()
+        detach.detach_on_signals([run for run, _ in runs])
         for started, prepared in runs:
             echo_notes(prepared.notes)
             if options["detach"] or started.state == "SUSPENDED":
                 _print_detached(started, as_json=options["as_json"])
             else:
                 code = follow.follow(started, prepared, as_json=options["as_json"]) or code
-    except follow.Detached as detached:
-        code = follow.detach([run for run, _ in runs], detached.number)
+        signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
+    except detach.Detached as detached:
+        code = detach.detach([run for run, _ in runs], detached.number)
     ctx.exit(code)
 
 
@@ -134,7 +135,7 @@ def _start(client: Client, prepared_runs: list[PreparedRun]) -> list[tuple[JobRu
             run = client.start(prepared)
             started.append((run, prepared))
     except BaseException:
-        from muster.cli.follow import report_still_running
+        from muster.cli.detach import report_still_running
 
         for run, _ in started:
             report_still_running(run)

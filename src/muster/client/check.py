@@ -14,7 +14,7 @@ from msgspec import Struct, to_builtins
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.client.urls import UrlChecks, urls_of
-from muster.interrupt import Held
+from muster.interrupt import Delivered, Held
 from muster.service.prepare import PreparedRun
 from muster.spec.models import JobSpec
 from muster.spec.reader import spec_from_mapping
@@ -60,16 +60,16 @@ def check(client: Client, prepared: PreparedRun) -> Report:
     The URLs in the job are checked meanwhile, from this machine. Raises InvalidInput, EngineError.
     """
     job = client.service.prepare_job(_check_spec(prepared.spec))
-    run: JobRun | None = None
     with UrlChecks(urls_of(prepared)) as url_checks:
-        try:
-            with Held(signal.SIGINT):  # Ctrl-C cannot come between the start and the `finally`
-                run = client.start(client.prepare_run(job.record, new_job=job.new))
-            answers = _answers(run, len(run.nodes))
-        finally:
-            if run is not None:
+        with Held(signal.SIGINT):  # Ctrl-C comes while the answers are awaited, or after the cancel
+            run = client.start(client.prepare_run(job.record, new_job=job.new))
+            try:
+                with Delivered(signal.SIGINT):
+                    answers = _answers(run, len(run.nodes))
+            finally:
                 ended = run.refresh().details
-                run.cancel("its nodes were checked").wait()
+                run.cancel("its nodes were checked")
+        run.wait()
         urls = url_checks.results()
     lines = (*_lines(answers, prepared.spec.framework), *_url_lines(urls))
     silent = [node for node in run.nodes if node.rank not in answers]

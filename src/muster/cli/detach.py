@@ -1,0 +1,144 @@
+"""What signals do to `muster run` while it follows its runs.
+
+SIGTERM, SIGHUP and, without a terminal, SIGINT detach: the command ends, its runs continue. On a
+terminal, a first Ctrl-C detaches after some seconds, in which a second one cancels the runs
+instead. Output is printed meanwhile, also while the runs are being canceled.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from muster.cli.streams import write
+from muster.cli.terminal import echo, print_error
+from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, MusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from muster.client.run import JobRun
+
+#: Signals that end `muster run` but not its runs. SIGALRM: the time for a second Ctrl-C is over.
+DETACH_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+#: Seconds after a Ctrl-C in which a second one cancels.
+_TIME_TO_CANCEL = 5.0
+_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
+
+
+class Detached(BaseException):
+    """The command is to end, while its runs continue."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def detach_on_signals(runs: Sequence[JobRun]) -> None:
+    """Raise Detached on the signals, except those that the parent process ignores (nohup)."""
+
+    def on_signal(number: int, _frame: object) -> None:
+        raise Detached(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, on_signal)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        ctrl_c = _CtrlC(runs)
+        signal.signal(signal.SIGINT, ctrl_c.pressed)
+        signal.signal(signal.SIGALRM, ctrl_c.time_is_up)
+
+
+class _CtrlC:
+    """Counts how often Ctrl-C was pressed.
+
+    Signal handlers run between any two steps of the program. So they only write a line, raise
+    Detached or start a thread, which may then import modules and open the database.
+    """
+
+    def __init__(self, runs: Sequence[JobRun]) -> None:
+        self._runs = runs
+        self._names = " and ".join(run.name for run in runs)
+        self._times = 0
+
+    def pressed(self, number: int, _frame: object) -> None:
+        self._times += 1
+        if self._times > 2 or not _in_foreground():
+            if os.isatty(2):
+                _write("")  # ends the line in which the terminal shows ^C
+            raise Detached(number)
+        if self._times == 1:
+            _write(
+                f"\nPress Ctrl-C again within {_TIME_TO_CANCEL:g} s to cancel {self._names}, "
+                "or Enter to detach at once."
+            )
+            threading.Thread(target=_alarm_later, daemon=True).start()
+        else:
+            _write(f"\nCanceling {self._names}. Press Ctrl-C again to stop waiting for its end.")
+            threading.Thread(target=_cancel, args=(self._runs,), daemon=True).start()
+
+    def time_is_up(self, _number: int, _frame: object) -> None:
+        if self._times == 1:
+            raise Detached(signal.SIGINT)
+
+
+def _in_foreground() -> bool:
+    """Whether standard input is a terminal that this process may read from."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _write(line: str) -> None:
+    """Print without `sys.stderr`, which may be in the middle of a write."""
+    write(2, memoryview(f"{line}\n".encode()))
+
+
+def _alarm_later() -> None:
+    """Send the process SIGALRM after the time in which Ctrl-C cancels, or when Enter is pressed."""
+    import termios
+
+    termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was not meant for this
+    ready, _, _ = select.select([0], [], [], _TIME_TO_CANCEL)
+    if ready:
+        os.read(0, 1 << 10)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+
+def _cancel(runs: Sequence[JobRun]) -> None:
+    from muster.client.client import Client
+
+    try:
+        service = Client().service  # a connection to the database belongs to one thread
+        for run in runs:
+            service.cancel(run.id, "canceled by Ctrl-C")
+    except MusterError as error:
+        print_error(error)
+
+
+def detach(runs: Sequence[JobRun], number: int) -> int:
+    """Name the runs that continue. Returns the exit code for signal `number`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
+    for run in runs:
+        state = run.refresh().state
+        if state in ("ACCEPTED", "IN_PROGRESS"):
+            report_still_running(run)
+        elif state == "CANCELING":
+            force = f"`muster cancel --force {run.name}` kills it at once"
+            echo(f"{run.name} is still being canceled; {force}", err=True)
+    return _EXIT_CODES.get(signal.Signals(number), EXIT_HUNG_UP)
+
+
+def report_still_running(run: JobRun) -> None:
+    """Report that the run keeps running, how to follow it and how to cancel it."""
+    name = run.name
+    sys.stdout.flush()
+    echo(
+        f"Detached from {name}; still running. Follow it with `muster logs {name} --follow`, "
+        f"cancel it with `muster cancel {name}`",
+        err=True,
+    )
