@@ -290,10 +290,10 @@ def test_started_runs_are_named_if_another_cannot_start(
         prepared_runs.append(client.prepare_run(job, new_job=new))
     start = client.start
 
-    def once(prepared: Any) -> Any:
+    def once(prepared: Any, **options: Any) -> Any:
         if prepared is prepared_runs[1]:
             raise EngineError("cannot start a supervisor: no space")
-        return start(prepared)
+        return start(prepared, **options)
 
     monkeypatch.setattr(client, "start", once)
     with pytest.raises(EngineError):

@@ -17,13 +17,13 @@ import pytest
 from muster.client.logs import chunks
 from muster.client.messages import RunChunk
 from muster.client.selection import Selection, check_attempt
-from muster.control.liveness import open_liveness_pipe
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import InvalidInput, NotFound
 from muster.service import follow
 from muster.service.follow import Follower
 from muster.storage.file_watch import Watcher
 from muster.storage.home import Home
+from muster.storage.liveness import open_liveness_pipe
 from muster.storage.log_index import LogWriter, StreamInfo
 from muster.storage.log_reader import records
 from muster.store.records import EventRecord

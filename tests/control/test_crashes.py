@@ -93,7 +93,7 @@ def _check_log(client: Client, run_id: str) -> None:
     [
         "muster.store.runs.insert",
         "muster.control.launcher.Launcher.start",
-        "muster.control.liveness.open_liveness_pipe",
+        "muster.storage.liveness.open_liveness_pipe",
         "muster.control.wakeup.create",
     ],
 )

@@ -18,10 +18,10 @@ import pytest
 from muster.client.client import Client
 from muster.control import lease, wakeup
 from muster.control.launcher import Launcher
-from muster.control.liveness import watch_liveness
 from muster.control.recover import recover
 from muster.errors import EngineError
 from muster.storage.home import RunDir
+from muster.storage.liveness import watch_liveness
 from muster.store import runs
 from support.runs import until_ready, until_state
 

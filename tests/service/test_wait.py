@@ -12,8 +12,8 @@ import pytest
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import lease
-from muster.control.liveness import wait_for_process
 from muster.service.wait import recover_or_wait
+from muster.storage.liveness import wait_for_process
 from support.faults import until
 
 PROGRAM = "echo start $MUSTER_RESTART; [ $MUSTER_RESTART = 1 ] || exec sleep 1000"

@@ -119,7 +119,7 @@ class Session:
         found: dict[int, Event] = {}
         while set(found) != set(ranks):
             event = self.event()
-            if event["rank"] not in ranks:
+            if event.get("rank") not in ranks:  # of another node, or of the run
                 continue
             assert event["incarnation"] == incarnation, event
             if event["event"] == kind:

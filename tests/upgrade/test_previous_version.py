@@ -23,7 +23,7 @@ import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import lease
-from muster.control.liveness import wait_for_process
+from muster.storage.liveness import wait_for_process
 from muster.store import runs
 from support.faults import until
 

@@ -125,7 +125,7 @@ def detach(runs: Sequence[JobRun], number: int) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, DETACH_SIGNALS)
     for run in runs:
         state = run.refresh().state
-        if state in ("ACCEPTED", "IN_PROGRESS"):
+        if state in ("ACCEPTED", "QUEUED", "IN_PROGRESS"):
             report_still_running(run)
         elif state == "CANCELING":
             force = f"`muster cancel --force {run.name}` kills it at once"
@@ -135,10 +135,10 @@ def detach(runs: Sequence[JobRun], number: int) -> int:
 
 def report_still_running(run: JobRun) -> None:
     """Report that the run keeps running, how to follow it and how to cancel it."""
-    name = run.name
+    name, state = run.name, "queued" if run.state == "QUEUED" else "running"
     sys.stdout.flush()
     echo(
-        f"Detached from {name}; still running. Follow it with `muster logs {name} --follow`, "
+        f"Detached from {name}; still {state}. Follow it with `muster logs {name} --follow`, "
         f"cancel it with `muster cancel {name}`",
         err=True,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _STATES = {
     "cancelled": RunState.CANCELED,
     "completed": RunState.SUCCEEDED,
-    "pending": RunState.ACCEPTED,
+    "pending": RunState.QUEUED,
     "running": RunState.IN_PROGRESS,
 }
 

@@ -29,6 +29,8 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     gc.enable()  # main() disables it for a fast start; from here on the command may run for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
+        if run.state == "QUEUED":
+            echo(f"{run.name} is QUEUED, {run.details} (Ctrl-C detaches)", err=True)
         if not as_json:
             _print_cluster_when_up(run, prepared)
         to = 2 if as_json else 1  # stdout then holds the JSON alone

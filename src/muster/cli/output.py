@@ -23,6 +23,7 @@ _COLORS = {
     "CANCELED": "yellow",
     "CANCELING": "yellow",
     "SUSPENDED": "yellow",
+    "QUEUED": "yellow",
     "STOPPED": "yellow",
     "IN_PROGRESS": "cyan",
     "RUNNING": "cyan",

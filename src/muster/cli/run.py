@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 @click.option("--run-name", metavar="TEXT", help="Display name of this run; need not be unique.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the run.")
 @click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
+@click.option(
+    "--no-wait",
+    is_flag=True,
+    help="Fail if other runs have the GPUs, memory or CPUs that this one asks for; without it, the "
+    "run is QUEUED until they end.",
+)
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print the plan; start nothing.")
 @json_option("Print the run as JSON; output to stderr.", short=False)
@@ -73,7 +79,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     prepared_runs = prepare_all(client, ctx.meta["after"], options)
     # until the run's name is printed, a Ctrl-C would leave a run that the user does not know of
     signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
-    runs = _start(client, prepared_runs)
+    runs = _start(client, prepared_runs, queue=not options["no_wait"])
     code = 0
     try:
         detach.detach_on_signals([run for run, _ in runs])
@@ -90,7 +96,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
 
 #: Options that only `muster run` has, and those that other commands accept without effect.
-_OF_RUN = ("detach", "dry_run", "as_json", "output")
+_OF_RUN = ("no_wait", "detach", "dry_run", "as_json", "output")
 _WITHOUT_EFFECT = ("suspend", "run_name", "tags", "new")
 
 
@@ -127,12 +133,14 @@ def prepare_from(client: Client, after: list[str] | None, **options: Any) -> Pre
     return client.prepare(target, changes, command=command, new=options["new"], **fields)
 
 
-def _start(client: Client, prepared_runs: list[PreparedRun]) -> list[tuple[JobRun, PreparedRun]]:
+def _start(
+    client: Client, prepared_runs: list[PreparedRun], *, queue: bool = True
+) -> list[tuple[JobRun, PreparedRun]]:
     """Start all runs. If one cannot be started, name those already started."""
     started: list[tuple[JobRun, PreparedRun]] = []
     try:
         for prepared in prepared_runs:
-            run = client.start(prepared)
+            run = client.start(prepared, queue=queue)
             started.append((run, prepared))
     except BaseException:
         from muster.cli.detach import report_still_running
@@ -152,5 +160,9 @@ def _print_detached(run: JobRun, *, as_json: bool) -> None:
     echo(run.id)
     if run.state == "SUSPENDED":
         echo(f"{run.name} is suspended; `muster runs resume {run.name}` starts it", err=True)
+        return
+    if run.state == "QUEUED":
+        echo(f"{run.name} is QUEUED, {run.details}", err=True)
+        echo(f"`muster cancel {run.name}` cancels it", err=True)
         return
     echo(f"{run.name} started; `muster logs {run.name} --follow` shows its output", err=True)

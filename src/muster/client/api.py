@@ -43,6 +43,7 @@ def run(
     conda: str | None = None,
     display_name: str | None = None,
     new: bool = False,
+    queue: bool = True,
     home: str | Path | None = None,
     **overrides: Any,
 ) -> JobRun:
@@ -55,7 +56,8 @@ def run(
     and framework_options are overrides of the run, and the others cannot be given. new: create a
     new Job, although one with the same content exists. overrides: env, args, nodes, resources,
     node_groups, run_name, tags and the other settings that a run may change: RunOverrides in
-    docs/reference/spec.md.
+    docs/reference/spec.md. queue: whether the run is QUEUED while other runs have the GPUs, memory
+    or CPUs that it asks for; else it is refused.
 
     Raises InvalidInput with every problem found, before anything starts.
     """
@@ -79,7 +81,8 @@ def run(
         "framework_options": framework_options,
     }
     changes = changes_from_mapping({k: v for k, v in overrides.items() if v is not None})
-    return client.start(client.prepare(target, changes, command=command, new=new, **fields))
+    prepared = client.prepare(target, changes, command=command, new=new, **fields)
+    return client.start(prepared, queue=queue)
 
 
 def get_run(run: str = "last", *, home: str | Path | None = None) -> JobRun:

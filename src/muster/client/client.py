@@ -207,10 +207,20 @@ class Client:
         return self.service.prepare_run(job, overrides, new_job=new_job, notes=notes)
 
     @_accepts_draft
-    def start(self, prepared: PreparedRun, environ: Mapping[str, str] | None = None) -> JobRun:
-        """Start a prepared run. environ: the variables that the nodes' environment starts from
-        (default: this process's)."""
-        return JobRun(self.service, self.service.start(prepared, environ))
+    def start(
+        self,
+        prepared: PreparedRun,
+        environ: Mapping[str, str] | None = None,
+        *,
+        queue: bool = True,
+    ) -> JobRun:
+        """Start a prepared run.
+
+        environ: the variables that the nodes' environment starts from (default: this process's).
+        queue: whether the run is QUEUED while other runs have the GPUs, memory or CPUs that it asks
+        for; else InvalidInput is raised.
+        """
+        return JobRun(self.service, self.service.start(prepared, environ, queue=queue))
 
     def draft_for(self, *args: Any, **options: Any) -> PreparedRun:
         """Deprecated name of `prepare`."""

@@ -84,7 +84,7 @@ class RunFacts:
 
     @property
     def state(self) -> str:
-        """ACCEPTED, IN_PROGRESS, SUSPENDED, SUCCEEDED, FAILED, CANCELING or CANCELED."""
+        """ACCEPTED, QUEUED, IN_PROGRESS, SUSPENDED, SUCCEEDED, FAILED, CANCELING or CANCELED."""
         return str(self._record.state)
 
     @property
@@ -94,7 +94,10 @@ class RunFacts:
 
     @property
     def details(self) -> str:
-        """Why it is in this state, where the state alone does not tell."""
+        """Why it is in this state, where the state alone does not tell; of a QUEUED run, what it
+        waits for by now."""
+        if self.state == RunState.QUEUED:
+            return run_details.waiting_for(self._service.home, self._record)
         return redacted(self._record.details)
 
     @property

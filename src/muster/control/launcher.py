@@ -129,7 +129,7 @@ class Launcher:
 
     def close(self) -> None:
         """End the launcher, and wait until it has ended. Supervisors continue."""
-        from muster.control.liveness import wait_for_process
+        from muster.storage.liveness import wait_for_process
 
         self._disconnect()
         if not self.inherited:

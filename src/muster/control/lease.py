@@ -11,10 +11,10 @@ import fcntl
 import os
 from pathlib import Path
 
-from muster.control.liveness import wait_for_process
 from muster.errors import InvalidInput, Problem
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
+from muster.storage.liveness import wait_for_process
 
 #: Seconds for a supervisor that was killed or has closed the liveness pipe to exit. After that, its
 #: pid must belong to another process.

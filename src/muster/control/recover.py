@@ -7,15 +7,20 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.control import lease
-from muster.control.liveness import has_supervisor, wait_for_process
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
+from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store import events, runs
 from muster.store.database import Database
 from muster.store.records import CorruptRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.lifecycle.events import RunAdmitted, RunQueued
+    from muster.plan.model import RunPlan
 
 #: A run that loses this many supervisors in a row before any node starts is ended.
 MAX_LOST_SUPERVISORS = 3
@@ -56,7 +61,7 @@ def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:
-        _record_and_launch(db, folder, run_id, (held, liveness), launch)
+        _record_and_launch(db, home, run_id, (held, liveness), launch)
         return True
     finally:
         os.close(held)
@@ -65,17 +70,18 @@ def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
 
 
 def _record_and_launch(
-    db: Database, folder: RunDir, run_id: str, held: tuple[int, int], launch: Launch
+    db: Database, home: Home, run_id: str, held: tuple[int, int], launch: Launch
 ) -> None:
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
     held: descriptors of the lease and the liveness pipe, -1 where there is none."""
+    folder = home.run_dir(run_id)
     pid = lease.last_holder(folder.lease)
     if pid is not None:
         # a process closes its files a moment before its PID namespace is emptied
         wait_for_process(pid, lease.EXIT_TIMEOUT)
     try:
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
-        if not record_lost(db, folder, run_id, why):
+        if not record_lost(db, folder, run_id, why, home):
             return
         state = RunState(runs.get(db, run_id).state)
         if state.terminal:
@@ -102,9 +108,14 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
     return has_supervisor(home, run_id)
 
 
-def record_lost(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
+def record_lost(
+    db: Database, folder: RunDir, run_id: str, why: str, home: Home | None = None
+) -> bool:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
-    requests are applied in the same step. False if the run has ended. Raises CorruptRecord."""
+    requests are applied in the same step. False if the run has ended. Raises CorruptRecord.
+
+    home: given if a supervisor is to be started, for which the run reserves resources again.
+    """
     # imported here: every command looks for such runs, few commands find one
     from muster.engines.local import limits
 
@@ -130,8 +141,21 @@ def record_lost(db: Database, folder: RunDir, run_id: str, why: str) -> bool:
         facts.append(RunBroken(why))
     else:
         facts.append(SupervisorLost(why, started))
+        facts.append(_admission(db, home, record, plan))
     record_step(db, plan, ledger, before, facts)
     return True
+
+
+def _admission(
+    db: Database, home: Home | None, run: RunRecord, plan: RunPlan
+) -> RunAdmitted | RunQueued:
+    """Whether a run can continue now, or waits for resources that other runs have by now."""
+    from muster.control.reserve import reserve_again
+    from muster.engines.local import admission
+    from muster.lifecycle.events import RunAdmitted, RunQueued
+
+    lacking = () if home is None else reserve_again(db, home, run, plan)
+    return RunQueued(admission.describe(lacking)) if lacking else RunAdmitted()
 
 
 def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:

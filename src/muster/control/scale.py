@@ -41,6 +41,9 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
 
         if lacking := check_added(plan, home.root, group, count - before):
             raise InvalidInput(*lacking)
+        from muster.control.reserve import reserve_more
+
+        reserve_more(db, home, run, plan, group, count)
     folder = home.run_dir(run.id)
     if runs.request_scale(db, run.id, group, count, why):
         wakeup.notify(folder.wakeup)

@@ -46,7 +46,7 @@ class Assignment(Struct, frozen=True):
     environ: Mapping[str, str]
     python: str
     liveness: int
-    """Descriptor of the liveness pipe, closed when the outcome is recorded (`control.liveness`)."""
+    """Descriptor of the liveness pipe, closed when the outcome is recorded (`storage.liveness`)."""
 
 
 def warm() -> None:

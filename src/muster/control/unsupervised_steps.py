@@ -29,7 +29,7 @@ def record_step(
     ledger.record(before, decision.status, decision.entries, now)
 
 
-def apply_requests(db: Database, folder: RunDir, run_id: str, requests: Sequence[Request]) -> None:
+def apply_requests(db: Database, folder: RunDir, run_id: str, requests: Sequence[Event]) -> None:
     """Apply requests to a run. The caller holds the run's lease."""
     plan = plan_of(runs.get(db, run_id))
     ledger = StoreLedger(db, plan, folder)

@@ -12,6 +12,7 @@ from muster.lifecycle.states import NodeState, RunState
 #: For each state of the run.
 _RUN: Mapping[str, str] = {
     RunState.ACCEPTED: "the run was accepted",
+    RunState.QUEUED: "the run is queued",
     RunState.IN_PROGRESS: "the run is in progress",
     RunState.SUCCEEDED: "the run succeeded",
     RunState.FAILED: "the run failed",

@@ -31,6 +31,8 @@ def _state(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[
     match status.state:
         case RunState.ACCEPTED:
             return ["its supervisor is starting the first nodes", *_mounts(plan)]
+        case RunState.QUEUED:
+            return [status.details]
         case RunState.IN_PROGRESS:
             return [*_stopping(status), *_in_progress(plan, status, restarts, now)]
         case RunState.SUCCEEDED:

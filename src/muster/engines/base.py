@@ -19,7 +19,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from muster.errors import Problem
-from muster.lifecycle.events import NodeEvent
+from muster.lifecycle.events import EngineEvent
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, RunDir
@@ -120,7 +120,7 @@ class Session(Protocol):
         """
         ...
 
-    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+    def events(self, timeout: float | None, wake: int) -> Sequence[EngineEvent]:
         """Wait for events and return them, oldest first; each is returned once.
 
         timeout: seconds to wait for the first event; None waits without limit, 0 only collects.
@@ -133,6 +133,9 @@ class Session(Protocol):
         * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
         * DiskExceeded: it uses more disk than its limit; nothing else happens to it.
         * NodeEnded, exactly once and last: no process of it is left, however it ended.
+
+        If the run has to wait for resources that other runs have, the first event is RunQueued;
+        until RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
 
         When the end of one node causes others to fail, the cause is reported first.
         """

@@ -15,6 +15,7 @@ from muster.lifecycle import (
     deadlines,
     failure,
     observe,
+    queueing,
     requests,
     start_order,
     stopping,
@@ -50,7 +51,10 @@ def decide(policy: Policy, status: RunStatus, events: Sequence[Event], now: floa
     transition = Transition(policy, status, now)
     observe.apply(transition, events)
     requests.apply(transition, events)
-    for rule in (failure, success, deadlines, start_order, stopping):
+    for rule in (failure, success, deadlines):
+        rule.apply(transition)
+    queueing.apply(transition, events)
+    for rule in (start_order, stopping):
         rule.apply(transition)
     return Decision(*transition.finish())
 

@@ -95,10 +95,24 @@ class RunBroken(Struct, frozen=True):
     why: str
 
 
+class RunQueued(Struct, frozen=True):
+    """The run waits for resources that other runs have. The engine has started none of its nodes,
+    and ignores requests to start them, until it reports RunAdmitted."""
+
+    why: str
+    """What it waits for: a phrase for `details`."""
+
+
+class RunAdmitted(Struct, frozen=True):
+    """The run has the resources that it needs."""
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
 NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
+AdmissionEvent = RunQueued | RunAdmitted
+EngineEvent = NodeEvent | AdmissionEvent
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
-Event = ControllerStarted | NodeEvent | Request | SupervisorLost | RunBroken | Tick
+Event = ControllerStarted | EngineEvent | Request | SupervisorLost | RunBroken | Tick

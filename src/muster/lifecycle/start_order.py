@@ -19,7 +19,7 @@ from muster.lifecycle.transition import Transition
 
 def apply(transition: Transition) -> None:
     """Start all pending nodes that may start."""
-    if transition.stopping or transition.run.state is RunState.SUSPENDED:
+    if transition.stopping or transition.run.state in (RunState.SUSPENDED, RunState.QUEUED):
         return
     starting: list[int] = []
     for index, group in enumerate(transition.policy.groups):

@@ -7,9 +7,10 @@ from typing import Any
 
 
 class RunState(StrEnum):
-    """State of a JobRun (OCI: JobRun.lifecycleState; SUSPENDED is JobSet's)."""
+    """State of a JobRun (OCI: JobRun.lifecycleState; SUSPENDED is JobSet's, QUEUED Slurm's)."""
 
     ACCEPTED = "ACCEPTED"
+    QUEUED = "QUEUED"
     IN_PROGRESS = "IN_PROGRESS"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"

@@ -13,10 +13,10 @@ from math import inf
 from os import close
 from typing import TypeVar
 
-from muster.control.liveness import watch_liveness
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.wait import new_check, recover_or_wait, timed_out, warn
+from muster.storage.liveness import watch_liveness
 from muster.store.records import RunSummary
 
 T = TypeVar("T")

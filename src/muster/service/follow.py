@@ -8,13 +8,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from muster.control.liveness import watch_liveness
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
 from muster.service.context import Context
 from muster.service.wait import new_check, recover_or_wait, warn
 from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
+from muster.storage.liveness import watch_liveness
 
 
 def follow(context: Context, run_id: str) -> Follower:

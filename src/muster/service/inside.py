@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: What to do about a run that has no processes, by its state; others have ended.
 _HINTS = {
     RunState.ACCEPTED: "try again when it has started: `muster runs show {name}`",
+    RunState.QUEUED: "try again when it has started: `muster runs show {name}`",
     RunState.SUSPENDED: "`muster runs resume {name}` starts it again",
 }
 _ENDED = "`muster logs {name}` shows its output"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
@@ -23,6 +24,7 @@ from muster.store import jobs, runs
 from muster.store.records import CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
+    from muster.engines.local.admission import Shortage
     from muster.service.prepare import PreparedResume
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
@@ -96,8 +98,7 @@ def resume(
     with these overrides.
     """
     from muster.control.persist import plan_of
-    from muster.control.unsupervised_steps import apply_requests
-    from muster.lifecycle.events import ResumeRequested
+    from muster.engines.local.resources import may_reserve
     from muster.service.start import run_folder
 
     db = context.db
@@ -105,6 +106,10 @@ def resume(
     prepared = prepare_resume(context, run, overrides)
     plan = plan_of(run) if prepared is None else prepared.plan
     environ = os.environ if environ is None else environ
+    if may_reserve(plan_of(run)):
+        from muster.engines.local.reservations import Reservations
+
+        Reservations(context.home).drop_lapsed()
     with run_folder(context, plan, environ) as held:
         if runs.get(db, run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
@@ -112,9 +117,28 @@ def resume(
         if prepared is not None:
             _store_changes(context, run, prepared)
             why += f", with {', '.join(prepared.changed)} changed"
-        apply_requests(db, context.home.run_dir(run_id), run_id, [ResumeRequested(why)])
+        record = partial(_record_resume, context, run_id, why)
+        if may_reserve(plan):
+            from muster.control.reserve import reserve
+            from muster.control.scale import replicas
+
+            reserve(db, context.home, plan, replicas(run, plan), record)
+        else:
+            record(())
         context.start_supervisor(run_id, held, environ)
     return runs.get(db, run_id)
+
+
+def _record_resume(context: Context, run_id: str, why: str, lacking: Sequence[Shortage]) -> str:
+    from muster.control.unsupervised_steps import apply_requests
+    from muster.engines.local import admission
+    from muster.lifecycle.events import Event, ResumeRequested, RunQueued
+
+    resumed: list[Event] = [ResumeRequested(why)]
+    if lacking:
+        resumed.append(RunQueued(admission.describe(lacking)))
+    apply_requests(context.db, context.home.run_dir(run_id), run_id, resumed)
+    return runs.summary(context.db, run_id).name
 
 
 def prepare_resume(

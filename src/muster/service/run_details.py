@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
+from muster.lifecycle.states import RunState
 from muster.service.stored_plan import StoredPlan
 from muster.storage.home import Home
 from muster.store import events, runs
@@ -33,8 +36,18 @@ def why(context: Context, run: RunRecord) -> list[str]:
 
     plan = plan_of(run)
     status = status_of(run, list(runs.nodes(context.db, run.id)), plan.policy)
+    if status.state is RunState.QUEUED:
+        status = replace(status, details=waiting_for(context.home, run))
     restarts = events.count(context.db, run.id, "restart")
     return list(why(plan, status, restarts, time.time()))
+
+
+def waiting_for(home: Home, run: RunRecord) -> str:
+    """What a QUEUED run waits for by now, in numbers; as recorded if it has just been admitted.
+    Raises CorruptRecord."""
+    from muster.control.reserve import waiting_for
+
+    return waiting_for(home, run) or run.details
 
 
 def replicas(run: RunRecord) -> dict[str, int]:

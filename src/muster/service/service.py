@@ -165,12 +165,18 @@ class Service:
 
         return review(self.home, written, changes, found)
 
-    def start(self, prepared: PreparedRun, environ: Mapping[str, str] | None = None) -> RunRecord:
+    def start(
+        self,
+        prepared: PreparedRun,
+        environ: Mapping[str, str] | None = None,
+        *,
+        queue: bool = True,
+    ) -> RunRecord:
         """Start a prepared run. See `service.start.start`."""
         from muster.service.start import start
 
         self.recover()
-        return start(self.context, prepared, environ)
+        return start(self.context, prepared, environ, queue=queue)
 
     def start_function(self, prepared: PreparedRun, arguments: bytes) -> RunRecord:
         """Start a prepared run of a function. See `service.start.start_function`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from muster.control import lease, wakeup
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
-from muster.control.liveness import open_liveness_pipe
 from muster.control.persist import node_record
 from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
@@ -25,18 +24,25 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.prepare import PreparedRun
+from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
 from muster.store import runs
 from muster.store.records import JobRecord, NodeRecord, RunRecord
 
 
 def start(
-    context: Context, prepared: PreparedRun, environ: Mapping[str, str] | None = None
+    context: Context,
+    prepared: PreparedRun,
+    environ: Mapping[str, str] | None = None,
+    *,
+    queue: bool = True,
 ) -> RunRecord:
     """Record a run and start its supervisor; a run with `suspend` is only recorded.
 
     environ: the variables that the nodes' environment starts from (default: this process's).
-    Raises InvalidInput if the Job was deleted meanwhile, EngineError if no supervisor starts.
+    queue: whether the run is QUEUED if other runs have the resources that it asks for; else it is
+    refused. Raises InvalidInput if it is refused, or the Job was deleted meanwhile, EngineError if
+    no supervisor starts.
     """
     if prepared.spec.suspend:
         return record(context, prepared)
@@ -45,12 +51,35 @@ def start(
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, environ) as held:
         try:
-            accepted = record(context, prepared)
+            accepted = _reserve_and_record(context, prepared, queue=queue)
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
         context.start_supervisor(accepted.id, held, environ)
     return accepted
+
+
+def _reserve_and_record(context: Context, prepared: PreparedRun, *, queue: bool) -> RunRecord:
+    from muster.engines.local.resources import may_reserve
+
+    plan = prepared.plan
+    if not may_reserve(plan):
+        return record(context, prepared)
+    from muster.control import reserve
+    from muster.engines.local import admission
+
+    made: list[RunRecord] = []
+
+    def store(lacking: Sequence[admission.Shortage]) -> str:
+        if lacking and not queue:
+            hint = "without --no-wait, the run waits for it"
+            raise InvalidInput(*reserve.refusals(lacking, hint))
+        made.append(record(context, prepared, waiting_for=admission.describe(lacking)))
+        return made[0].name
+
+    replicas = {group.name: group.initial for group in plan.policy.groups}
+    reserve.reserve(context.db, context.home, plan, replicas, store)
+    return made[0]
 
 
 def start_function(context: Context, prepared: PreparedRun, arguments: bytes) -> RunRecord:
@@ -89,15 +118,16 @@ def run_folder(
             os.close(descriptor)
 
 
-def record(context: Context, prepared: PreparedRun) -> RunRecord:
-    """Store a run, and its Job if that is new, in one transaction. Raises InvalidInput."""
+def record(context: Context, prepared: PreparedRun, waiting_for: str = "") -> RunRecord:
+    """Store a run, and its Job if that is new, in one transaction. waiting_for: what a run that is
+    QUEUED waits for. Raises InvalidInput."""
     now = time.time()
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
         statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
         nodes = [node_record(node, status) for node, status in statuses]
-        return _run_record(prepared, job, plan, number, now), nodes
+        return _run_record(prepared, job, plan, (number, now), waiting_for), nodes
 
     recorded = runs.insert(context.db, prepared.job, build)
     context.artifact_lock.release(prepared.job.id)
@@ -105,19 +135,29 @@ def record(context: Context, prepared: PreparedRun) -> RunRecord:
 
 
 def _run_record(
-    prepared: PreparedRun, job: JobRecord, plan: RunPlan, number: int, now: float
+    prepared: PreparedRun,
+    job: JobRecord,
+    plan: RunPlan,
+    numbered: tuple[int, float],
+    waiting_for: str,
 ) -> RunRecord:
+    """numbered: the run's number, and when it was created."""
     from muster.engines.local.engine import LocalEngine
 
-    suspended = prepared.spec.suspend
+    number, now = numbered
+    state, details = RunState.ACCEPTED, ""
+    if prepared.spec.suspend:
+        state, details = RunState.SUSPENDED, "submitted suspended"
+    elif waiting_for:
+        state, details = RunState.QUEUED, waiting_for
     return RunRecord(
         id=plan.run_id,
         name=plan.run_name,
         number=number,
         job_id=job.id,
         job_name=job.name,
-        state=RunState.SUSPENDED if suspended else RunState.ACCEPTED,
-        details="submitted suspended" if suspended else "",
+        state=state,
+        details=details,
         engine=LocalEngine.name,
         attempt=0,
         created_at=now,

@@ -9,12 +9,12 @@ from contextlib import suppress
 from math import inf
 
 from muster.control import lease
-from muster.control.liveness import has_supervisor, wait_for_end, wait_for_process
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import HomeGone, NotAnswering, StoreError
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.recovery import recover_now
+from muster.storage.liveness import has_supervisor, wait_for_end, wait_for_process
 from muster.store import runs
 from muster.store.records import RunSummary
 

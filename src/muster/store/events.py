@@ -32,6 +32,15 @@ def last_time(db: Database, run_id: str) -> float:
     return float(db.read(sql, (run_id,))[0][0] or 0.0)
 
 
+def last_time_of(db: Database, run_id: str, kind: str) -> float:
+    """When the newest entry of a kind was recorded (epoch seconds); 0 if there is none."""
+    sql = (
+        "SELECT max(time) FROM events WHERE run_id = ? AND kind = ? "
+        "AND typeof(time) IN ('real', 'integer')"
+    )
+    return float(db.read(sql, (run_id, kind))[0][0] or 0.0)
+
+
 def since(db: Database, run_id: str, seq: int = 0) -> list[EventRecord]:
     """Entries after number `seq`, in order. Raises CorruptRecord."""
     rows = db.read(

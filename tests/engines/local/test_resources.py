@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,31 +167,41 @@ def test_gpus_of_shapes_are_divided(available: int, nodes: int, shares: list[int
 
 @pytest.mark.shows("distributed-jobs/gpu-nodes")
 def test_gpus_are_never_shared(tmp_path: Path) -> None:
-    one, two = GpuPool(tmp_path, [0, 1, 2]), GpuPool(tmp_path, [0, 1, 2])
-    assert one.acquire(2) == (0, 1)
-    with pytest.raises(EngineError, match="needs 2 GPUs, but only 1 of 3 are free"):
-        two.acquire(2)
-    assert two.acquire(1) == (2,), "a refusal holds nothing"
-    one.release([0])
-    assert two.acquire(1) == (0,)
-    one.release([1])
-    two.release([0, 2])
+    numbers = [0, 1, 2]
+    pool = GpuPool(tmp_path, lambda: numbers)
+    assert pool.acquire(2) == (0, 1)
+    assert pool.acquire(1) == (2,)
+    with pytest.raises(EngineError, match="needs 1 GPU, but only 0 of the run's 3 are free"):
+        pool.acquire(1)
+    assert pool.locked([0, 1, 2, 3]) == (0, 1, 2)
+    pool.release([1])
+    assert pool.locked([0, 1, 2, 3]) == (0, 2)
+    assert pool.acquire(1) == (1,)
+    numbers.append(3)
+    assert pool.acquire(1) == (3,), "the run was given one more"
+    pool.release([0, 1, 2, 3])
 
 
-def test_gpus_of_a_killed_run_are_free(tmp_path: Path) -> None:
+def test_a_refusal_holds_no_gpu(tmp_path: Path) -> None:
+    pool = GpuPool(tmp_path, lambda: [0, 1])
+    with pytest.raises(EngineError, match="needs 3 GPUs, but only 2 of the run's 2 are free"):
+        pool.acquire(3)
+    assert pool.locked([0, 1]) == ()
+
+
+def test_gpus_of_a_killed_run_are_waited_for(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
         "from muster.engines.local.resources import GpuPool\n"
-        "p = GpuPool(Path(sys.argv[1]), [0]); p.acquire(1)\n"
+        "p = GpuPool(Path(sys.argv[1]), lambda: [0]); p.acquire(1)\n"
         "print('held', flush=True); time.sleep(99)"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        pool = GpuPool(tmp_path, [0])
-        with pytest.raises(EngineError):
-            pool.acquire(1)
-        holder.kill()
-    assert pool.acquire(1) == (0,)
+        pool = GpuPool(tmp_path, lambda: [0])
+        assert pool.locked([0]) == (0,)
+        threading.Timer(0.1, holder.kill).start()
+        assert pool.acquire(1) == (0,)
     pool.release([0])

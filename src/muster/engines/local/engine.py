@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.engines.local.capacity import check_disk, check_fit, disk_notes, shape_notes
 from muster.engines.local.namespaces import Isolation, check_setting, unavailable_reason
 from muster.engines.local.network import addresses
-from muster.engines.local.resources import Machine, limits_of, this_machine
+from muster.engines.local.resources import Machine, limits_of, may_reserve, this_machine
 from muster.errors import EngineError, Problem
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
@@ -70,7 +71,11 @@ class LocalEngine:
         # imported here because most processes only check plans
         from muster.engines.local.session import LocalSession
 
-        return LocalSession(context, self._isolation)
+        if not may_reserve(plan):
+            return LocalSession(context, self._isolation)
+        from muster.engines.local.queued import QueuedSession
+
+        return QueuedSession(context, partial(LocalSession, context, self._isolation))
 
     def run_in_node(
         self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -120,6 +121,16 @@ def limits_of(resources: ResourcePlan, machine: Machine) -> Limits:
     )
 
 
+def may_reserve(plan: RunPlan) -> bool:
+    """Whether a run may need resources that no other run can have at the same time; cheap."""
+    return any(
+        group.resources.gpus
+        or (group.resources.demands("cpus") and group.resources.cpus)
+        or (group.resources.demands("memory") and group.resources.memory)
+        for group in plan.groups
+    )
+
+
 def share_of_cpus(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:
     """How many CPUs a node of this group should use: its limit or, without one, an equal share of
     the machine. At least 1."""
@@ -185,29 +196,30 @@ def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
 # --- GPUs
 
 
-class GpuPool:
-    """The GPUs that one run holds. Each GPU is given to one node of one run at a time.
+#: Seconds for the kernel to release the locks of a supervisor that was killed.
+_RELEASE_TIMEOUT = 5.0
 
-    A GPU is held by a lock on a file. The kernel releases the lock when the supervisor ends,
-    however it ends. locks: the folder of lock files, shared by all runs.
+
+class GpuPool:
+    """The GPUs that one run was given. Each GPU is given to one node of one run at a time.
+
+    A node's GPU is also held by a lock on a file, which versions of Muster without reservations
+    look at. The kernel releases the lock when the supervisor ends, however it ends. locks: the
+    folder of lock files, shared by all runs. numbers: returns the GPUs that the run has by now.
     """
 
-    def __init__(self, locks: Path, numbers: Sequence[int]) -> None:
+    def __init__(self, locks: Path, numbers: Callable[[], Sequence[int]]) -> None:
         self._locks = locks
         self._numbers = numbers
         self._held: dict[int, int] = {}  # GPU number -> descriptor of its lock
 
-    @property
-    def size(self) -> int:
-        """The number of GPUs of this machine, free or not."""
-        return len(self._numbers)
-
     def acquire(self, count: int) -> tuple[int, ...]:
-        """Hold `count` free GPUs and return their numbers. Raises EngineError, holding none of
-        them, if fewer are free."""
+        """Hold `count` of the run's GPUs and return their numbers. Raises EngineError, holding
+        none of them, if fewer are free."""
         taken: list[int] = []
         self._locks.mkdir(parents=True, exist_ok=True)
-        for number in self._numbers:
+        numbers = self._numbers()
+        for number in numbers:
             if len(taken) == count:
                 break
             if number not in self._held and self._lock(number):
@@ -215,23 +227,55 @@ class GpuPool:
         if len(taken) < count:
             self.release(taken)
             raise EngineError(
-                f"needs {count} GPUs, but only {len(taken)} of {len(self._numbers)} are free; "
-                "other runs hold the rest (`muster runs list --state in_progress`)"
+                f"needs {count_gpus(count)}, but only {len(taken)} of the run's {len(numbers)} are "
+                "free; other nodes, or runs of an earlier version of Muster, hold the rest "
+                "(`muster runs list --state in_progress`)"
             )
         return tuple(taken)
 
     def release(self, numbers: Sequence[int]) -> None:
-        """Free these GPUs for other nodes and runs."""
+        """Free these GPUs for other nodes of the run, and for other runs once it has ended."""
         for number in numbers:
             os.close(self._held.pop(number))
 
     def _lock(self, number: int) -> bool:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self._locks / f"gpu-{number}", flags, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _flock(descriptor):
             os.close(descriptor)
             return False
         self._held[number] = descriptor
         return True
+
+    def locked(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """Those of the GPUs that nodes of any run hold."""
+        return tuple(number for number in numbers if _is_locked(self._locks / f"gpu-{number}"))
+
+
+def _flock(descriptor: int) -> bool:
+    """Lock a file, waiting a moment: the run that had the GPU has ended, and if it was killed, the
+    kernel may not have released its lock yet."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waiting = threading.Thread(
+            target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True
+        )
+        waiting.start()
+        waiting.join(_RELEASE_TIMEOUT)
+        return not waiting.is_alive()
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # no node has ever held it
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from muster.engines.base import RunContext
 from muster.engines.local.logs import RunLogs
@@ -27,7 +27,7 @@ from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.errors import MusterError, shortage_from
-from muster.lifecycle.events import DiskExceeded, NodeEnded, NodeEvent, NodeReady, NodeStarted
+from muster.lifecycle.events import DiskExceeded, EngineEvent, NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.messages import Message
@@ -46,12 +46,18 @@ _LONGEST_WAIT = 86400.0
 class LocalSession:
     """See `engines.base.Session`. Runs in the run's supervisor; nodes are its child processes."""
 
-    def __init__(self, context: RunContext, isolation: Isolation) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        isolation: Isolation,
+        gpus: Callable[[], Sequence[int]] = tuple,
+    ) -> None:
+        """gpus: returns the numbers of the GPUs that the run was given."""
         self._isolation = isolation
         self._keep = context.keep
         self._run_dir = context.home.run_dir(context.plan.run_id)
         self._nodes = Nodes()
-        self._events: list[NodeEvent] = []
+        self._events: list[EngineEvent] = []
         #: Nodes that were just kept; their ends have not been reported.
         self._newly_kept: list[LocalNode] = []
         #: Nodes whose agent was killed and that may have processes left, each with whether its
@@ -65,7 +71,7 @@ class LocalSession:
         if not isolation.namespaces:
             become_subreaper()
         self._roster = Roster(context.plan, self._run_dir)
-        self._starter = Starter(context, isolation)
+        self._starter = Starter(context, isolation, gpus)
         self._synced = SyncedMounts(context.plan, self._starter.sources)
         self._logs = RunLogs(context.plan, self._run_dir)
         self._failures = DeferredFailures()
@@ -122,7 +128,7 @@ class LocalSession:
             node.channel.send(messages.Absent(node.incarnation, ranks))
         self._roster.leave(ranks)
 
-    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
+    def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
         """See `Session.events`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:

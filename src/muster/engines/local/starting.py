@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +56,10 @@ _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 class Starter:
     """Starts and restarts the nodes of one run, and holds what they share: ports and GPUs."""
 
-    def __init__(self, context: RunContext, isolation: Isolation) -> None:
+    def __init__(
+        self, context: RunContext, isolation: Isolation, gpus: Callable[[], Sequence[int]]
+    ) -> None:
+        """gpus: returns the numbers of the GPUs that the run was given."""
         plan, home = context.plan, context.home
         self._environment = prepare_environment(context)
         self._context = context if self._environment is None else self._environment.context
@@ -69,7 +72,7 @@ class Starter:
         self._token = secrets.token_hex(16)
         addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
-        self._gpus = GpuPool(home.root / "gpus", _gpu_numbers(plan))
+        self._gpus = GpuPool(home.root / "gpus", gpus)
         #: The folder of each mount source.
         self.sources = mounts.source_folders(plan, home)
         #: Names of the groups whose nodes have the metadata file at the path that OCI documents.
@@ -77,7 +80,7 @@ class Starter:
         if isolation.namespaces:
             self._documented = node_folders.prepare_oci_folder(plan, self._run_dir.path)
         #: Measured once, as it takes a dozen files.
-        self._machine = Machine(count_cpus(), count_memory(), self._gpus.size)
+        self._machine = Machine(count_cpus(), count_memory(), _count_gpus(plan))
         #: Ranks that have no node for now.
         self.absent: set[int] = set()
         self._required = tuple(mounts.required_paths(plan, home))
@@ -89,7 +92,7 @@ class Starter:
     def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:
         """Fork a new node. If that fails, raises MusterError or OSError and reserves nothing."""
         node = self._context.plan.nodes[ref.rank]
-        count = share_of_gpus(self._context.plan, ref.rank, self._gpus.size)
+        count = share_of_gpus(self._context.plan, ref.rank, self._machine.gpus)
         gpus = self._gpus.acquire(count) if count else ()
         limits = None
         try:
@@ -227,9 +230,9 @@ def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
         make_certificates(run_dir.tls, plan.nodes)
 
 
-def _gpu_numbers(plan: RunPlan) -> list[int]:
-    """The GPUs of the machine; empty if the run uses none."""
-    return gpu_numbers() if any(group.resources.gpus for group in plan.groups) else []
+def _count_gpus(plan: RunPlan) -> int:
+    """The number of GPUs of the machine; 0 if the run uses none."""
+    return len(gpu_numbers()) if any(group.resources.gpus for group in plan.groups) else 0
 
 
 def short_folder(run_id: str) -> Path:

@@ -1,0 +1,218 @@
+"""Which runs may start: a pure rule over the reservations of all runs on this machine.
+
+A run may start when what it needs is free once every earlier run that still waits has been given
+what it needs. Runs that compete for one resource therefore start in the order of their
+submission, and no run ever delays an earlier one; a run that needs only what earlier ones leave
+free starts at once.
+
+It follows that only the end of another run can let a waiting one start: whether an earlier run
+waits or has started makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from muster.spec.quantities import format_size
+
+Kind = Literal["gpus", "memory", "cpus"]
+KINDS: tuple[Kind, ...] = ("gpus", "memory", "cpus")
+
+
+class Amounts(Struct, frozen=True, omit_defaults=True):
+    """Amounts of each kind of resource."""
+
+    cpus: float = 0
+    #: Bytes.
+    memory: int = 0
+    gpus: int = 0
+
+    def of(self, kind: Kind) -> float:
+        """The amount of one kind."""
+        amount: float = getattr(self, kind)
+        return amount
+
+
+def larger(one: Amounts, other: Amounts) -> Amounts:
+    """The larger amount of each kind."""
+    return Amounts(
+        max(one.cpus, other.cpus), max(one.memory, other.memory), max(one.gpus, other.gpus)
+    )
+
+
+class Capacity(Struct, frozen=True):
+    """What this machine has for all runs."""
+
+    cpus: int
+    #: Bytes.
+    memory: int
+    #: Numbers of the GPUs that the process may use.
+    gpus: tuple[int, ...] = ()
+
+    def of(self, kind: Kind) -> float:
+        """The amount of one kind."""
+        return len(self.gpus) if kind == "gpus" else getattr(self, kind)
+
+
+class Reservation(Struct, frozen=True, omit_defaults=True):
+    """What one run has, or waits for, until its supervisor ends."""
+
+    run_id: str
+    #: The run's name.
+    run: str
+    #: When it was submitted or resumed (epoch seconds).
+    since: float
+    needs: Amounts
+    #: Whether it may start or has started; else it waits.
+    granted: bool = False
+    #: GPUs that it may be given (CUDA_VISIBLE_DEVICES when it was submitted).
+    visible: tuple[int, ...] = ()
+    #: GPUs that it was given.
+    gpus: tuple[int, ...] = ()
+
+
+class Shortage(Struct, frozen=True):
+    """A kind of resource that a run waits for."""
+
+    kind: Kind
+    #: The amount that the run needs, what no run has, and what the machine has.
+    needed: float
+    free: float
+    capacity: float
+    #: The runs that have some, each with its amount.
+    holders: tuple[tuple[str, float], ...]
+    #: How many earlier runs wait for it, too.
+    waiting: int
+
+
+def order(one: Reservation) -> tuple[float, str]:
+    """Sorts reservations: the first to start comes first."""
+    return one.since, one.run_id
+
+
+def ahead_of(run: Reservation, others: Iterable[Reservation]) -> list[Reservation]:
+    """The runs that come before a waiting one, in order: those that have started, and those that
+    were submitted earlier."""
+    found = [
+        one
+        for one in others
+        if one.run_id != run.run_id and (one.granted or order(one) < order(run))
+    ]
+    return sorted(found, key=order)
+
+
+def shortages(
+    run: Reservation, others: Sequence[Reservation], capacity: Capacity
+) -> list[Shortage]:
+    """What a run cannot be given yet; empty if it may start."""
+    ahead = ahead_of(run, others)
+    return [
+        _shortage(run, ahead, capacity, kind)
+        for kind in KINDS
+        if not _fits(run, ahead, capacity, kind)
+    ]
+
+
+def awaited(
+    run: Reservation, others: Sequence[Reservation], capacity: Capacity
+) -> list[Reservation]:
+    """Runs of which at least one has to end before a waiting run can start: too many to fit
+    beside it, chosen among the last in order, so that it is woken rarely. Empty if it may start."""
+    ahead = ahead_of(run, others)
+    kind = next((kind for kind in KINDS if not _fits(run, ahead, capacity, kind)), None)
+    found: list[Reservation] = []
+    if kind is None:
+        return found
+    for one in reversed(ahead):
+        if _taken(one, run, kind):
+            found.append(one)
+            if not _fits(run, found, capacity, kind):
+                break
+    return found
+
+
+def grant(run: Reservation, others: Sequence[Reservation], capacity: Capacity) -> Reservation:
+    """The reservation of a run that may start, with the GPUs it is given. Those it already has
+    stay."""
+    given = {number for one in others if one.run_id != run.run_id for number in one.gpus}
+    own = [number for number in run.gpus if number in capacity.gpus]
+    own += [number for number in capacity.gpus if number not in given and number not in own]
+    count = int(_needed(run, capacity, "gpus"))
+    return Reservation(
+        run.run_id, run.run, run.since, run.needs, True, run.visible, tuple(own[:count])
+    )
+
+
+def describe(lacking: Sequence[Shortage]) -> str:
+    """What a run waits for, in numbers."""
+    return "; ".join(f"waiting for {_describe(one)}" for one in lacking)
+
+
+def describe_refusal(lacking: Shortage) -> str:
+    """What a run that does not wait lacks, in numbers."""
+    return _numbers(lacking)
+
+
+def _needed(run: Reservation, capacity: Capacity, kind: Kind) -> float:
+    """All nodes together may ask for more than the machine has: they share it."""
+    return min(run.needs.of(kind), capacity.of(kind))
+
+
+def _taken(one: Reservation, run: Reservation, kind: Kind) -> float:
+    """How much of what `run` may be given `one` has or is to be given."""
+    if kind == "gpus":
+        return min(one.needs.gpus, len({*one.visible} & {*run.visible}))
+    return one.needs.of(kind)
+
+
+def _fits(run: Reservation, ahead: Sequence[Reservation], capacity: Capacity, kind: Kind) -> bool:
+    needed = _needed(run, capacity, kind)
+    left = capacity.of(kind) - sum(_taken(one, run, kind) for one in ahead)
+    # fractions of a CPU add up with rounding errors
+    return not needed or needed <= left + 1e-6
+
+
+def _shortage(
+    run: Reservation, ahead: Sequence[Reservation], capacity: Capacity, kind: Kind
+) -> Shortage:
+    held = [
+        (one.run, amount) for one in ahead if one.granted and (amount := _taken(one, run, kind))
+    ]
+    total = capacity.of(kind)
+    return Shortage(
+        kind,
+        needed=_needed(run, capacity, kind),
+        free=max(0, total - sum(amount for _, amount in held)),
+        capacity=total,
+        holders=tuple(held),
+        waiting=sum(not one.granted and _taken(one, run, kind) > 0 for one in ahead),
+    )
+
+
+#: Runs that a description names.
+_NAMED = 3
+
+
+def _describe(lacking: Shortage) -> str:
+    name = {"gpus": "GPUs", "memory": "memory", "cpus": "CPUs"}[lacking.kind]
+    return f"{name}: {_numbers(lacking)}"
+
+
+def _numbers(lacking: Shortage) -> str:
+    kind = lacking.kind
+    needed, free = _amount(kind, lacking.needed), _amount(kind, lacking.free)
+    text = f"needs {needed}, {free} of {_amount(kind, lacking.capacity)} free"
+    if lacking.holders:
+        named = [f"{run} ({_amount(kind, amount)})" for run, amount in lacking.holders[:_NAMED]]
+        more = len(lacking.holders) - _NAMED
+        text += f"; held by {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
+    if lacking.waiting:
+        text += f"; {lacking.waiting} run{'s' * (lacking.waiting > 1)} before it"
+    return text
+
+
+def _amount(kind: Kind, amount: float) -> str:
+    return format_size(int(amount)) if kind == "memory" else f"{round(amount, 3):g}"

@@ -1,0 +1,141 @@
+"""The session of a run that reserves resources: it is opened once the run has them."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+
+from muster.engines.base import RunContext, Session
+from muster.engines.local import admission
+from muster.engines.local.admission import Reservation
+from muster.engines.local.reservations import (
+    Reservations,
+    capacity_of,
+    initial_replicas,
+    needs_of,
+)
+from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued
+from muster.lifecycle.status import NodeRef
+
+#: Opens the session of a run. Its argument returns the GPUs that the run has.
+Open = Callable[[Callable[[], Sequence[int]]], Session]
+
+
+class QueuedSession:
+    """See `engines.base.Session`. While the run waits, nothing of it exists but its supervisor,
+    which sleeps until a run ends that has what this one needs."""
+
+    def __init__(self, context: RunContext, open_session: Open) -> None:
+        self._open = open_session
+        self._table = Reservations(context.home)
+        self._capacity = capacity_of(context.plan)
+        self._own = self._find_own(context)
+        self._session: Session | None = None
+        #: Descriptors that hang up when a run ends for which this one waits.
+        self._watched: list[int] = []
+        self._events: list[EngineEvent] = []
+        lacking = self._try_to_open()
+        if lacking:
+            self._events.append(RunQueued(admission.describe(lacking)))
+
+    def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.start`."""
+        if self._session is not None:
+            self._session.start(attempt, nodes)
+
+    def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
+        """See `Session.signal`."""
+        if self._session is not None:
+            self._session.signal(nodes, number)
+
+    def stop(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.stop`."""
+        if self._session is not None:
+            self._session.stop(nodes)
+
+    def kill(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.kill`."""
+        if self._session is not None:
+            self._session.kill(nodes)
+
+    def release(self, nodes: Sequence[NodeRef]) -> None:
+        """See `Session.release`."""
+        if self._session is not None:
+            self._session.release(nodes)
+
+    def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
+        """See `Session.events`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._session is None and not self._events:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = _wait((wake, *self._watched), left)
+            if ready - {wake}:
+                self._try_to_open()
+            elif wake in ready or left == 0.0:
+                return []
+        events, self._events = self._events, []
+        if self._session is not None:
+            events += self._session.events(0.0 if events else timeout, wake)
+        return events
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self._stop_watching()
+        if self._session is not None:
+            self._session.close()
+
+    def finish_logs(self) -> None:
+        """See `Session.finish_logs`."""
+        if self._session is not None:
+            self._session.finish_logs()
+
+    def _find_own(self, context: RunContext) -> Reservation:
+        """The reservation made when the run was submitted; a new one if the table was deleted."""
+        plan = context.plan
+        found = next((one for one in self._table.read() if one.run_id == plan.run_id), None)
+        needs = needs_of(plan, initial_replicas(plan), len(self._capacity.gpus))
+        visible = self._capacity.gpus
+        return found or Reservation(plan.run_id, plan.run_name, time.time(), needs, visible=visible)
+
+    def _try_to_open(self) -> list[admission.Shortage]:
+        """Open the session if the run may start; else watch runs of which one has to end first.
+        Returns what the run lacks."""
+        self._stop_watching()
+        while True:
+            with self._table.change() as runs:
+                own = runs.get(self._own.run_id, self._own)
+                others = list(runs.values())
+                lacking = [] if own.granted else admission.shortages(own, others, self._capacity)
+                if not lacking:
+                    own = admission.grant(own, others, self._capacity)
+                runs[own.run_id] = self._own = own
+            if not lacking:
+                self._session = self._open(self._gpus)
+                self._events.append(RunAdmitted())
+                return []
+            watched = self._table.watch(admission.awaited(own, others, self._capacity))
+            if watched is not None:
+                self._watched = watched
+                return lacking
+
+    def _gpus(self) -> Sequence[int]:
+        """The GPUs that the run has by now: scaling it up may have added some."""
+        found = (one for one in self._table.read() if one.run_id == self._own.run_id)
+        return next(found, self._own).gpus
+
+    def _stop_watching(self) -> None:
+        for descriptor in self._watched:
+            os.close(descriptor)
+        self._watched = []
+
+
+def _wait(descriptors: Sequence[int], timeout: float | None) -> set[int]:
+    """Wait until one of the descriptors is readable or has hung up. Returns those that are."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    # rounded up, so that a deadline has passed when poll returns; it takes 24 days at most
+    ready = poll.poll(None if timeout is None else min(timeout, 86400.0) * 1000 + 1)
+    return {descriptor for descriptor, _ in ready}

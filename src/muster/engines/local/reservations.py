@@ -1,0 +1,122 @@
+"""The reservations of all runs of one MUSTER_HOME: a table in a file, changed under a lock.
+
+A reservation lasts as long as the run's liveness pipe is held open, by the process that submits the
+run and then by its supervisor. The kernel closes the pipe when they end, however they end, which
+wakes the supervisors that have it open. Reservations that have lapsed are dropped with the next
+change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from muster.engines.local import admission
+from muster.engines.local.admission import Amounts, Capacity, Reservation
+from muster.engines.local.resources import count_cpus, count_memory, gpu_numbers, share_of_gpus
+from muster.node.files import open_or_replace, read_regular, replace_file
+from muster.plan.model import RunPlan
+from muster.storage.home import Home
+from muster.storage.liveness import has_supervisor, watch_liveness
+
+_DECODER = msgspec.json.Decoder(tuple[Reservation, ...])
+
+#: Makes the table if there is none: the reservations of the runs in progress.
+Rebuild = Callable[[], Iterable[Reservation]]
+
+
+def capacity_of(plan: RunPlan) -> Capacity:
+    """What this machine has. Its GPUs only count if the run may use some."""
+    uses_gpus = any(group.resources.gpus for group in plan.groups)
+    return Capacity(count_cpus(), count_memory(), tuple(gpu_numbers()) if uses_gpus else ())
+
+
+def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
+    """What the nodes of a run need together: the CPUs and the memory that the job asks for, and the
+    GPUs that the nodes get. A shape asks for GPUs alone: its nodes share CPUs and memory.
+
+    replicas: how many of each group. gpus: the number of GPUs of the machine.
+    """
+    cpus, memory, devices = 0.0, 0, 0
+    for group in plan.groups:
+        nodes, resources = replicas[group.name] * group.nodes, group.resources
+        if resources.demands("cpus"):
+            cpus += nodes * (resources.cpus or 0)
+        if resources.demands("memory"):
+            memory += nodes * (resources.memory or 0)
+        if resources.gpus:
+            ranks = range(group.first_rank, group.first_rank + nodes)
+            devices += sum(share_of_gpus(plan, rank, gpus) for rank in ranks)
+    return Amounts(round(cpus, 6), memory, devices)
+
+
+def initial_replicas(plan: RunPlan) -> dict[str, int]:
+    """How many replicas of each group are started at first."""
+    return {group.name: group.initial for group in plan.policy.groups}
+
+
+class Reservations:
+    """The table of one MUSTER_HOME."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._path = home.root / "reservations.json"
+        self._lock = home.root / "reservations.lock"
+
+    def read(self) -> list[Reservation]:
+        """The reservations of all runs that have a supervisor."""
+        return [one for one in self._stored() or () if has_supervisor(self._home, one.run_id)]
+
+    @contextmanager
+    def change(self, rebuild: Rebuild = tuple) -> Iterator[dict[str, Reservation]]:
+        """Lock the table and yield it, by run id, to be changed. Nothing changes if an exception is
+        raised."""
+        with _locked(self._lock):
+            stored = self._stored()
+            table = {one.run_id: one for one in (rebuild() if stored is None else stored)}
+            live = {key: one for key, one in table.items() if has_supervisor(self._home, key)}
+            yield live
+            changed = tuple(sorted(live.values(), key=admission.order))
+            if changed != stored:
+                replace_file(self._path, msgspec.json.encode(changed), 0o600)
+
+    def drop_lapsed(self) -> None:
+        """Drop reservations that have lapsed: for a run that is to reserve anew, before its pipe is
+        opened again."""
+        if self._path.exists():
+            with self.change():
+                pass
+
+    def watch(self, runs: Sequence[Reservation]) -> list[int] | None:
+        """Descriptors that hang up when one of these runs ends; None if one has ended already."""
+        opened: list[int] = []
+        for one in runs:
+            descriptor = watch_liveness(self._home, one.run_id)
+            if descriptor is None:
+                for other in opened:
+                    os.close(other)
+                return None
+            opened.append(descriptor)
+        return opened
+
+    def _stored(self) -> tuple[Reservation, ...] | None:
+        """None if there is no table, or none that can be read."""
+        try:
+            return _DECODER.decode(read_regular(self._path))
+        except (OSError, msgspec.DecodeError):
+            return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = open_or_replace(path, os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

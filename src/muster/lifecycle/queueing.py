@@ -1,0 +1,43 @@
+"""A run that waits for resources of the engine is QUEUED: none of its nodes starts.
+
+Slurm: PENDING (Resources). No clock runs meanwhile: neither that of the run's maximum runtime nor
+those of an attempt, a replica or a startup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from muster.lifecycle.events import Event, RunAdmitted, RunQueued
+from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.transition import Transition
+
+
+def apply(transition: Transition, events: Sequence[Event]) -> None:
+    """Apply what the engine reports. A run that is ending, or suspended, does not wait."""
+    for event in events:
+        if transition.stopping or transition.run.state.at_rest:
+            return
+        match event:
+            case RunQueued() if transition.run.state is not RunState.QUEUED:
+                _queue(transition, event.why)
+            case RunAdmitted() if transition.run.state is RunState.QUEUED:
+                transition.set_state(RunState.ACCEPTED)
+
+
+def _queue(transition: Transition, why: str) -> None:
+    for rank, node in enumerate(transition.nodes):
+        if node.state is NodeState.STARTING and not node.leaving:
+            # a resume or a recovery had it started; the engine has not
+            transition.set_node(rank, replace(node, state=NodeState.PENDING, since=None))
+    run = transition.run
+    ran = transition.now - run.running_since if run.running_since is not None else 0.0
+    transition.set_state(
+        RunState.QUEUED,
+        why,
+        attempt_started_at=None,
+        ran_before=run.ran_before + ran,
+        running_since=None,
+    )
