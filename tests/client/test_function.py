@@ -360,4 +360,6 @@ def test_functions_defined_in_a_notebook(client: muster.Client, tmp_path: Path) 
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     nbclient.NotebookClient(book, kernel_name="python3").execute(cwd=str(tmp_path))
-    assert book.cells[2].outputs[0]["text"] == "[6, 7]\n"
+    progress, printed = book.cells[2].outputs
+    assert "work-1 SUCCEEDED: nodes 2 SUCCEEDED" in progress["data"]["text/plain"]
+    assert printed["text"] == "[6, 7]\n"

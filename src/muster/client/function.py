@@ -32,28 +32,28 @@ _CODE_FIELDS = ("artifact", "git", "entrypoint", "notebook", "command", "args")
 class FunctionRun(JobRun, Generic[R]):
     """A run of a function: a `JobRun` with results."""
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: float | None = None, *, progress: bool = True) -> R:
         """Wait until the run has ended, and return the function's value on rank 0.
 
         Raises the exception of the node that failed first, with its traceback in the notes;
         RunFailed if there is no exception, or the run was canceled or suspended; TimeoutError after
-        `timeout` seconds (default: never).
+        `timeout` seconds (default: never). progress: as for `wait`.
         """
-        value: R = self._results(timeout).value(0)
+        value: R = self._results(timeout, progress).value(0)
         return value
 
-    def results(self, timeout: float | None = None) -> list[R]:
+    def results(self, timeout: float | None = None, *, progress: bool = True) -> list[R]:
         """The function's values on the ranks that called it and succeeded, in rank order.
 
         One value where only the main node calls the function (Dask, Ray, Spark). Replicas that did
         not start, or failed within tolerance (`min_success`), have none. Raises as `result` does.
         """
-        return self._results(timeout).values()
+        return self._results(timeout, progress).values()
 
-    def _results(self, timeout: float | None) -> Results:
+    def _results(self, timeout: float | None, progress: bool) -> Results:
         from muster.plan.model import RunPlan
 
-        self.wait(timeout)
+        self.wait(timeout, progress=progress)
         plan = RunPlan.from_json(self._record.plan)
         results = Results(self, plan, self._service.home, self._service.nodes(self.id))
         if self.state != RunState.SUCCEEDED:

@@ -10,7 +10,6 @@ from muster.escapes import visible, visible_line
 #: Readable on a light and on a dark background.
 _COLORS = {
     "SUCCEEDED": "#2e9e5b",
-    "READY": "#2e9e5b",
     "UP": "#2e9e5b",
     "FAILED": "#e0483e",
     "CANCELED": "#b7791f",

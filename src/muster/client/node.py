@@ -9,9 +9,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from muster.describe.times import json_ready, optional_moment, span
+from muster.lifecycle.states import NodeState
 
 if TYPE_CHECKING:
     from muster.store.records import NodeRecord
+
+#: Whether a node whose program runs is ready is shown beside its state.
+_RUNNING = (NodeState.RUNNING, NodeState.READY)
 
 
 class Node(Struct, frozen=True):
@@ -37,12 +41,14 @@ class Node(Struct, frozen=True):
         return asdict(self)
 
     def _cells(self) -> dict[str, str]:
+        runs = self.state in _RUNNING
         return {
             "RANK": str(self.rank),
             "GROUP": self.group,
-            "STATE": self.state,
-            "HOST": self.fqdn,
-            "EXIT CODE": "-" if self.exit_code is None else str(self.exit_code),
+            "NAME": self.fqdn,
+            "STATE": "RUNNING" if runs else self.state,
+            "READY": ("yes" if self.state == NodeState.READY else "no") if runs else "-",
+            "EXIT": "-" if self.exit_code is None else str(self.exit_code),
             "TIME": "-" if (seconds := self.seconds) is None else span(seconds),
         }
 
@@ -54,8 +60,10 @@ class Node(Struct, frozen=True):
         return ((self.finished_at or datetime.now(UTC)) - self.started_at).total_seconds()
 
     def __str__(self) -> str:
-        took = "" if (seconds := self.seconds) is None else f" after {span(seconds)}"
-        return f"{self.fqdn} ({self.group}) is {self.state}{took}"
+        cells = self._cells()
+        ready = {"yes": ", ready", "no": ", not ready", "-": ""}[cells["READY"]]
+        took = "" if self.seconds is None else f" after {cells['TIME']}"
+        return f"{self.fqdn} ({self.group}) is {cells['STATE']}{ready}{took}"
 
     def _repr_html_(self) -> str:
         from muster.client.html import table

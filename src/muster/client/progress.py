@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from muster.client.html import card, lines
 from muster.describe.failure import one_line
 from muster.describe.times import span
+from muster.errors import MusterError
 from muster.lifecycle.states import NodeState
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _INTERVAL = 1.0  # seconds between updates: the time that has passed is shown
 _LINES = 5
 _WIDTH = 160
+_READ_NODES = 16  # reading the ends of many files every second would take a part of a processor
 _PROGRAM = ("stdout", "stderr")
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _REACHED = (NodeState.READY, NodeState.SUCCEEDED)
@@ -43,21 +45,22 @@ class _Progress:
     def __init__(self, run: JobRun) -> None:
         from IPython.display import display
 
-        self._run = run
+        self._run = run.refresh()
         self._widget = _Widget(run) if _has_widgets() else None
         shown = self._widget.box if self._widget else Shown(run)
         self._display = display(shown, display_id=True)  # type: ignore[no-untyped-call]
 
     def update(self) -> None:
-        self._run.refresh()
-        if self._widget:
-            self._widget.update()
-        else:
-            self._display.update(Shown(self._run))
+        with suppress(MusterError):  # a damaged log, or a deleted run, which ends the wait
+            self._run.refresh()
+            if self._widget:
+                self._widget.update()
+            else:
+                self._display.update(Shown(self._run))
 
     def finish(self) -> None:
-        self._run.refresh()
-        self._display.update(Shown(self._run))
+        with suppress(MusterError):
+            self._display.update(Shown(self._run.refresh()))
         if self._widget:
             self._widget.close()
 
@@ -66,13 +69,16 @@ class Shown:
     """A run's progress at one moment, as text and as HTML."""
 
     def __init__(self, run: JobRun) -> None:
-        states = Counter(node.state for node in run.nodes)
-        self.total = states.total()
-        self.reached = sum(states[state] for state in _REACHED)
+        nodes = run.nodes
+        states = Counter(node._cells()["STATE"] for node in nodes)
+        self.total = len(nodes)
+        self.reached = sum(node.state in _REACHED for node in nodes)
+        ready = sum(node.state == NodeState.READY for node in nodes)
         restarts = run.restarts
         self._name, self._state = run.name, run.state
         self._facts = {
             "nodes": ", ".join(f"{count} {state}" for state, count in states.items()),
+            "ready": f"{ready} of {states['RUNNING']}" if states["RUNNING"] else "",
             "time": "" if run.seconds is None else span(run.seconds),
             "restarts": str(restarts) if restarts else "",
             "details": one_line(run.details),
@@ -117,11 +123,13 @@ def _has_widgets() -> bool:
 
 
 def latest_lines(run: JobRun) -> list[str]:
-    """The last lines that its programs have written, without colors. Of a line that a program
+    """The last lines that its first nodes have written, without colors. Of a line that a program
     rewrites, such as a progress bar, what it shows now."""
     found = []
-    for record in run.logs(streams=_PROGRAM, tail=_LINES):
+    nodes = sum(run.group_sizes().values())
+    ranks = range(min(nodes, _READ_NODES))
+    for record in run.logs(streams=_PROGRAM, ranks=ranks, tail=_LINES):
         text = _STYLE.sub("", record.message).rstrip().rpartition("\r")[2]
         shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-        found.append(f"[{record.rank}] {shown}" if sum(run.group_sizes().values()) > 1 else shown)
+        found.append(f"[{record.rank}] {shown}" if nodes > 1 else shown)
     return found
