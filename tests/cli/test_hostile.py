@@ -46,6 +46,7 @@ PRINTS = {
     "shell": "shell --help",
     "logs": "logs last",
     "outputs": "outputs last --json",
+    "cp": "cp --help",
     "jobs create": "jobs create --json -- true",
     "jobs delete": "jobs delete --help",
     "jobs events": "jobs events seq",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "status": ("muster.cli.runs:show", "Show a run's state and why, and its nodes."),
     "logs": ("muster.cli.logs", "Show a run's output."),
     "outputs": ("muster.cli.outputs", "List or copy the files that a run has kept."),
+    "cp": ("muster.cli.cp", "Copy files from and to the nodes of a run."),
     "events": ("muster.cli.events", "Show what happened to a run."),
     "exec": ("muster.cli.exec", "Run a command inside a running node."),
     "shell": ("muster.cli.exec:shell", "Open a shell inside a running node."),

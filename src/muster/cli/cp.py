@@ -1,0 +1,79 @@
+"""`muster cp`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from muster.cli.terminal import warn
+
+#: Seconds before the first progress is shown, and between two.
+_PATIENCE, _PERIOD = 1.0, 0.2
+
+
+@click.command()
+@click.option(
+    "-r", "-R", "-a", "recursive", is_flag=True, help="No effect: folders are always copied whole."
+)
+@click.argument("source")
+@click.argument("target")
+@click.pass_context
+def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
+    """Copy a file or folder from a node of a run, to it, or between nodes.
+
+    SOURCE and TARGET are RUN:RANK:PATH, RUN:PATH if the run has one node, or a path on this machine
+    (./a:b if it has a colon); - is standard input or output, for one file. A relative PATH starts
+    in the node's working directory. Variables of the node are replaced: '$MUSTER_OUTPUTS/model.pt'.
+
+    As with cp -r, TARGET is the new name, or the folder to copy into; FOLDER/. is what is in
+    FOLDER. Files are replaced, links are copied as links.
+
+    While a node runs, PATH is what its program sees, with its mounts and its own /tmp, and with no
+    more rights. When it has ended, its outputs and its working directory can be read.
+
+    \b
+    muster cp train-3:0:checkpoints .
+    muster cp data.csv train-3:1:/tmp/data.csv
+    muster cp 'last:$MUSTER_OUTPUTS/log.json' - | jq .loss
+    """
+    from muster.client.client import Client
+    from muster.service.copying import copy
+
+    progress = _Progress()
+    try:
+        left_out = copy(Client().service, source, target, progress)
+    finally:
+        progress.clear()
+    for line in left_out:
+        warn(f"not copied: {line}")
+    ctx.exit(1 if left_out else 0)
+
+
+class _Progress:
+    """Shows on a terminal how much has been copied, if it takes long."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._shown = 0
+        self._next = time.monotonic() + _PATIENCE if sys.stderr.isatty() else float("inf")
+
+    def __call__(self, size: int) -> None:
+        self._size += size
+        if time.monotonic() >= self._next:
+            from muster.spec.quantities import format_size
+
+            self._next = time.monotonic() + _PERIOD
+            text = f"{format_size(self._size)} copied"
+            self._write("\r" + text.ljust(self._shown))
+            self._shown = len(text)
+
+    def clear(self) -> None:
+        """Remove what is shown."""
+        if self._shown:
+            self._write("\r" + " " * self._shown + "\r")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)  # `echo` would escape the carriage return
+        sys.stderr.flush()

@@ -1,0 +1,428 @@
+"""Sends and receives a file or a folder as a tar stream: `python transfer.py ACTION PATH`.
+
+As a program it runs inside a node, next to the node's own programs: it can read and write only what
+they can, whatever the links in their folders point to. ACTION is `send` or `read` (one file, as it
+is) to standard output, `receive` or `write` from standard input. It exits with 0; with 1 if files
+were left out; with 2 if nothing could be copied. Messages are on standard error, one a line.
+
+Nothing here follows a link that is in a folder. A link that is named itself is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+import sys
+import tarfile
+from typing import IO, Callable, Dict, Iterator, List, Tuple
+
+#: Exit codes.
+OK, INCOMPLETE, FAILED = 0, 1, 2
+
+_BLOCK = 1 << 20
+#: A FIFO must not block the reader until a writer opens it.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+#: Files of /proc and /sys have content, but no size.
+_MAX_UNSIZED = 64 << 20
+
+#: Is called with what was left out, and why.
+Report = Callable[[str], None]
+
+
+# --- sending
+
+
+def name_of(path: str) -> str:
+    """The name that a copy of a path has: "." for `FOLDER/.`, which stands for its content."""
+    if path.endswith("/.") or path == ".":
+        return "."
+    name = os.path.basename(os.path.normpath(path))
+    return name if name not in ("", "..") else os.path.basename(os.path.realpath(path)) or "root"
+
+
+def open_source(path: str) -> int:
+    """Open a file or folder to send it. Raises OSError."""
+    return _checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
+
+
+def open_below(root: str, place: str) -> int:
+    """Open a file or folder in another one, without following links. Raises OSError."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    names = [name for name in place.split("/") if name not in ("", ".")]
+    for number, name in enumerate(names, 1):
+        try:
+            flags = _READ if number == len(names) else _FOLDER
+            below = os.open(name, flags, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return _checked(descriptor, os.path.join(root, place))
+
+
+def _checked(descriptor: int, path: str) -> int:
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a file or a folder", path)
+    return descriptor
+
+
+def send(descriptor: int, name: str, stream: IO[bytes], report: Report) -> None:
+    """Write an open file or folder to a stream, as `name`. Raises OSError if the stream breaks."""
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_BLOCK) as tar:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            _add_file(tar, os.dup(descriptor), name, report)
+            return
+        tar.addfile(_header(os.fstat(descriptor), name))
+
+        def cannot_list(error: OSError) -> None:
+            report("%s: %s" % (os.path.join(name, os.fsdecode(error.filename)), error.strerror))
+
+        for here, folders, names, opened in os.fwalk(".", onerror=cannot_list, dir_fd=descriptor):
+            for each in sorted(names + folders):  # links to folders are among the folders
+                place = os.path.normpath(os.path.join(name, here, each))
+                try:
+                    _add(tar, opened, each, place, report)
+                except BrokenPipeError:
+                    raise
+                except OSError as error:
+                    report("%s: %s" % (place, error.strerror))
+
+
+def send_content(descriptor: int, stream: IO[bytes]) -> None:
+    """Write what is in an open file to a stream. Raises OSError."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a folder; name a file")
+    with os.fdopen(descriptor, "rb") as file:
+        copy_blocks(file, stream)
+
+
+def _add(tar: tarfile.TarFile, folder: int, name: str, place: str, report: Report) -> None:
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISREG(info.st_mode):
+        _add_file(tar, os.open(name, _READ, dir_fd=folder), place, report)
+    elif stat.S_ISLNK(info.st_mode):
+        header = _header(info, place)
+        header.type, header.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
+        tar.addfile(header)
+    elif stat.S_ISDIR(info.st_mode):
+        tar.addfile(_header(info, place))
+    else:
+        report("%s: neither a file, a folder nor a link" % place)
+
+
+def _header(info: os.stat_result, place: str) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(place)
+    header.mode = stat.S_IMODE(info.st_mode) & 0o777
+    header.mtime = int(info.st_mtime)
+    header.type = tarfile.DIRTYPE if stat.S_ISDIR(info.st_mode) else tarfile.REGTYPE
+    return header
+
+
+def _add_file(tar: tarfile.TarFile, descriptor: int, place: str, report: Report) -> None:
+    """Add a file, with as many bytes as it has now: a program may append to it meanwhile."""
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        header = _header(info, place)
+        header.size = info.st_size
+        content: IO[bytes] = file
+        if not info.st_size and (unsized := file.read(_MAX_UNSIZED)):
+            content, header.size = io.BytesIO(unsized), len(unsized)
+        exact = _Exact(content)
+        tar.addfile(header, exact)  # type: ignore[arg-type]  # it needs no more than `read`
+        if exact.failure:
+            report("%s: %s; the end of the copy is zeros" % (place, exact.failure))
+
+
+class _Exact:
+    """A file that never ends: zeros follow its content, for the size that was announced."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        #: Why there were zeros.
+        self.failure = ""
+
+    def read(self, size: int) -> bytes:
+        """As many bytes, whatever happens to the file."""
+        data = b""
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            self.failure = error.strerror or str(error)
+        if len(data) < size and not self.failure:
+            self.failure = "the file became shorter"
+        return data.ljust(size, b"\0")
+
+
+# --- receiving
+
+
+class TransferError(OSError):
+    """A stream that does not contain what `send` writes."""
+
+
+def receive(target: str, stream: IO[bytes], report: Report) -> int:
+    """Create what a stream contains at a path, or in the folder at this path, as `cp -r` does.
+    Returns the bytes of all files. Raises OSError."""
+    size = 0
+    modes: List[Tuple[str, int]] = []
+    with _tar(stream) as tar:
+        tree = None
+        for member in tar:
+            if tree is None:
+                tree = _Tree(target, member)
+            if member.isreg():
+                content = tar.extractfile(member)
+                assert content is not None
+                tree.add_file(member, content)
+                size += member.size
+            elif member.isdir():
+                if tree.add_folder(member):
+                    modes.append((member.name, member.mode))
+            elif member.issym():
+                tree.add_link(member)
+            else:
+                report("%s: neither a file, a folder nor a link" % member.name)
+        if tree is None:
+            raise TransferError(errno.EIO, "Nothing was received", target)
+        for name, mode in reversed(modes):  # a folder may be read-only
+            tree.set_mode(name, mode)
+    return size
+
+
+@contextlib.contextmanager
+def _tar(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as tar:
+            yield tar
+    except tarfile.TarError as error:
+        raise TransferError(errno.EIO, "The transfer broke off: %s" % error) from None
+
+
+def write(target: str, stream: IO[bytes]) -> int:
+    """Create a file at a path with the content of a stream. Returns its size. Raises OSError."""
+    path = _destination(target, "", False)
+    folder, name = os.path.split(path)
+    with _naming(None), _opened(folder or ".") as descriptor:
+        return _write_file(descriptor, name, stream, 0o666 & ~_umask(), None)
+
+
+class _Tree:
+    """A file or folder that is received, by the names in the stream. first: its first member."""
+
+    def __init__(self, target: str, first: tarfile.TarInfo) -> None:
+        self._top = os.path.normpath(first.name)
+        if "/" in self._top or self._top == "..":
+            raise _outside(first.name)
+        self._folder = _destination(target, first.name, first.isdir())
+        if not first.isdir():
+            self._folder, self._name = os.path.split(self._folder)
+        else:
+            self._name = ""
+
+    def _parts(self, name: str) -> List[str]:
+        """The path of a member below the folder."""
+        path = os.path.normpath(name)
+        if path == self._top:
+            return [self._name] if self._name else []
+        top = "" if self._top == "." else self._top + "/"
+        if self._name or path.startswith(("/", "../")) or path == ".." or not path.startswith(top):
+            raise _outside(name)
+        return path[len(top) :].split("/")
+
+    @contextlib.contextmanager
+    def _parent(self, member_name: str) -> Iterator[Tuple[int, str]]:
+        """The opened folder of a member, and its name there. No link is followed."""
+        *parents, name = self._parts(member_name) or ["."]
+        with _naming(member_name if parents else None), _opened(self._folder or ".") as descriptor:
+            for parent in parents:
+                below = os.open(parent, _FOLDER, dir_fd=descriptor)
+                os.dup2(below, descriptor, inheritable=False)
+                os.close(below)
+            yield descriptor, name
+
+    def add_folder(self, member: tarfile.TarInfo) -> bool:
+        """Create a folder. Returns whether it is new."""
+        if not self._parts(member.name):
+            new = not os.path.isdir(self._folder)
+            if new:
+                os.mkdir(self._folder, 0o700)
+            return new
+        with self._parent(member.name) as (folder, name):
+            try:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            except FileExistsError:
+                os.close(os.open(name, _FOLDER, dir_fd=folder))
+                return False
+        return True
+
+    def set_mode(self, name: str, mode: int) -> None:
+        """Set the mode of a folder that was created."""
+        if not self._parts(name):
+            os.chmod(self._folder, mode & 0o777)
+            return
+        with self._parent(name) as (folder, last):
+            os.chmod(last, mode & 0o777, dir_fd=folder)
+
+    def add_file(self, member: tarfile.TarInfo, content: IO[bytes]) -> None:
+        """Create or replace a file."""
+        with self._parent(member.name) as (folder, name):
+            _write_file(folder, name, content, member.mode & 0o777, member.mtime)
+
+    def add_link(self, member: tarfile.TarInfo) -> None:
+        """Create or replace a symbolic link."""
+        with self._parent(member.name) as (folder, name), _replacing(folder, name) as part:
+            os.symlink(member.linkname, part, dir_fd=folder)
+
+
+def _outside(name: str) -> TransferError:
+    return TransferError(errno.EPERM, "The sender names a path outside the copy", name)
+
+
+def _destination(target: str, name: str, is_folder: bool) -> str:
+    """Where to create what has a name: in `target` if that is a folder, else at `target`."""
+    if os.path.isdir(target):
+        if not name:
+            raise IsADirectoryError(errno.EISDIR, "Is a folder; name a file", target)
+        path = target if os.path.normpath(name) == "." else os.path.join(target, name)
+    elif target.endswith("/") and not is_folder:
+        raise FileNotFoundError(errno.ENOENT, "No such folder", target)
+    else:
+        path = target.rstrip("/")
+    path = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(path)):
+        raise FileNotFoundError(errno.ENOENT, "No such folder", os.path.dirname(path))
+    if is_folder and os.path.lexists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, "Is a file; a folder cannot replace it", path)
+    if not is_folder and os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "Is a folder; a file cannot replace it", path)
+    return path
+
+
+def _write_file(
+    folder: int, name: str, content: IO[bytes], mode: int, modified: float | None
+) -> int:
+    """Write a file in an opened folder, which replaces one that exists; into a device or FIFO,
+    which it does not replace. Returns its size."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(found) or stat.S_ISLNK(found) or stat.S_ISDIR(found)):
+            with os.fdopen(os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder), "wb") as file:
+                return copy_blocks(content, file)
+    with _replacing(folder, name) as part:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file:
+            size = copy_blocks(content, file)
+            os.fchmod(file.fileno(), mode)
+            if modified is not None:
+                os.utime(file.fileno(), (modified, modified))
+    return size
+
+
+def copy_blocks(source: IO[bytes], target: IO[bytes]) -> int:
+    """Copy one stream to another to its end. Returns the number of bytes."""
+    size = 0
+    while data := source.read(_BLOCK):
+        target.write(data)
+        size += len(data)
+    target.flush()
+    return size
+
+
+@contextlib.contextmanager
+def _replacing(folder: int, name: str) -> Iterator[str]:
+    """A name to create in an opened folder; what is created there then replaces `name`."""
+    part = ".muster-%d.part" % os.getpid()
+    _remove(part, folder)  # of a process with the same number that was killed
+    try:
+        yield part
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        _remove(part, folder)
+        raise
+
+
+def _remove(name: str, folder: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _naming(name: str | None) -> Iterator[None]:
+    """Have errors name a member, not the file that is about to replace it. None: the target."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = name
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+# --- the program
+
+
+def main(action: str, path: str) -> int:
+    """Carry out one action. Returns the exit code."""
+    left_out: List[str] = []
+    path = os.path.expandvars(path)
+    try:
+        _ACTIONS[action](path, left_out.append)
+    except BrokenPipeError:  # the receiver has failed, and says why
+        return FAILED
+    except OSError as error:
+        where = "" if error.filename in (None, path) else "%s: " % os.fsdecode(error.filename)
+        sys.stderr.write("%s%s\n" % (where, error.strerror))
+        return FAILED
+    sys.stderr.writelines("%s\n" % line for line in left_out)
+    return INCOMPLETE if left_out else OK
+
+
+def _send(path: str, report: Report) -> None:
+    descriptor = open_source(path)
+    with os.fdopen(1, "wb", _BLOCK) as stream:
+        send(descriptor, name_of(path), stream, report)
+
+
+def _read(path: str, _report: Report) -> None:
+    descriptor = open_source(path)
+    with os.fdopen(1, "wb", _BLOCK) as stream:
+        send_content(descriptor, stream)
+
+
+def _receive(path: str, report: Report) -> None:
+    with os.fdopen(0, "rb", _BLOCK) as stream:
+        receive(path, stream, report)
+
+
+def _write(path: str, _report: Report) -> None:
+    with os.fdopen(0, "rb", _BLOCK) as stream:
+        write(path, stream)
+
+
+_ACTIONS: Dict[str, Callable[[str, Report], None]] = {
+    "send": _send,
+    "receive": _receive,
+    "read": _read,
+    "write": _write,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,343 @@
+"""Copy files between this machine and the nodes of runs.
+
+A pipe connects two ends. At a node's end a small program (`node.transfer`) runs inside the node: it
+sees the node's files, and nothing that the node's own programs cannot see. Of a node that has
+ended, what is left on this machine's disk can be read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from string import Template
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from muster.engines.base import NodeCommand, RunningNode
+from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
+from muster.lifecycle.states import NodeState, RunState
+from muster.node import transfer
+from muster.service.inside import run_in_node
+from muster.service.stored_plan import StoredPlan
+from muster.storage.entrypoint import folder_name
+
+if TYPE_CHECKING:
+    from muster.service.service import Service
+    from muster.store.records import NodeRecord, RunSummary
+
+#: In place of a path on this machine: standard input or output.
+STREAM = "-"
+#: Is called with the size of each block that passes through this process.
+Progress = Callable[[int], None]
+
+
+class NodePath(Struct, frozen=True):
+    """A path on a node. A relative one starts in the node's working directory."""
+
+    #: Names the run.
+    run: str
+    #: None: the run's only node.
+    rank: int | None
+    path: str
+
+    def __str__(self) -> str:
+        rank = "" if self.rank is None else f"{self.rank}:"
+        return f"{self.run}:{rank}{self.path}"
+
+
+def parse_path(text: str) -> NodePath | str:
+    """`RUN:RANK:PATH` or `RUN:PATH`; a path on this machine if no colon comes before the first
+    slash. Pure."""
+    run, colon, rest = text.partition(":")
+    if not (run and colon) or "/" in run:
+        return text
+    rank, colon, path = rest.partition(":")
+    if colon and rank.isdecimal():
+        return NodePath(run, int(rank), path)
+    return NodePath(run, None, rest)
+
+
+def copy(service: Service, source: str, target: str, progress: Progress) -> tuple[str, ...]:
+    """Copy a file or folder, as `cp -r` does; at least one end is on a node. Returns what was left
+    out, with the reasons. Raises InvalidInput, EngineError."""
+    places = parse_path(source), parse_path(target)
+    if not any(isinstance(place, NodePath) for place in places):
+        text = f"neither {source} nor {target} is on a node"
+        raise InvalidInput(Problem("", text, "write RUN:RANK:PATH for a path on a node"))
+    raw = STREAM in places
+    sender = _sender(service, places[0], raw=raw, progress=progress)
+    receiver = _receiver(service, places[1], raw=raw, progress=progress)
+    return _connect(sender, receiver)
+
+
+# --- the ends
+
+
+class _Outcome(Struct, frozen=True):
+    """How one end of a copy ended."""
+
+    left_out: tuple[str, ...] = ()
+    #: Whether it could not copy. Without an error, the reason is at the other end.
+    failed: bool = False
+    error: Exception | None = None
+
+
+class _End(Protocol):
+    """One end of a copy."""
+
+    def start(self, descriptor: int) -> None:
+        """Start to send to a pipe, or to receive from it; takes over the descriptor."""
+
+    def finish(self) -> _Outcome:
+        """Wait for the end of the copy."""
+
+
+class _InNode:
+    """An end in a running node."""
+
+    def __init__(self, place: NodePath, node: RunningNode, action: str) -> None:
+        self._place, self._node, self._action = place, node, action
+        self._messages: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `finish` closes it
+        self._pid = 0
+
+    def start(self, descriptor: int) -> None:
+        """See `_End`."""
+        argv = (
+            sys.executable,
+            "-I",
+            "-S",
+            transfer.__file__,
+            self._action,
+            self._place.path or ".",
+        )
+        unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        pipe = (
+            (descriptor, unused) if self._action in ("receive", "write") else (unused, descriptor)
+        )
+        try:
+            stdio = (*pipe, self._messages.fileno())
+            self._pid = run_in_node(self._node, NodeCommand(argv), stdio)
+        finally:
+            os.close(unused)
+            os.close(descriptor)
+
+    def finish(self) -> _Outcome:
+        """See `_End`."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        with self._messages as file:
+            file.seek(0)
+            text = file.read().decode(errors="replace").strip()
+        if code in (transfer.OK, transfer.INCOMPLETE):
+            return _Outcome(tuple(text.splitlines()))
+        if code != transfer.FAILED:
+            return _Outcome(failed=True, error=EngineError(f"{self._place}: {text or code}"))
+        problem = InvalidInput(Problem(str(self._place), text)) if text else None
+        return _Outcome(failed=True, error=problem)
+
+
+class _Here:
+    """An end on this machine. action: copies to or from a stream, and reports what it leaves
+    out."""
+
+    def __init__(
+        self,
+        place: str,
+        mode: str,
+        action: Callable[[Any, transfer.Report], object],
+        progress: Progress,
+    ) -> None:
+        self._place, self._mode, self._action, self._progress = place, mode, action, progress
+        self._left_out: list[str] = []
+        self._outcome = _Outcome()
+        # a thread, as the other end may be here as well; standard input may never end
+        self._thread = Thread(target=self._run, daemon=True)
+        self._descriptor = -1
+
+    def start(self, descriptor: int) -> None:
+        """See `_End`."""
+        self._descriptor = descriptor
+        self._thread.start()
+
+    def finish(self) -> _Outcome:
+        """See `_End`."""
+        self._thread.join()
+        return self._outcome
+
+    def _run(self) -> None:
+        error: Exception | None = None
+        try:
+            with os.fdopen(self._descriptor, self._mode) as stream:
+                self._action(_Counted(stream, self._progress), self._left_out.append)
+        except BrokenPipeError:
+            self._outcome = _Outcome(failed=True)
+        except OSError as failure:
+            where = self._place if failure.filename is None else os.fsdecode(failure.filename)
+            problem = Problem(where, failure.strerror or str(failure))
+            no_space = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+            error = shortage_from(failure) if no_space else InvalidInput(problem)
+            self._outcome = _Outcome(failed=True, error=error)
+        except Exception as bug:  # noqa: BLE001  raised by `copy`
+            self._outcome = _Outcome(failed=True, error=bug)
+        else:
+            self._outcome = _Outcome(tuple(self._left_out))
+
+
+class _Counted:
+    """A stream that reports the size of each block."""
+
+    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
+        self._stream, self._progress = stream, progress
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes."""
+        data = self._stream.read(size)
+        self._progress(len(data))
+        return data
+
+    def write(self, data: bytes) -> int:
+        """Write all of it."""
+        self._progress(len(data))
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        """Pass on what is buffered."""
+        self._stream.flush()
+
+
+def _connect(sender: _End, receiver: _End) -> tuple[str, ...]:
+    reading, writing = os.pipe()
+    ends = [(sender, writing), (receiver, reading)]
+    ends.sort(key=lambda end: isinstance(end[0], _Here))  # fork processes before threads start
+    while ends:
+        end, descriptor = ends.pop(0)
+        try:
+            end.start(descriptor)
+        except BaseException:
+            for _, unused in ends:
+                os.close(unused)  # ends what has started
+            raise
+    outcomes = [receiver.finish(), sender.finish()]
+    if any(outcome.failed for outcome in outcomes):
+        errors = [outcome.error for outcome in reversed(outcomes) if outcome.error is not None]
+        raise errors[0] if errors else EngineError("the copy broke off")
+    return tuple(line for outcome in outcomes for line in outcome.left_out)
+
+
+def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
+    if isinstance(place, NodePath):
+        run, node = _find_node(service, place)
+        if _is_running(run, node):
+            running = service.running_node(run.id, node.rank)
+            return _InNode(place, running, "read" if raw else "send")
+        descriptor = _open_saved(service, place, run, node)
+    elif place == STREAM:
+        return _Here(
+            "standard input",
+            "wb",
+            lambda to, _: transfer.copy_blocks(sys.stdin.buffer, to),
+            progress,
+        )
+    else:
+        descriptor = _open_here(place)
+    if raw:
+        return _Here(
+            str(place), "wb", lambda to, _: transfer.send_content(descriptor, to), progress
+        )
+    path = place.path if isinstance(place, NodePath) else place
+    name = transfer.name_of(path)
+    return _Here(
+        str(place), "wb", lambda to, report: transfer.send(descriptor, name, to, report), progress
+    )
+
+
+def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
+    if isinstance(place, NodePath):
+        run, node = _find_node(service, place)
+        if not _is_running(run, node):
+            text = f"nothing can be copied to node-{node.rank} of {run.name}: it is {node.state}"
+            raise InvalidInput(Problem(str(place), text, "a mount gives files to nodes that start"))
+        running = service.running_node(run.id, node.rank)
+        return _InNode(place, running, "write" if raw else "receive")
+    if place == STREAM:
+        return _Here(
+            "standard output",
+            "rb",
+            lambda of, _: transfer.copy_blocks(of, sys.stdout.buffer),
+            progress,
+        )
+    return _Here(place, "rb", lambda of, report: transfer.receive(place, of, report), progress)
+
+
+# --- finding nodes and files
+
+
+def _find_node(service: Service, place: NodePath) -> tuple[RunSummary, NodeRecord]:
+    """The run and the node of a place. Raises InvalidInput."""
+    try:
+        run = service.find_run(place.run)
+    except NotFound as error:
+        if not os.path.lexists(str(place)):
+            raise
+        hint = f"write ./{place} for the file on this machine"
+        raise NotFound(error.problems[0]._replace(hint=hint)) from None
+    nodes = [node for node in service.nodes(run.id) if node.state != NodeState.SCALED_DOWN]
+    chosen = [node for node in nodes if place.rank in (None, node.rank)]
+    if len(chosen) == 1:
+        return run, chosen[0]
+    ranks = f"its ranks: {', '.join(str(node.rank) for node in nodes[:8])}"
+    more = ", ..." if len(nodes) > 8 else ""
+    if chosen:
+        text = f"{run.name} has {len(nodes)} nodes; name one"
+        hint = f"write {place.run}:{chosen[0].rank}:{place.path}; {ranks}{more}"
+    else:
+        text, hint = f"{run.name} has no node {place.rank}", f"{ranks}{more}"
+    raise InvalidInput(Problem(str(place), text, hint))
+
+
+def _is_running(run: RunSummary, node: NodeRecord) -> bool:
+    return not (RunState(run.state).at_rest or NodeState(node.state).ended)
+
+
+def _open_here(path: str) -> int:
+    try:
+        return transfer.open_source(path)
+    except OSError as error:
+        raise InvalidInput(Problem(path, error.strerror or str(error))) from None
+
+
+def _open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRecord) -> int:
+    """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
+    working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
+    run_dir = service.home.run_dir(run.id)
+    outputs = {"MUSTER_OUTPUTS": run_dir.output(node.rank), "MUSTER_RUN_OUTPUTS": run_dir.outputs}
+    work = run_dir.work(node.rank)
+    path = Template(place.path).safe_substitute(outputs)
+    real = os.path.realpath(work / _start_folder(service, run.id, node.group) / path)
+    for root in map(os.path.realpath, (run_dir.outputs, work)):
+        if os.path.commonpath((root, real)) == root:
+            try:
+                return transfer.open_below(root, os.path.relpath(real, root))
+            except OSError as error:
+                text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
+                raise InvalidInput(Problem(str(place), text, _saved_hint(run, node))) from None
+    text = f"node-{node.rank} of {run.name} is {node.state}: of its files, only its outputs and its"
+    text += " working directory are kept"
+    raise InvalidInput(Problem(str(place), text, _saved_hint(run, node)))
+
+
+def _saved_hint(run: RunSummary, node: NodeRecord) -> str:
+    return f"`muster outputs {run.name} --rank {node.rank}` lists its outputs"
+
+
+def _start_folder(service: Service, run_id: str, group: str) -> str:
+    """Where the programs of a group started, below `RunDir.work`."""
+    plan = StoredPlan(service.run(run_id))
+    artifact = plan.get("artifact")
+    code = folder_name(artifact["kind"], artifact["file_name"]) if artifact else ""
+    (working_dir,) = [g.get("working_dir") for g in plan.get("groups") if g["name"] == group]
+    return os.path.join(code, working_dir or "")

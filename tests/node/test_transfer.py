@@ -1,0 +1,280 @@
+"""Files and folders that are sent and received."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from muster.node import transfer
+
+
+def sent(path: str | Path) -> tuple[bytes, list[str]]:
+    """The stream with a file or folder, and what was left out."""
+    stream, left_out = io.BytesIO(), list[str]()
+    descriptor = transfer.open_source(str(path))
+    transfer.send(descriptor, transfer.name_of(str(path)), stream, left_out.append)
+    os.close(descriptor)
+    return stream.getvalue(), left_out
+
+
+def received(target: str | Path, stream: bytes) -> list[str]:
+    """Receive a stream. Returns what was left out."""
+    left_out = list[str]()
+    transfer.receive(str(target), io.BytesIO(stream), left_out.append)
+    return left_out
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Path -> content, target of a link, or "/" of a folder; with its mode where it is unusual."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {os.readlink(path)}"
+        else:
+            found[name] = "/" if path.is_dir() else path.read_text()
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with everything that a folder may contain."""
+    folder = tmp_path / "source"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "empty").mkdir()
+    (folder / "deep" / "er" / "file").write_text("content")
+    (folder / "deep" / "er" / "file").chmod(0o750)
+    os.utime(folder / "deep" / "er" / "file", (5, 5))
+    (folder / os.fsdecode(b"n\xffame")).write_text("odd")
+    (folder / ("long" * 60)).write_text("long")
+    (folder / "inside").symlink_to("deep/er")
+    (folder / "outside").symlink_to("/etc")
+    (folder / "nowhere").symlink_to("missing")
+    (folder / "deep").chmod(0o555)
+    return folder
+
+
+def test_a_folder_arrives_as_it_is(folder: Path, tmp_path: Path) -> None:
+    stream, left_out = sent(folder)
+    assert left_out == received(tmp_path / "copy", stream) == []
+    assert tree(tmp_path / "copy") == tree(folder)
+    info = (tmp_path / "copy" / "deep" / "er" / "file").stat()
+    assert (stat.S_IMODE(info.st_mode), info.st_mtime) == (0o750, 5)
+    assert stat.S_IMODE((tmp_path / "copy" / "deep").stat().st_mode) == 0o555
+
+
+def test_a_folder_is_copied_into_one_that_exists(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    for _ in range(2):  # the second time, everything is replaced
+        received(tmp_path / "copy", sent(folder)[0])
+    assert tree(tmp_path / "copy" / "source") == tree(folder)
+
+
+def test_the_content_of_a_folder_is_copied_without_it(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    received(tmp_path / "copy", sent(f"{folder}/.")[0])
+    assert tree(tmp_path / "copy") == tree(folder)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a/b", "b"), ("a/b/", "b"), ("/", "root"), (".", "."), ("a/.", "."), ("a/b/..", "a")],
+)
+def test_the_name_of_a_copy(path: str, name: str) -> None:
+    assert transfer.name_of(path) == name
+
+
+def test_a_file_is_copied_to_a_name_and_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("new")
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "other").write_text("old")
+    (tmp_path / "to other").symlink_to("other")
+    for target in ("name", "folder", "to other"):
+        received(tmp_path / target, sent(tmp_path / "link")[0])
+    assert tree(tmp_path) == {
+        "file": "new",
+        "folder": "/",
+        "folder/link": "new",
+        "link": "-> file",
+        "name": "new",
+        "other": "new",
+        "to other": "-> other",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("file", "missing/", "No such folder"),
+        ("file", "missing/name", "No such folder"),
+        ("file", "full", "Is a folder; a file cannot replace it"),
+        ("folder", "file", "Is a file; a folder cannot replace it"),
+    ],
+)
+def test_targets_that_cannot_be_written(
+    tmp_path: Path, source: str, target: str, message: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "full" / "file").mkdir(parents=True)
+    stream, _ = sent(tmp_path / source)
+    with pytest.raises(OSError, match=message):
+        received(f"{tmp_path}/{target}", stream)
+
+
+def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.mkfifo(tmp_path / "source" / "pipe")
+    stream, left_out = sent(tmp_path / "source")
+    assert left_out == ["source/pipe: neither a file, a folder nor a link"]
+    received(tmp_path / "copy", stream)
+    assert tree(tmp_path / "copy") == {}
+    with pytest.raises(OSError, match="Not a file or a folder"):
+        sent(tmp_path / "source" / "pipe")
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("content")
+    read = list[str]()
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    received(tmp_path / "pipe", sent(tmp_path / "file")[0])
+    reader.join()
+    assert (read, (tmp_path / "pipe").is_fifo()) == (["content"], True)
+
+
+def test_a_file_that_shrinks_keeps_its_announced_size(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 5_000_000)
+    descriptor = transfer.open_source(str(tmp_path / "file"))
+    real = os.fstat
+
+    def fstat_then_truncate(number: int) -> os.stat_result:
+        found = real(number)
+        os.truncate(tmp_path / "file", 3)
+        return found
+
+    stream, left_out = io.BytesIO(), list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fstat", fstat_then_truncate)
+        with tarfile.open(fileobj=stream, mode="w|") as tar:
+            transfer._add_file(tar, descriptor, "file", left_out.append)
+    assert left_out == ["file: the file became shorter; the end of the copy is zeros"]
+    received(tmp_path / "copy", stream.getvalue())
+    assert (tmp_path / "copy").read_bytes() == b"xxx".ljust(5_000_000, b"\0")
+
+
+def test_files_without_a_size_are_read(tmp_path: Path) -> None:
+    received(tmp_path / "copy", sent("/proc/self/cmdline")[0])
+    assert b"python" in (tmp_path / "copy").read_bytes()
+
+
+def archive(*members: tuple[str, str, str]) -> bytes:
+    """A stream with (name, kind, content or link target)."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w|") as tar:
+        for name, kind, text in members:
+            member = tarfile.TarInfo(name)
+            member.type = {"folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}.get(
+                kind, tarfile.REGTYPE
+            )
+            if kind == "link":
+                member.linkname = text
+            data = text.encode() if kind == "file" else b""
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../x", "file", "bad")],
+        [("..", "folder", "")],
+        [("/x", "file", "bad")],
+        [("d", "folder", ""), ("d/../../x", "file", "bad")],
+        [("d", "folder", ""), ("/x", "file", "bad")],
+        [("d", "folder", ""), ("d/l", "link", "../.."), ("d/l/x", "file", "bad")],
+        [
+            ("d", "folder", ""),
+            ("d/l", "link", "../.."),
+            ("d/l", "folder", ""),
+            ("d/l/x", "file", "b"),
+        ],
+        [("l", "link", ".."), ("l/x", "file", "bad")],
+        [
+            ("d", "folder", ""),
+            ("d/e", "folder", ""),
+            ("d/e", "link", "../.."),
+            ("d/e/x", "file", "b"),
+        ],
+    ],
+)
+def test_a_stream_creates_nothing_outside_the_target(
+    tmp_path: Path, members: list[tuple[str, str, str]]
+) -> None:
+    """Programs of a node may replace what sends, so the receiver trusts no name in the stream."""
+    target = tmp_path / "a" / "b"
+    target.mkdir(parents=True)
+    with pytest.raises(OSError):
+        received(target, archive(*members))
+    assert not [path for path in tmp_path.rglob("x") if not path.is_relative_to(target)]
+
+
+def test_a_stream_that_breaks_off_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(3_000_000))
+    stream, _ = sent(tmp_path / "file")
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(transfer.TransferError, match="broke off"):
+        received(tmp_path / "copy", stream[:2_000_000])
+    with pytest.raises(transfer.TransferError, match="broke off: empty"):
+        received(tmp_path / "copy", b"")
+    assert tree(tmp_path / "copy") == {}
+
+
+def test_nothing_below_a_root_is_opened_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "root" / "d").mkdir(parents=True)
+    (tmp_path / "root" / "d" / "file").write_text("content")
+    (tmp_path / "root" / "link").symlink_to("d")
+    os.close(transfer.open_below(str(tmp_path / "root"), "d/file"))
+    for place in ("link", "link/file"):
+        with pytest.raises(OSError):
+            transfer.open_below(str(tmp_path / "root"), place)
+
+
+@pytest.mark.parametrize(
+    ("action", "path", "code", "message"),
+    [
+        ("read", "missing", 2, "No such file or directory\n"),
+        ("read", ".", 2, "Is a folder; name a file\n"),
+        ("send", "/dev/null", 2, "Not a file or a folder\n"),
+        ("write", "/", 2, "Is a folder; name a file\n"),
+    ],
+)
+def test_the_program_says_why_it_cannot_copy(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+    path: str,
+    code: int,
+    message: str,
+) -> None:
+    saved = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    try:
+        assert transfer.main(action, path) == code
+    finally:
+        for number, descriptor in enumerate(saved):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(null)
+    assert capsys.readouterr().err == message

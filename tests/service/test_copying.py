@@ -1,0 +1,135 @@
+"""Copies from and to the nodes of real runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.client.client import Client
+from muster.client.run import JobRun
+from muster.errors import InvalidInput, NotFound
+from muster.service.copying import NodePath, copy, parse_path
+from support.runs import start_spec, until_ready
+
+PROGRAM = """
+mkdir d && echo "of $NODE_RANK" > d/file && ln -s file d/link && ln -s /etc d/etc
+echo "private $NODE_RANK" > "$MUSTER_MOUNT_T/file" && echo model > "$MUSTER_OUTPUTS/model"
+touch up; sleep 1000
+"""
+
+
+def ignore(_size: int) -> None:
+    """No progress."""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("run:0:a", NodePath("run", 0, "a")),
+        ("run:12:/a:b", NodePath("run", 12, "/a:b")),
+        ("run:0:", NodePath("run", 0, "")),
+        ("run:a", NodePath("run", None, "a")),
+        ("run:a:b", NodePath("run", None, "a:b")),
+        ("run:7", NodePath("run", None, "7")),
+        ("run:", NodePath("run", None, "")),
+        ("a", "a"),
+        ("-", "-"),
+        ("./a:b", "./a:b"),
+        ("/a:0:b", "/a:0:b"),
+        (":a", ":a"),
+        ("", ""),
+    ],
+)
+def test_what_is_a_path_on_a_node(text: str, place: NodePath | str) -> None:
+    assert parse_path(text) == place
+    if isinstance(place, NodePath):
+        assert str(place) == text
+
+
+@pytest.fixture(params=["namespaces", "plain"])
+def run(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> JobRun:
+    """A run of two nodes in progress, each with a folder of its own at /mnt/t."""
+    if request.param == "plain":
+        monkeypatch.setenv("MUSTER_ISOLATION", "plain")
+    monkeypatch.chdir(tmp_path)
+    mount = {"source": "scratch:node/t", "path": "/mnt/t"}
+    probe = {"exec": ["test", "-e", "up"], "period": 0.02}
+    spec = {"command": ["sh", "-c", PROGRAM], "name": "demo", "nodes": 2}
+    run = start_spec(client, {**spec, "mounts": [mount], "startup_probe": probe}, tmp_path)
+    until_ready(run)
+    return run
+
+
+def test_copies_from_to_and_between_running_nodes(
+    client: Client, run: JobRun, tmp_path: Path
+) -> None:
+    service = client.service
+    for source, target in (
+        ("last:1:d", "copy"),
+        ("demo-1:0:$MUSTER_MOUNT_T/file", "private"),  # each node has its own
+        ("last:0:$MUSTER_OUTPUTS/model", "model"),
+        ("copy/.", "last:0:d"),
+        ("last:0:d/file", "last:1:$MUSTER_MOUNT_T/from 0"),
+        ("last:1:$MUSTER_MOUNT_T/from 0", "back"),
+    ):
+        assert copy(service, source, target, ignore) == ()
+    assert (tmp_path / "copy" / "file").read_text() == "of 1\n"
+    assert (tmp_path / "copy" / "link").readlink() == Path("file")
+    assert (tmp_path / "copy" / "etc").readlink() == Path("/etc")
+    assert (tmp_path / "private").read_text() == "private 0\n"
+    assert (tmp_path / "model").read_text() == "model\n"
+    assert (tmp_path / "back").read_text() == "of 1\n", "replaced before it was copied"
+
+    for source, target, message in (
+        ("last:0:missing", ".", "^last:0:missing: No such file or directory$"),
+        ("copy", "last:0:none/x", "last:0:none/x: .*/none: No such folder$"),
+        ("missing", "last:0:.", "^missing: No such file or directory$"),
+        ("last:0:d", "none/x", r"/none: No such folder$"),
+        (
+            "last:d",
+            ".",
+            r"^last:d: demo-1 has 2 nodes; name one \(write last:0:d; its ranks: 0, 1\)",
+        ),
+        ("last:7:d", ".", r"^last:7:d: demo-1 has no node 7 \(its ranks: 0, 1\)$"),
+        ("copy", "back", "neither copy nor back is on a node"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            copy(service, source, target, ignore)
+    run.cancel()
+
+
+def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path) -> None:
+    service = client.service
+    run.cancel().wait(60)
+    for source, target in (
+        ("last:1:d", "copy"),
+        ("last:0:d/link", "of link"),
+        ("last:0:$MUSTER_OUTPUTS", "outputs"),
+        ("last:0:$MUSTER_RUN_OUTPUTS/rank-0/model", "model"),
+    ):
+        assert copy(service, source, target, ignore) == ()
+    assert (tmp_path / "copy" / "file").read_text() == "of 1\n"
+    assert (tmp_path / "of link").read_text() == "of 0\n"
+    assert (tmp_path / "outputs" / "model").read_text() == "model\n"
+    assert (tmp_path / "model").read_text() == "model\n"
+    for source, target, message in (
+        ("last:0:missing", ".", "No such file or directory; node-0 of demo-1 is STOPPED"),
+        ("last:0:/etc/hostname", ".", "only its outputs and its working directory are kept"),
+        ("last:0:d/etc/hostname", ".", "only its outputs and its working directory are kept"),
+        ("last:0:../../../lease", ".", "only its outputs and its working directory are kept"),
+        ("copy", "last:0:x", "nothing can be copied to node-0 of demo-1: it is STOPPED"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            copy(service, source, target, ignore)
+
+
+def test_a_file_with_a_colon_is_suggested(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a:b").touch()
+    with pytest.raises(NotFound, match=r"write \./a:b for the file on this machine"):
+        copy(client.service, "a:b", "c", ignore)
