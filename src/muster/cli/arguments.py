@@ -71,6 +71,11 @@ def run_argument(**options: Any) -> Decorator:
     return click.argument("run_name", metavar=_metavar("RUN", options), type=_Run(), **options)
 
 
+def optional_run_argument() -> Decorator:
+    """RUN as of `run_argument`; the parameter is None if it is not given."""
+    return click.argument("run_name", metavar="[RUN]", type=_Run(), required=False)
+
+
 def job_argument(**options: Any) -> Decorator:
     """JOB: a name, `name@version`, a display name, an id or a prefix of one."""
     return click.argument("job_name", metavar=_metavar("JOB", options), type=_Job(), **options)

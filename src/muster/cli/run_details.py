@@ -8,10 +8,12 @@ from muster.cli.output import elapsed, node_state, print_table, state
 from muster.cli.terminal import echo
 from muster.describe.settings import value_text
 from muster.describe.times import span
+from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
     from muster.client.node import Node
     from muster.client.run import JobRun
+    from muster.storage.usage import NodeUsage
 
 #: Outputs that are listed.
 _MAX_OUTPUTS = 10
@@ -27,6 +29,7 @@ def print_run(run: JobRun) -> None:
         drop=("ADDRESS", "READY", "GROUP"),
         shorten={"NAME": 16, "GROUP": 12},
     )
+    _print_usage(run)
     echo()
     _print_settings(run)
     by = f", started by {run.created_by}" if run.created_by else ""
@@ -35,6 +38,32 @@ def print_run(run: JobRun) -> None:
         echo(f"tag {key}={value}")
     echo(f"logs in {run.log_folder()}")
     _print_outputs(run)
+
+
+def _print_usage(run: JobRun) -> None:
+    usage = run.usage
+    if not usage:
+        return
+    echo()
+    print_table(
+        ("RANK", "CPUS", "CPUS MAX", "MEMORY", "MEMORY MAX", "READ", "WRITTEN", "RECEIVED", "SENT"),
+        [_usage_row(rank, used) for rank, used in sorted(usage.items())],
+        drop=("RECEIVED", "SENT"),
+        shorten={},
+    )
+
+
+def _usage_row(rank: int, used: NodeUsage) -> tuple[str, ...]:
+    sizes = (
+        used.memory_average,
+        used.memory_peak,
+        used.disk_read,
+        used.disk_written,
+        used.received,
+        used.sent,
+    )
+    texts = ["-" if size is None else format_size(size) for size in sizes]
+    return (str(rank), f"{used.cpu_average:.2f}", f"{used.cpu_peak:.2f}", *texts)
 
 
 def _print_outputs(run: JobRun) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from muster.client.outputs import Outputs
     from muster.client.table import Table
     from muster.lifecycle.status import Failure
+    from muster.storage.usage import NodeUsage
 
 
 class Setting(Struct, frozen=True):
@@ -165,6 +166,15 @@ class RunFacts:
 
         records = self._service.nodes(self.id)
         return Table(node_from(r) for r in records if r.state != NodeState.SCALED_DOWN)
+
+    @property
+    def usage(self) -> dict[int, NodeUsage]:
+        """What its nodes have used of CPUs, memory, disks and network, by rank.
+
+        Averages and peaks of samples, taken every 1 to 5 seconds; of a node in progress, those
+        until some seconds ago.
+        """
+        return run_details.usage(self._service.home, self.id)
 
     @property
     def replicas(self) -> dict[str, int]:

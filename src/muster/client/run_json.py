@@ -40,6 +40,7 @@ def run_dict(run: RunFacts, record: RunRecord) -> dict[str, Any]:
         "endpoints": {} if run.done else run.endpoints,
         "outputs": [os.fspath(one) for one in run.outputs()],
         "nodes": [node.to_dict() for node in run.nodes],
+        "usage": [{"rank": rank, **used.to_dict()} for rank, used in sorted(run.usage.items())],
     }
 
 

@@ -23,6 +23,7 @@ from muster.lifecycle.events import EngineEvent
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, RunDir
+from muster.storage.usage import Counters
 
 
 class RunContext(Struct, frozen=True):
@@ -186,6 +187,14 @@ class Engine(Protocol):
         Called in the process that drives the run. Processes of an earlier session whose process
         was killed may still be ending; a new node never runs at the same time as an old one.
         Raises EngineError if the run cannot get what it needs.
+        """
+        ...
+
+    def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
+        """What the nodes of a run in progress use now, by rank; without nodes that do not run.
+
+        folder: the run's. supervisor: the pid of the process that drives it. Raises EngineError if
+        that cannot be read here.
         """
         ...
 

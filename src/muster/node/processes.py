@@ -156,14 +156,20 @@ def _kill(child: int) -> bool:
 
 def ended_children() -> Iterator[Tuple[int, int]]:
     """Reap the children that have ended: (pid, wait status) of each."""
+    for pid, status, _ in ended_children_with_cpu():
+        yield pid, status
+
+
+def ended_children_with_cpu() -> Iterator[Tuple[int, int, float]]:
+    """As `ended_children`, with the seconds of CPU time of each and of its own ended children."""
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        yield pid, status
+        yield pid, status, used.ru_utime + used.ru_stime
 
 
 def _wait_for_one() -> bool:

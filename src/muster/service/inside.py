@@ -13,6 +13,7 @@ from muster.lifecycle.states import NodeState, RunState
 
 if TYPE_CHECKING:
     from muster.service.context import Context
+    from muster.storage.usage import Counters
     from muster.store.records import NodeRecord, RunSummary
 
 #: What to do about a run that has no processes, by its state; others have ended.
@@ -70,6 +71,12 @@ def _choose(run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None) -> N
     if found is None:
         raise InvalidInput(Problem("--rank", f"{run.name} has no node {rank}", hint))
     return found
+
+
+def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
+    """What the nodes of a run in progress use now, by rank. Raises InvalidInput, EngineError."""
+    folder = context.home.run_dir(run.id)
+    return LocalEngine().counters(folder, supervisor_of(context, run))
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from muster.service.context import Context
     from muster.storage.log_index import StreamInfo
     from muster.storage.run_output import RunOutput
+    from muster.storage.usage import NodeUsage
     from muster.store.records import RunRecord
 
 
@@ -75,6 +76,13 @@ def endpoints(home: Home, run_id: str) -> dict[str, str]:
     from muster.storage import run_files
 
     return run_files.read_endpoints(home.run_dir(run_id))
+
+
+def usage(home: Home, run_id: str) -> dict[int, NodeUsage]:
+    """What the run's nodes have used, by rank; empty for a run of a version that recorded none."""
+    from muster.storage.usage import read_usage
+
+    return read_usage(home.run_dir(run_id))
 
 
 def tls_folder(home: Home, run: RunRecord) -> Path | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
+    from muster.storage.usage import Counters
 
 
 class Service:
@@ -282,6 +283,13 @@ class Service:
         self.recover()
         run = runs.summary(self.db, run_id)
         return running_node(self.context, run, self.nodes(run_id), rank)
+
+    def counters(self, run_id: str) -> dict[int, Counters]:
+        """What the nodes of a run in progress use now, by rank. See `Engine.counters`."""
+        from muster.service.inside import counters
+
+        self.recover()
+        return counters(self.context, runs.summary(self.db, run_id))
 
     # Wait for runs
 

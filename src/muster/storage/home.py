@@ -56,6 +56,11 @@ class RunDir(Struct, frozen=True):
         return self.path / "pulse"
 
     @property
+    def usage(self) -> Path:
+        """What the nodes have used (`storage.usage`)."""
+        return self.path / "usage.json"
+
+    @property
     def environ(self) -> Path:
         """The base environment of the nodes, for a process that recovers the run."""
         return self.path / "environ"

@@ -17,6 +17,8 @@ from muster.storage.home import Home
 
 if TYPE_CHECKING:
     from muster.engines.base import NodeCommand, RunContext, RunningNode, Session
+    from muster.storage.home import RunDir
+    from muster.storage.usage import Counters
 
 
 class LocalEngine:
@@ -76,6 +78,16 @@ class LocalEngine:
         from muster.engines.local.queued import QueuedSession
 
         return QueuedSession(context, partial(LocalSession, context, self._isolation))
+
+    def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
+        """See `Engine.counters`."""
+        from muster.engines.local import counters, entry
+
+        if not os.path.exists("/proc/self/stat"):
+            raise EngineError("what nodes use is not known here: this system has no /proc")
+        agents = entry.find_agents(folder, supervisor)
+        readings = counters.read_nodes(agents.values())
+        return {rank: readings[pid].counters for rank, pid in agents.items() if pid in readings}
 
     def run_in_node(
         self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]

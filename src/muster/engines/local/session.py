@@ -26,6 +26,7 @@ from muster.engines.local.nodes import (
 from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
+from muster.engines.local.usage_recorder import UsageRecorder
 from muster.errors import MusterError, shortage_from
 from muster.lifecycle.events import DiskExceeded, EngineEvent, NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef
@@ -33,7 +34,7 @@ from muster.node import messages
 from muster.node.messages import Message
 from muster.node.processes import (
     become_subreaper,
-    ended_children,
+    ended_children_with_cpu,
     kill_children,
     kill_everything,
     wake_on_signals,
@@ -75,6 +76,7 @@ class LocalSession:
         self._synced = SyncedMounts(context.plan, self._starter.sources)
         self._logs = RunLogs(context.plan, self._run_dir)
         self._failures = DeferredFailures()
+        self._usage = UsageRecorder(self._run_dir)
 
     # --- calls of the controller
 
@@ -150,6 +152,7 @@ class LocalSession:
         self._closed = True
         self._synced.abort()
         kill_everything(self._isolation.namespaces, [])
+        self._usage.write()
         for node in self._nodes.clear():
             node.channel.close()
             self._starter.release_gpus(node)
@@ -196,6 +199,7 @@ class LocalSession:
             self._events.append(not_started(ref, str(shortage or error)))
         else:
             self._nodes.add(node)
+            self._usage.start(ref.rank, node.pid)
 
     def _cancel_start(self, nodes: Sequence[NodeRef]) -> None:
         """Do not start these incarnations, if they have not been started."""
@@ -229,6 +233,7 @@ class LocalSession:
             self._logs.record_growth()
         self._synced.write_back_checkpoints()
         self._kill_timers.kill_expired()
+        self._usage.step()
         if any(descriptor == self._child_signals for descriptor, _ in ready):
             with contextlib.suppress(BlockingIOError):
                 os.read(self._child_signals, 4096)
@@ -250,7 +255,7 @@ class LocalSession:
         for part in (self._synced, self._roster):
             if (watched := part.watched()) is not None:
                 poll.register(watched, select.POLLIN)
-        parts = (self._logs, self._synced, self._kill_timers, self._roster)
+        parts = (self._logs, self._synced, self._kill_timers, self._roster, self._usage)
         timeouts = [t for t in (timeout, *(part.timeout() for part in parts)) if t is not None]
         # rounded up, so that a deadline has passed when poll returns
         return poll.poll(min(*timeouts, _LONGEST_WAIT) * 1000 + 1 if timeouts else None)
@@ -290,8 +295,9 @@ class LocalSession:
 
     def _reap(self) -> None:
         stray = False
-        for pid, status in ended_children():
+        for pid, status, cpu in ended_children_with_cpu():
             if pid in self._nodes.by_pid:
+                self._usage.end(pid, cpu)
                 self._agent_ended(self._nodes.by_pid[pid])
             elif self._roster.reaped(pid):
                 continue

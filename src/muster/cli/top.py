@@ -1,0 +1,251 @@
+"""`muster top`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from muster.cli.arguments import json_option, optional_run_argument
+from muster.cli.output import print_json, print_table
+from muster.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from muster.client.client import Client
+    from muster.storage.usage import Counters
+
+#: Column -> the field of `Row` that it is sorted by, the largest first.
+_SORTS = ("cpu", "memory", "read", "write", "in", "out")
+
+
+class Row(NamedTuple):
+    """What a node or all nodes of a run use; the rates are per second."""
+
+    #: A run's name, or a node's rank.
+    name: str
+    #: A number of nodes, or a node's group.
+    what: str
+    processes: int
+    #: CPUs that are busy.
+    cpu: float
+    #: Bytes.
+    memory: int
+    disk_read: float
+    disk_written: float
+    #: None for nodes on the machine's network.
+    received: float | None
+    sent: float | None
+
+
+#: The counters of one moment, by (the run's id, rank).
+Sample = Mapping[tuple[str, int], "Counters"]
+
+
+@click.command()
+@optional_run_argument()
+@click.option("--interval", "-d", type=click.FloatRange(0.2, 3600), default=2.0, metavar="SECONDS",
+              show_default=True, help="Time between two updates.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print one table and exit, as in a pipe.")
+@click.option("--sort", type=click.Choice(_SORTS), help="The largest first. Default: as started.")
+@json_option("Print one sample as JSON; rates per second, sizes in bytes.")
+def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_json: bool) -> None:
+    """Show what the nodes of RUN, or of all running runs, use.
+
+    CPU is in CPUs (1.0: one CPU is busy). Memory counts each page that processes share once (PSS).
+    Disk and network are per second; a node on the machine's own network has no network figures.
+    Processes that have ended meanwhile count. q or Ctrl-C ends it.
+
+    \b
+    muster top
+    muster top train-3 --sort memory
+    muster top train-3 --once --json
+    """
+    from muster.client.client import Client
+
+    client = Client()
+    view = _View(client, run_name, sort)
+    live = not (once or as_json) and os.isatty(0) and os.isatty(1)
+    before, at = view.sample(), time.monotonic()
+    if not before:
+        echo("no nodes run" if run_name else "no runs are in progress", err=True)
+        if as_json:
+            print_json([])
+        return
+    if not live:
+        time.sleep(min(interval, 1.0))
+        rows = view.rows(before, view.sample(), time.monotonic() - at)
+        if as_json:
+            print_json([view.data(row) for row in rows])
+        else:
+            view.print(rows)
+        return
+    with _screen(), contextlib.suppress(KeyboardInterrupt):
+        wait = min(interval, 0.5)
+        while not _quit_pressed(wait):
+            now, now_at = view.sample(ended_is_empty=True), time.monotonic()
+            sys.stdout.write("\x1b[H\x1b[J")
+            view.print(view.rows(before, now, now_at - at), shutil.get_terminal_size().lines - 2)
+            before, at, wait = now, now_at, interval
+
+
+class _View:
+    """What is shown: the nodes of one run, or all running runs."""
+
+    def __init__(self, client: Client, run_name: str | None, sort: str | None) -> None:
+        self._client = client
+        self._sort = sort
+        self._run = None if run_name is None else client.service.find_run(run_name)
+        self._names: dict[str, str] = {}
+        self._groups: dict[int, str] = {}
+        if self._run is not None:
+            nodes = client.service.nodes(self._run.id)
+            self._groups = {node.rank: node.group for node in nodes}
+
+    def sample(self, *, ended_is_empty: bool = False) -> Sample:
+        """The counters now. Raises InvalidInput if the run is not in progress."""
+        from muster.errors import EngineError, InvalidInput
+
+        service = self._client.service
+        runs = [self._run] if self._run is not None else service.runs(states=_IN_PROGRESS)
+        found: dict[tuple[str, int], Counters] = {}
+        for run in runs:
+            self._names[run.id] = run.name
+            try:
+                for rank, counters in service.counters(run.id).items():
+                    found[run.id, rank] = counters
+            except (InvalidInput, EngineError):  # one of several has ended meanwhile
+                if self._run is not None and not ended_is_empty:
+                    raise
+        return found
+
+    def rows(self, before: Sample, now: Sample, seconds: float) -> list[Row]:
+        """The rows of the table. A node that has started meanwhile has used nothing before."""
+        rows = []
+        if self._run is not None:
+            for key, counters in sorted(now.items()):
+                rows.append(
+                    _row(str(key[1]), self._groups[key[1]], [(key, counters)], before, seconds)
+                )
+        else:
+            for run_id in dict.fromkeys(run_id for run_id, _ in now):
+                own = [(key, counters) for key, counters in now.items() if key[0] == run_id]
+                rows.append(_row(self._names[run_id], str(len(own)), own, before, seconds))
+        if self._sort is not None:
+            rows.sort(key=lambda row: _sort_key(row, str(self._sort)), reverse=True)
+        return rows
+
+    def data(self, row: Row) -> dict[str, Any]:
+        """A row as JSON-ready data."""
+        names = ("run", "nodes") if self._run is None else ("rank", "group")
+        first = (row.name, int(row.what)) if self._run is None else (int(row.name), row.what)
+        return dict(zip(names, first, strict=True)) | {
+            "processes": row.processes,
+            "cpus": round(row.cpu, 3),
+            "memory": row.memory,
+            "disk_read": round(row.disk_read),
+            "disk_written": round(row.disk_written),
+            "received": None if row.received is None else round(row.received),
+            "sent": None if row.sent is None else round(row.sent),
+        }
+
+    def print(self, rows: list[Row], lines: int | None = None) -> None:
+        """Print the table, with at most this many rows."""
+        shown = rows if lines is None else rows[: max(lines - 1, 1)]
+        title = ("RUN", "NODES") if self._run is None else ("RANK", "GROUP")
+        print_table(
+            (*title, "PROCS", "CPUS", "MEMORY", "READ/s", "WRITE/s", "IN/s", "OUT/s"),
+            [_cells(row) for row in shown],
+            drop=("PROCS", "OUT/s", "IN/s"),
+            shorten={title[0]: 12, title[1]: 8},
+        )
+        if len(shown) < len(rows):
+            echo(f"and {len(rows) - len(shown)} more; --sort shows the largest first")
+        if not rows:
+            echo("no nodes run")
+
+
+_IN_PROGRESS = ("IN_PROGRESS", "CANCELING")
+
+
+def _row(
+    name: str,
+    what: str,
+    nodes: list[tuple[tuple[str, int], Counters]],
+    before: Sample,
+    seconds: float,
+) -> Row:
+    """The row of one or more nodes."""
+    from muster.storage.usage import NOTHING, NodeUsage, add
+
+    used = NodeUsage()
+    for key, counters in nodes:
+        used = add(used, before.get(key, NOTHING), counters, 0.0)
+    return Row(
+        name,
+        what,
+        sum(counters.processes for _, counters in nodes),
+        used.cpu_seconds / seconds,
+        sum(counters.memory or 0 for _, counters in nodes),
+        used.disk_read / seconds,
+        used.disk_written / seconds,
+        None if used.received is None else used.received / seconds,
+        None if used.sent is None else used.sent / seconds,
+    )
+
+
+def _sort_key(row: Row, name: str) -> float:
+    found = {
+        "cpu": row.cpu,
+        "memory": row.memory,
+        "read": row.disk_read,
+        "write": row.disk_written,
+        "in": row.received,
+        "out": row.sent,
+    }[name]
+    return -1.0 if found is None else found
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    from muster.spec.quantities import format_size
+
+    rates = (row.disk_read, row.disk_written, row.received, row.sent)
+    texts = ["-" if rate is None else format_size(round(rate)) for rate in rates]
+    processes, cpu = str(row.processes), f"{row.cpu:.2f}"
+    return (row.name, row.what, processes, cpu, format_size(row.memory), *texts)
+
+
+@contextmanager
+def _screen() -> Iterator[None]:
+    """The terminal's other screen, without echo and with keys at once."""
+    before = termios.tcgetattr(0)
+    tty.setcbreak(0)
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        yield
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+        with contextlib.suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _quit_pressed(seconds: float) -> bool:
+    """Wait; whether q was pressed, or the terminal was closed."""
+    sys.stdout.flush()
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([0], [], [], left)[0]:
+            keys = os.read(0, 64)
+            if not keys or b"q" in keys.lower() or b"\x04" in keys:
+                return True
+    return False

@@ -1,0 +1,132 @@
+"""Read from /proc what the processes of nodes use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from muster.storage.usage import Counters
+
+#: Ticks of CPU time in a second, and bytes of a page.
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process(Struct, frozen=True):
+    """A line of /proc/PID/stat."""
+
+    pid: int
+    parent: int
+    #: Ticks of its own CPU time, and of that of its children that have ended.
+    own: int
+    ended: int
+    #: Pages in memory.
+    pages: int
+
+
+class NodeReading(Struct, frozen=True):
+    """The counters of a node, and the CPU time of its agent, which they do not contain."""
+
+    counters: Counters
+    #: Seconds.
+    agent_cpu: float
+
+
+def read_nodes(agents: Collection[int], *, memory: bool = True) -> dict[int, NodeReading]:
+    """What the nodes of these agents use, by the agent's pid; without those that have ended.
+
+    The time and the input and output of an ended process are added to those of the parent that
+    waited for it. Orphans become children of the agent. So the sum over the processes that exist
+    is that of all that ever existed.
+    """
+    table = {process.pid: process for process in _processes()}
+    children: dict[int, list[Process]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process)
+    found = {}
+    for pid in agents:
+        if (agent := table.get(pid)) is not None:
+            tree = list(_descendants(pid, children))
+            found[pid] = NodeReading(_counters(agent, tree, memory=memory), agent.own / _TICKS)
+    return found
+
+
+def processes_of(agent: int) -> list[int]:
+    """The pids of a node's processes, without its agent."""
+    children: dict[int, list[Process]] = {}
+    for process in _processes():
+        children.setdefault(process.parent, []).append(process)
+    return [process.pid for process in _descendants(agent, children)]
+
+
+def _processes() -> Iterator[Process]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (data := _read(f"/proc/{name}/stat")):
+            words = data.rpartition(b")")[2].split()
+            user, system, ended_user, ended_system = map(int, words[11:15])
+            parent, pages = int(words[1]), int(words[21])
+            ended = ended_user + ended_system
+            yield Process(int(name), parent, user + system, ended, pages)
+
+
+def _descendants(pid: int, children: dict[int, list[Process]]) -> Iterator[Process]:
+    for child in children.get(pid, ()):
+        yield child
+        yield from _descendants(child.pid, children)
+
+
+def _counters(agent: Process, tree: list[Process], *, memory: bool) -> Counters:
+    ticks = agent.ended + sum(process.own + process.ended for process in tree)
+    read = written = 0
+    for process in (agent, *tree):
+        for line in _read(f"/proc/{process.pid}/io").splitlines():
+            name, _, value = line.partition(b": ")
+            if name == b"read_bytes":
+                read += int(value)
+            elif name == b"write_bytes":
+                written += int(value)
+    received, sent = _network(agent.pid)
+    return Counters(
+        cpu=ticks / _TICKS,
+        memory=sum(map(_memory, tree)) if memory else None,
+        disk_read=read,
+        disk_written=written,
+        received=received,
+        sent=sent,
+        processes=len(tree),
+    )
+
+
+def _memory(process: Process) -> int:
+    """Bytes of memory, with a page that N processes share counted as an Nth of it."""
+    for line in _read(f"/proc/{process.pid}/smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return process.pages * _PAGE  # an old kernel, or a process of another user
+
+
+def _network(pid: int) -> tuple[int | None, int | None]:
+    """Bytes received and sent by the interfaces of a node with a network of its own."""
+    try:
+        if os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+            return None, None
+    except OSError:
+        return None, None
+    received = sent = 0
+    for line in _read(f"/proc/{pid}/net/dev").splitlines()[2:]:
+        name, _, values = line.partition(b":")
+        if name.strip() != b"lo":
+            words = values.split()
+            received, sent = received + int(words[0]), sent + int(words[8])
+    return received, sent
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc; empty if the process has ended, or belongs to another user."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""

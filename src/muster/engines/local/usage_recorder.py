@@ -1,0 +1,105 @@
+"""Records what the nodes of a session use, at a small cost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from msgspec import Struct
+
+from muster.engines.local.counters import NodeReading, read_nodes
+from muster.storage.home import RunDir
+from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
+
+#: Seconds between samples: a tenth of the age of the newest node, within these.
+_SHORTEST, _LONGEST = 1.0, 5.0
+#: The part of one CPU that sampling may cost for each node; and for all nodes.
+_COST_PER_NODE, _COST = 0.0025, 0.02
+#: Seconds between two writes of the file.
+_WRITE_INTERVAL = 10.0
+
+
+class _Watched(Struct):
+    """A node that is sampled."""
+
+    rank: int
+    #: When its last sample was taken (monotonic), and what it found.
+    at: float
+    reading: NodeReading
+
+
+class UsageRecorder:
+    """Samples the nodes of a session and records their usage in the run's folder."""
+
+    def __init__(self, folder: RunDir) -> None:
+        self._folder = folder
+        self._usage = read_usage(folder)  # of earlier attempts
+        self._watched: dict[int, _Watched] = {}  # by the agent's pid
+        self._newest = 0.0
+        self._next: float | None = None
+        self._write_at: float | None = None
+        self._available = os.path.exists("/proc/self/stat")
+
+    def start(self, rank: int, agent: int) -> None:
+        """A node starts, or restarts in place."""
+        now = time.monotonic()
+        if self._available and agent not in self._watched:
+            self._watched[agent] = _Watched(rank, now, NodeReading(NOTHING, 0.0))
+            self._newest = now
+            self._next = now + _SHORTEST
+
+    def end(self, agent: int, cpu: float) -> None:
+        """A node has ended. cpu: seconds of CPU time of all its processes, with the agent."""
+        watched = self._watched.pop(agent, None)
+        if watched is None:
+            return
+        before = watched.reading.counters
+        # nothing else is known of the time since the last sample
+        last = Counters(
+            max(cpu - watched.reading.agent_cpu, before.cpu),
+            None,
+            before.disk_read,
+            before.disk_written,
+            before.received,
+            before.sent,
+            0,
+        )
+        self._add(watched, last, time.monotonic())
+        if not self._watched:
+            self._next = None
+
+    def timeout(self) -> float | None:
+        """Seconds until the next sample; None while no node runs."""
+        return None if self._next is None else max(0.0, self._next - time.monotonic())
+
+    def step(self) -> None:
+        """Take samples if they are due."""
+        now = time.monotonic()
+        if self._next is None or now < self._next:
+            return
+        spent = time.thread_time()
+        for agent, reading in read_nodes(self._watched.keys()).items():
+            watched = self._watched[agent]
+            self._add(watched, reading.counters, now)
+            watched.at, watched.reading = now, reading
+        if self._write_at is not None and now >= self._write_at:
+            self.write()
+        cost = time.thread_time() - spent
+        age = (now - self._newest) / 10
+        allowed = min(_COST, _COST_PER_NODE * len(self._watched))
+        self._next = now + max(min(max(age, _SHORTEST), _LONGEST), cost / allowed)
+
+    def write(self) -> None:
+        """Record the usage. A full disk or a deleted run is not reported here."""
+        self._write_at = None
+        if self._usage:
+            with contextlib.suppress(OSError):
+                write_usage(self._folder, self._usage)
+
+    def _add(self, watched: _Watched, counters: Counters, now: float) -> None:
+        usage = self._usage.get(watched.rank, NodeUsage())
+        seconds = max(now - watched.at, 0.0)
+        self._usage[watched.rank] = add(usage, watched.reading.counters, counters, seconds)
+        if self._write_at is None:
+            self._write_at = now + _WRITE_INTERVAL

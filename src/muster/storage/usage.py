@@ -1,0 +1,111 @@
+"""What the nodes of a run have used: recorded in the run's folder while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from muster.node.files import read_regular, replace_file
+from muster.storage.home import RunDir
+
+#: Seconds. A rate over a shorter time is not taken for a peak: CPU time is counted in hundredths.
+_SHORTEST = 0.5
+
+
+class Counters(Struct, frozen=True):
+    """What the processes of one node use now, and have used since it started."""
+
+    #: Seconds of CPU time, that of ended processes included.
+    cpu: float
+    #: Bytes, with each page that processes share counted once; None if not measured.
+    memory: int | None
+    #: Bytes read from and written to disks, by ended processes too; 0 if the system does not tell.
+    disk_read: int
+    disk_written: int
+    #: Bytes received and sent; None for a node that shares the machine's network.
+    received: int | None
+    sent: int | None
+    #: How many processes run.
+    processes: int
+
+
+#: Of a node that has just started.
+NOTHING = Counters(0.0, None, 0, 0, None, None, 0)
+
+
+class NodeUsage(Struct, frozen=True):
+    """What a node has used in all its incarnations."""
+
+    #: Seconds that its processes ran.
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    #: The most CPUs that were busy on average between two samples.
+    cpu_peak: float = 0.0
+    #: Bytes of memory at the samples: their average and the most; None if it ran too shortly.
+    memory_average: int | None = None
+    memory_peak: int | None = None
+    disk_read: int = 0
+    disk_written: int = 0
+    #: None for a node that shares the machine's network.
+    received: int | None = None
+    sent: int | None = None
+    #: Seconds that `memory_average` is the average of.
+    memory_seconds: float = 0.0
+
+    @property
+    def cpu_average(self) -> float:
+        """How many CPUs were busy on average."""
+        return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-ready data, with the average of CPUs."""
+        data = asdict(self)
+        del data["memory_seconds"]
+        return {**data, "cpu_average": round(self.cpu_average, 4)}
+
+
+def add(usage: NodeUsage, before: Counters, now: Counters, seconds: float) -> NodeUsage:
+    """The usage after another interval, with the counters at its begin and end."""
+    cpu = max(now.cpu - before.cpu, 0.0)
+    rate = cpu / seconds if seconds >= _SHORTEST else 0.0
+    added = replace(
+        usage,
+        seconds=usage.seconds + seconds,
+        cpu_seconds=usage.cpu_seconds + cpu,
+        cpu_peak=max(usage.cpu_peak, rate),
+        disk_read=usage.disk_read + max(now.disk_read - before.disk_read, 0),
+        disk_written=usage.disk_written + max(now.disk_written - before.disk_written, 0),
+        received=_sum(usage.received, before.received, now.received),
+        sent=_sum(usage.sent, before.sent, now.sent),
+    )
+    if now.memory is None:
+        return added
+    weight = usage.memory_seconds + seconds
+    average = (usage.memory_average or 0) * usage.memory_seconds + now.memory * seconds
+    return replace(
+        added,
+        memory_average=round(average / weight) if weight > 0 else now.memory,
+        memory_peak=max(usage.memory_peak or 0, now.memory),
+        memory_seconds=weight,
+    )
+
+
+def _sum(total: int | None, before: int | None, now: int | None) -> int | None:
+    return total if now is None else (total or 0) + max(now - (before or 0), 0)
+
+
+def read_usage(folder: RunDir) -> dict[int, NodeUsage]:
+    """The recorded usage, by rank; empty for a run of a version that recorded none."""
+    try:
+        return msgspec.json.decode(read_regular(folder.usage), type=dict[int, NodeUsage])
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def write_usage(folder: RunDir, usage: Mapping[int, NodeUsage]) -> None:
+    """Record the usage. Raises OSError."""
+    replace_file(folder.usage, msgspec.json.encode(usage), 0o600)

@@ -1,0 +1,83 @@
+"""`muster top`, and what `runs show` says of ended runs."""
+
+from __future__ import annotations
+
+import os
+import pty
+from typing import Any
+
+import pytest
+
+from muster.cli.top import Row, _cells, _sort_key
+from muster.client.client import Client, overrides_from
+from muster.client.run import JobRun
+from support.command import MUSTER, json_of, muster, output_of
+from support.runs import until_ready
+
+BURN = "import time\nwhile time.process_time() < {}: pass\n"
+
+
+def start(client: Client, nodes: int, program: str) -> JobRun:
+    job, new = client.job(None, command=["python3", "-c", program], name="demo")
+    return client.start(client.prepare_run(job, overrides_from({"nodes": nodes}), new_job=new))
+
+
+def test_a_snapshot_of_runs_and_of_nodes(client: Client) -> None:
+    run = start(client, 2, "data = b'x' * (60 << 20)\nwhile True: pass")
+    until_ready(run)
+    nodes: list[dict[str, Any]] = json_of("top", run.name, "--json")
+    assert [(node["rank"], node["group"]) for node in nodes] == [(0, "workers"), (1, "workers")]
+    assert all(node["cpus"] > 0 and node["received"] is None for node in nodes)
+    (total,) = json_of("top", "--json", "-d", "0.2")
+    assert (total["run"], total["nodes"], total["processes"]) == (run.name, 2, 2)
+    lines = output_of("top", run.name, "--once", "--sort", "memory").splitlines()
+    assert lines[0].split()[:5] == ["RANK", "GROUP", "PROCS", "CPUS", "MEMORY"]
+    assert len(lines) == 3
+
+
+def test_on_a_terminal_it_is_drawn_again_until_q(client: Client) -> None:
+    run = start(client, 1, "import time; time.sleep(1000)")
+    until_ready(run)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(MUSTER[0], [*MUSTER, "top", run.name, "--interval", "0.2"])
+    with os.fdopen(terminal, "rb", buffering=0) as file:
+        text = b""
+        while text.count(b"\x1b[H\x1b[J") < 3:
+            text += file.read(1024)
+        assert b"workers" in text
+        os.write(terminal, b"q")
+        while b"\x1b[?1049l" not in text:  # the terminal is as before
+            text += file.read(1024)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_nothing_runs(client: Client) -> None:
+    nothing = muster("top", code=0)
+    assert (nothing.stdout, nothing.stderr) == ("", "no runs are in progress\n")
+    assert json_of("top", "--json") == []
+    run = start(client, 1, "pass").wait(60)
+    assert f"{run.name} has no processes: it is SUCCEEDED" in muster("top", run.name, code=2).stderr
+
+
+def test_the_usage_of_a_run_is_recorded(client: Client) -> None:
+    run = start(client, 2, f"{BURN.format(1)}import time; time.sleep(1)").wait(60)
+    used = run.usage
+    assert sorted(used) == [0, 1]
+    for node in used.values():
+        assert 1 <= node.cpu_seconds < 1.3
+        assert node.cpu_average == pytest.approx(node.cpu_seconds / node.seconds)
+        assert (node.memory_peak or 0) > 1 << 20
+    shown = output_of("runs", "show", run.name)
+    assert "RANK  CPUS  CPUS MAX  MEMORY" in shown
+    recorded = json_of("runs", "show", run.name, "--json")["usage"]
+    assert [(one["rank"], one["cpu_seconds"]) for one in recorded] == [
+        (rank, node.cpu_seconds) for rank, node in sorted(used.items())
+    ]
+
+
+def test_cells_and_sorting() -> None:
+    row = Row("0", "workers", 3, 1.256, 3 << 20, 1024.0, 0.0, None, None)
+    assert _cells(row) == ("0", "workers", "3", "1.26", "3MiB", "1KiB", "0B", "-", "-")
+    keys = [_sort_key(row, name) for name in ("cpu", "memory", "read", "write", "in", "out")]
+    assert keys == [1.256, 3 << 20, 1024.0, 0.0, -1.0, -1.0]
