@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # two pips must not run in one environment, even with -j
 .NOTPARALLEL:
-.PHONY: demo demos test test-all lint bench seeds docs site mutation clean
+.PHONY: demo demos test test-all lint bench seeds docs pictures site mutation clean
 
 demo: $(VENV)/.pytorch
 	@rm -f examples/pytorch-digits/checkpoints/*.pt
@@ -59,6 +59,10 @@ mutation: $(VENV)/.mutation
 # the documentation's site: http://127.0.0.1:8000, updated while its pages are edited
 site: $(VENV)/.dev
 	$(BIN)/mkdocs serve
+
+# terminal pictures of the documentation, from real runs
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/pictures/draw.py
 
 # pages generated from the code
 docs: $(VENV)/.dev
