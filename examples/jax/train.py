@@ -1,8 +1,8 @@
 """Data parallelism in JAX on scikit-learn's handwritten digits, with checkpoints.
 
 Nothing here is specific to Muster: `initialize()` finds the other processes in the environment.
-Checkpoints go to the mounted folder $MUSTER_MOUNT_CHECKPOINTS, or to ./checkpoints if nothing is
-mounted; a run that finds one there resumes from it.
+Checkpoints go to the output directory of the run, or to ./checkpoints without Muster; when the
+program restarts, it resumes from the one that it finds there.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     options = parser.parse_args()
-    checkpoints = Path(os.environ.get("MUSTER_MOUNT_CHECKPOINTS", "checkpoints"))
+    checkpoints = Path(os.environ.get("MUSTER_RUN_OUTPUTS", "checkpoints"))
 
     jax.distributed.initialize()
     rank, processes = jax.process_index(), jax.process_count()

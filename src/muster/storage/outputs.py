@@ -26,7 +26,6 @@ _NODE = re.compile(r"rank-(0|[1-9][0-9]*)")
 #: A FIFO must not block the reader until a writer opens it.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-_BLOCK = 1 << 20
 
 
 class Output(Struct, frozen=True):
@@ -166,32 +165,41 @@ def copy_content(source: BinaryIO, target: Path) -> None:
     The copy appears as a whole, with what had been written when it began: a program may append
     faster than this copies. Raises OSError.
     """
+    from muster.node.transfer import write_file
+
     info = os.fstat(source.fileno())
-    left = info.st_size
-    with _replacing(target) as part, open(part, "xb") as copy:
-        while left and (data := source.read(min(left, _BLOCK))):
-            copy.write(data)
-            left -= len(data)
-        copy.flush()
-        os.fchmod(copy.fileno(), stat.S_IMODE(info.st_mode) & 0o777)
-        os.utime(copy.fileno(), ns=(info.st_atime_ns, info.st_mtime_ns))
+    mode = stat.S_IMODE(info.st_mode) & 0o777
+    with _folder_of(target) as folder:
+        write_file(folder, target.name, _Limited(source, info.st_size), mode, info.st_mtime)
 
 
 def copy_link(text: str, target: Path) -> None:
     """Create a symbolic link at a path, replacing what is there. Raises OSError."""
-    with _replacing(target) as part:
-        part.symlink_to(text)
+    from muster.node.transfer import write_link
+
+    with _folder_of(target) as folder:
+        write_link(folder, target.name, text)
+
+
+class _Limited:
+    """The first bytes of a file."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, size: int) -> bytes:
+        """Read up to `size` bytes."""
+        data = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """A path to create, which then replaces `target`; it is removed if that fails."""
+def _folder_of(target: Path) -> Iterator[int]:
+    """The opened folder of a path, which is created if it is missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    part.unlink(missing_ok=True)  # of a copy that was interrupted
+    descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield part
-        part.replace(target)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        yield descriptor
+    finally:
+        os.close(descriptor)
