@@ -42,6 +42,7 @@ PRINTS = {
     "runs suspend": "runs suspend --help",
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
+    "top": "top --help",
     "exec": "exec --help",
     "shell": "shell --help",
     "logs": "logs last",

@@ -64,7 +64,13 @@ def refused(*words: str) -> str:
         ("ps -o xml", "'xml' is not one of 'json', 'yaml', 'wide'"),
         ("ps -o yaml --json", "yaml was chosen already"),
         ("run job.yaml --framework-options a=1", "write --option NAME=VALUE"),
-        ("run train.py --epochs 3", "write the program's arguments after --"),
+        (
+            "run train.py --epochs 3",
+            "No such option '--epochs': if it is the program's, put it after --: "
+            "`muster run train.py -- --epochs 3`",
+        ),
+        ("run --nodes 2 train.py -lr=.1", "`muster run --nodes 2 train.py -- -lr=.1`"),
+        ("run --epochs 3 train.py", "write the program's arguments after --"),
         ("run train.py --node 3", "did you mean --nodes?"),
         ("run job.yaml --option threads=2", "error: --option threads: unknown field"),
         ("run job.yaml --nodes wrokers=3", "error: --nodes wrokers=3: no group named 'wrokers'"),

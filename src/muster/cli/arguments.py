@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.formats import NAMES, choose, choose_json, split_formats
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,47 +36,23 @@ class Count(click.IntRange):
 _MAX_RANK = 1_000_000
 
 
-class _Run(click.types.StringParamType):
-    name = "run"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        from muster.client.client import Client
-
-        names = ["last", *(r.name for r in Client().summaries(limit=50))]
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-class _Job(click.types.StringParamType):
-    name = "job"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        from muster.client.client import Client
-
-        names = sorted({job.name for job in Client().service.jobs()})
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
 def run_argument(**options: Any) -> Decorator:
     """RUN: a name, a display name, an id or a prefix of one, or `last`."""
-    return click.argument("run_name", metavar=_metavar("RUN", options), type=_Run(), **options)
+    return click.argument(
+        "run_name", metavar=_metavar("RUN", options), shell_complete=values.runs, **options
+    )
 
 
 def optional_run_argument() -> Decorator:
     """RUN as of `run_argument`; the parameter is None if it is not given."""
-    return click.argument("run_name", metavar="[RUN]", type=_Run(), required=False)
+    return click.argument("run_name", metavar="[RUN]", shell_complete=values.runs, required=False)
 
 
 def job_argument(**options: Any) -> Decorator:
     """JOB: a name, `name@version`, a display name, an id or a prefix of one."""
-    return click.argument("job_name", metavar=_metavar("JOB", options), type=_Job(), **options)
+    return click.argument(
+        "job_name", metavar=_metavar("JOB", options), shell_complete=values.jobs, **options
+    )
 
 
 def ranks_option() -> Decorator:
@@ -89,6 +63,7 @@ def ranks_option() -> Decorator:
         multiple=True,
         metavar="N,N-N",
         callback=_ranks,
+        shell_complete=values.ranks,
         help="Only these nodes: 0, or 0,2-5.",
     )
 
@@ -144,6 +119,7 @@ _OVERRIDES = (
         "env_files",
         multiple=True,
         metavar="FILE",
+        shell_complete=values.files,
         help="File of K=V lines, as for docker; --env takes precedence.",
     ),
     click.option(
@@ -156,7 +132,7 @@ _OVERRIDES = (
         callback=split_formats,
         help="Framework option.",
     ),
-    click.option("--network", help="shared, cluster or isolated."),
+    click.option("--network", shell_complete=values.networks, help="shared, cluster or isolated."),
     click.option("--max-runtime", metavar="TIME", help="Cancel the run after 90s, 10m, 30d."),
     click.option("--max-restarts", type=int, metavar="N", help="Maximum restarts after failures."),
     click.option(
@@ -164,6 +140,7 @@ _OVERRIDES = (
         "mounts",
         multiple=True,
         metavar="SRC[:PATH[:ro]]",
+        shell_complete=values.files,
         help="Mount SRC on every node, instead of the job's mounts.",
     ),
     click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
 from muster.cli.command_hints import Group
 from muster.cli.terminal import echo, echo_notes
@@ -15,7 +16,7 @@ from muster.interrupt import Held
 if TYPE_CHECKING:
     from muster.client.cluster import Cluster
 
-name_argument = click.argument("name")
+name_argument = click.argument("name", shell_complete=values.clusters)
 
 
 @click.group(cls=Group)
@@ -36,7 +37,7 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 
 @cluster.command()
-@click.argument("framework")
+@click.argument("framework", shell_complete=values.frameworks)
 @click.option("--workers", type=Count(min=1), default=1, show_default=True, metavar="N")
 @click.option("--max-workers", type=Count(min=1), metavar="N", help="Maximum for `scale`.")
 @click.option("--name", help="The cluster's name. Default: the framework's.")
@@ -174,7 +175,7 @@ def scale(name: str, workers: int, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=values.clusters)
 def down(names: tuple[str, ...]) -> None:
     """End clusters and everything that runs on them."""
     from muster.client.client import Client

@@ -59,7 +59,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command. Raises UsageError with a hint."""
         known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
+        unknown = args and args[0] not in known and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing:
             meant = in_group(args[0], known)
             raise no_such_command(ctx, args[0], meant and f"{ctx.command_path} {meant}")
         return super().resolve_command(ctx, args)

@@ -6,18 +6,25 @@ from pathlib import Path
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.terminal import echo, echo_notes
 from muster.errors import InvalidInput, Problem
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", shell_complete=values.files)
 @click.option(
     "--to",
     type=click.Choice(["jobset", "muster"]),
     help="Output format (default: the opposite of the input's).",
 )
-@click.option("--output", "-o", metavar="FILE", help="Write to FILE instead of stdout.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    shell_complete=values.files,
+    help="Write to FILE instead of stdout.",
+)
 @click.option("--show-secrets", is_flag=True, help="Write secrets in clear text, not as ***.")
 def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
     """Convert a spec to a JobSet manifest, or a manifest to a spec.

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from muster.cli import completion_values as values
+
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from muster.spec.overrides import Changes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,36 +31,55 @@ class CommandWithProgram(click.Command):
         if "--" in args:
             cut = args.index("--")
             args, ctx.meta["after"] = args[:cut], args[cut + 1 :]
+        words = [*args]  # click consumes args
         try:
             super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             from muster.cli.usage_hints import no_such_option
 
-            raise no_such_option(error) from None
+            raise no_such_option(error, words) from None
         if ctx.args and not ctx.resilient_parsing:
             from muster.cli.usage_hints import extra_arguments
 
             raise extra_arguments(ctx)
         return ctx.args
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Options; after `--`, files for the program."""
+        if ctx.meta.get("after") is not None:
+            return values.files(ctx, self.params[0], incomplete)
+        return super().shell_complete(ctx, incomplete)
+
 
 _OPTIONS = (
     click.option(
-        "--framework", help="generic (default), pytorch, dask, ray, ... (`muster ports`)."
+        "--framework",
+        shell_complete=values.frameworks,
+        help="generic (default), pytorch, dask, ray, ... (`muster ports`).",
     ),
     click.option("--name", help="The job's name (default: from TARGET)."),
     click.option(
         "--display-name", metavar="TEXT", help="Display name of the job; need not be unique."
     ),
-    click.option("--entrypoint", help="File to run inside a folder, archive or repository."),
+    click.option(
+        "--entrypoint",
+        shell_complete=values.files,
+        help="File to run inside a folder, archive or repository.",
+    ),
     click.option(
         "--requirements",
         "-r",
         multiple=True,
         metavar="FILE|PACKAGE",
+        shell_complete=values.files,
         help="Python requirements of the nodes; installed once and cached.",
     ),
-    click.option("--conda", metavar="FILE", help="Conda environment file for the nodes."),
+    click.option(
+        "--conda",
+        metavar="FILE",
+        shell_complete=values.files,
+        help="Conda environment file for the nodes.",
+    ),
     click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
 )
 

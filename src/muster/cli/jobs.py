@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import Count, change_options, job_argument, json_option
 from muster.cli.command_hints import Group
 from muster.cli.formats import output_format
@@ -27,7 +28,7 @@ def jobs() -> None:
 
 
 @jobs.command(cls=CommandWithProgram)
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=values.targets)
 @job_options
 @click.option("--description", metavar="TEXT", help="Description of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the job and its runs.")

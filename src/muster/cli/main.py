@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -21,6 +21,9 @@ from muster.errors import (
     shortage_from,
 )
 from muster.interrupt import Raised, leave_at_once
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: Subcommand -> (module, summary). The module's function has the same name, or that after a colon.
 _COMMANDS = {
@@ -68,6 +71,14 @@ class _Lazy(click.Group):
         command: click.Command = getattr(import_module(module), function or cmd_name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, without importing them, and options."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in _COMMANDS if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=_COMMANDS[name][1]) for name in names), *options]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
@@ -75,7 +86,8 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        unknown = args and args[0] not in _COMMANDS and not args[0].startswith("-")
+        if unknown and not ctx.resilient_parsing:
             from muster.cli.command_hints import at_top, no_such_command
 
             if "build-image" in args:
@@ -171,6 +183,10 @@ def _print_bug() -> int:
 def _invoke() -> int:
     try:
         with Raised():
+            if "_MUSTER_COMPLETE" in os.environ:
+                from muster.cli.completion import register
+
+                register()
             code: Any = cli.main(prog_name="muster", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import json_option
 from muster.cli.terminal import echo
 
@@ -13,7 +14,7 @@ _FORMS = ("security-list", "nftables", "ufw", "network-policy")
 
 
 @click.command()
-@click.argument("framework", required=False)
+@click.argument("framework", required=False, shell_complete=values.frameworks)
 @click.option(
     "--as",
     "form",

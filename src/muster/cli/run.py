@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import change_options, json_option
 from muster.cli.job_options import (
     ALSO_OF_JOBS,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=CommandWithProgram)
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=values.targets)
 @click.option(
     "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
 )

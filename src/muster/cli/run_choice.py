@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec import Struct
 
+from muster.cli import completion_values as values
 from muster.cli.terminal import echo, print_error
 from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput, MusterError, Problem
 
@@ -25,8 +26,15 @@ R = TypeVar("R")
 _SHOWN = 20
 _OPTIONS = (
     click.option("--all", "every", is_flag=True, help="Every run that this command can act on."),
-    click.option("--state", "states", multiple=True, metavar="STATE", help="Runs in this state."),
-    click.option("--job", metavar="JOB", help="Runs of this job."),
+    click.option(
+        "--state",
+        "states",
+        multiple=True,
+        metavar="STATE",
+        shell_complete=values.states,
+        help="Runs in this state.",
+    ),
+    click.option("--job", metavar="JOB", shell_complete=values.jobs, help="Runs of this job."),
     click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Runs with this tag."),
     click.option(
         "--older-than",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import Count, change_options, json_option, run_argument
 from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
@@ -28,8 +29,15 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state.")
-@click.option("--job", metavar="JOB", help="Only runs of this job.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    metavar="STATE",
+    shell_complete=values.states,
+    help="Only runs in this state.",
+)
+@click.option("--job", metavar="JOB", shell_complete=values.jobs, help="Only runs of this job.")
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only runs with this tag.")
 @click.option("--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d.")
 @click.option(

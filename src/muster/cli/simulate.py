@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
 from muster.cli.filters import duration
 from muster.errors import InvalidInput, Problem
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=values.targets)
 @click.option(
     "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
 )

@@ -27,9 +27,9 @@ def extra_arguments(ctx: click.Context) -> click.UsageError:
     return click.UsageError(text, ctx)
 
 
-def no_such_option(error: click.NoSuchOption) -> click.UsageError:
+def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageError:
     """The error for an unknown option: it may name a setting that has no option, or be an option
-    of the program."""
+    of the program. words: those before `--`."""
     from muster.spec.decode import names
     from muster.spec.models import Resources
     from muster.spec.override_models import RunOverrides
@@ -49,8 +49,27 @@ def no_such_option(error: click.NoSuchOption) -> click.UsageError:
     else:
         close = close_to(error.option_name, error.possibilities or (), 1, 0.8)
         guess = f"did you mean {close[0]}? " if close else ""
-        hint = f"{guess}write the program's arguments after --"
+        hint = f"{guess}{_after_dashes(error, words)}"
     return click.UsageError(f"{error.message.rstrip('.')}: {hint}", error.ctx)
+
+
+def _after_dashes(error: click.NoSuchOption, words: Sequence[str]) -> str:
+    """Where an option of the program belongs; the whole command if it follows a file."""
+    name = error.option_name  # of -lr=.1, it is -l
+    short = not name.startswith("--")
+    at = next(
+        (
+            number
+            for number, word in enumerate(words)
+            if word.partition("=")[0] == name or (short and word.startswith(name))
+        ),
+        0,
+    )
+    before = words[:at]
+    if error.ctx is None or not any(os.path.exists(word) for word in before):
+        return "write the program's arguments after --"
+    command = shlex.join([*before, "--", *words[at:]])
+    return f"if it is the program's, put it after --: `{error.ctx.command_path} {command}`"
 
 
 #: Option of `ads opctl build-image` -> option of `muster image build`; "" if not needed.
