@@ -336,9 +336,10 @@ def test_a_detached_run_can_be_followed_and_canceled() -> None:
     assert output_of("runs", "cancel", "last") == "sh-1 is already CANCELED\n"
 
 
-def test_a_run_survives_the_command_that_started_it(client: Client) -> None:
+def test_a_run_survives_the_command_that_started_it(client: Client, tmp_path: Path) -> None:
     args = [*MUSTER, "run", "--", "sh", "-c", "echo one; while [ ! -e go ]; do sleep 0.01; done"]
-    process = subprocess.Popen([*args[:-1], args[-1] + "; echo two"], stdout=subprocess.PIPE)
+    args[-1] += "; echo two"
+    process = subprocess.Popen(args, stdout=subprocess.PIPE, cwd=tmp_path)
     assert process.stdout is not None
     assert process.stdout.readline() == b"workers/0 | one\n"
     process.kill()
@@ -346,7 +347,7 @@ def test_a_run_survives_the_command_that_started_it(client: Client) -> None:
     process.stdout.close()
     run = client.run("last")
     assert run.state == "IN_PROGRESS"
-    (client.service.home.run_dir(run.id).work(0) / "go").touch()
+    (tmp_path / "go").touch()
     followed = output_of("logs", "last", "--follow", "--stream", "stdout")
     assert followed == "workers/0 | one\nworkers/0 | two\n"
     assert run.wait(30).state == "SUCCEEDED"

@@ -57,7 +57,8 @@ RUN: dict[str, st.SearchStrategy[Any]] = {
     **{
         name: GROUP[name]
         for name in (
-            *("nodes", "command", "args", "env", "resources", "shape", "image", "mounts"),
+            *("nodes", "command", "args", "working_dir", "env", "resources", "shape", "image"),
+            "mounts",
             *("startup_probe", "min_success", "ready_timeout", "hang_timeout"),
         )
     },

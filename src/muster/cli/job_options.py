@@ -80,6 +80,11 @@ _OPTIONS = (
         shell_complete=values.files,
         help="Conda environment file for the nodes.",
     ),
+    click.option(
+        "--copy",
+        is_flag=True,
+        help="Without TARGET: send the current directory to the nodes; do not run in it.",
+    ),
     click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
 )
 
@@ -96,10 +101,12 @@ def job_options(function: F) -> F:
 
 
 def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The job fields given by `job_options`, `--network` and `--option`; None if not given.
+    """The job fields given by `job_options`, `--network` and `--option`, and the current directory
+    for a command without TARGET; None if not given.
 
     Raises InvalidInput.
     """
+    from muster.client.target import place_of_command
     from muster.spec.override_flags import options_from_flags
 
     names = ("name", "display_name", "framework", "entrypoint", "conda", "network")
@@ -108,6 +115,7 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "framework_options": options_from_flags(options["framework_options"]) or None,
         "requirements": list(options["requirements"]) or None,
         "processes_per_node": options["processes_per_node"],
+        **place_of_command(options["target"], copy=options["copy"]),
     }
 
 

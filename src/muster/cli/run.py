@@ -53,8 +53,9 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
     TARGET is a spec file, a JobSet manifest or ADS's YAML (- is standard input), a script, a
     notebook, a folder, an archive, a git repository, or the name of an existing job
-    (`muster jobs list`). The words after -- are the program's arguments. Without TARGET, or for a
-    folder, archive or repository without --entrypoint, they are the command.
+    (`muster jobs list`). The words after -- are the program's arguments. For a folder, archive or
+    repository without --entrypoint, they are a command that runs in a copy of it. Without TARGET,
+    they are a command that runs in the current directory itself, as with srun or torchrun.
 
     \b
     muster run examples/pytorch-digits/job.yaml

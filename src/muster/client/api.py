@@ -42,6 +42,7 @@ def run(
     requirements: str | Sequence[str] | None = None,
     conda: str | None = None,
     display_name: str | None = None,
+    copy: bool = False,
     new: bool = False,
     queue: bool = True,
     home: str | Path | None = None,
@@ -50,7 +51,8 @@ def run(
     """Start a run and return at once; call `wait()` on the result.
 
     target: a spec file, a script, a notebook, a folder, an archive, a repository
-    (`git+https://...`) or the name of a Job; or give a `command`. name, entrypoint, framework
+    (`git+https://...`) or the name of a Job; or give a `command`. A command without a target runs
+    in the current directory itself or, with `copy`, in a copy of it. name, entrypoint, framework
     (default `generic`), processes_per_node (default 1), network, framework_options, requirements,
     conda and display_name describe the Job. For a Job or a spec file, processes_per_node, network
     and framework_options are overrides of the run, and the others cannot be given. new: create a
@@ -73,8 +75,11 @@ def run(
         "conda": conda,
         "display_name": display_name,
     }
+    from muster.client.target import place_of_command
     from muster.spec.overrides import changes_from_mapping
 
+    if command or copy:
+        fields |= place_of_command(target, copy=copy)
     overrides |= {
         "processes_per_node": processes_per_node,
         "network": network,
@@ -120,18 +125,23 @@ def create_job(
     target: str | Path | None = None,
     *,
     command: str | Sequence[str] | None = None,
+    copy: bool = False,
     new: bool = False,
     home: str | Path | None = None,
     **fields: Any,
 ) -> Job:
     """Create the Job of a spec file, code, a repository or a command; nothing starts.
 
-    target and command as for `run`. fields: fields of the spec, unless the target is a spec file.
-    new: create a new Job, although one with the same content exists.
+    target, command and copy as for `run`. fields: fields of the spec, unless the target is a spec
+    file. new: create a new Job, although one with the same content exists.
 
     Raises InvalidInput with every problem that a run of the Job would have.
     """
+    from muster.client.target import place_of_command
+
     client = client_of(home)
+    if command or copy:
+        fields = {**place_of_command(target, copy=copy), **fields}
     prepared = client.prepare_job(target, command=command, new=new, **fields)
     return Job(client, client.create(prepared))
 

@@ -170,7 +170,7 @@ class Client:
             problems=(*changes.problems, *problems), broken=changes.broken, flags=changes.flags
         )
         fields = {name: value for name, value in fields.items() if value is not None}
-        return self.prepare(target, wrong, command=command, new=new, **given, **fields)
+        return self.prepare(target, wrong, command=command, new=new, **{**fields, **given})
 
     @_accepts_draft
     def create(self, prepared: PreparedRun) -> JobRecord:

@@ -209,6 +209,10 @@ class RunFacts:
         """Group -> what this machine gives its nodes, for groups with resources or a shape."""
         return run_details.limits(self._record)
 
+    def directories_in_place(self) -> list[str]:
+        """The directories of the machine where programs start, not in a copy of the code."""
+        return run_details.directories_in_place(self._record)
+
     def outputs(
         self, *, ranks: Collection[int] | None = None, groups: Collection[str] | None = None
     ) -> Outputs:

@@ -6,6 +6,7 @@ command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -79,6 +80,35 @@ def parse_target(
         raise NotFound(Problem("artifact", f"{path.absolute()} not found", _meant(path)))
     given.setdefault("name", _name_of(path))
     return parse_spec({"artifact": str(path.absolute()), **given})
+
+
+def place_of_command(target: str | Path | None, *, copy: bool) -> dict[str, str]:
+    """The field of the Job with the place where a command without a target runs: in the current
+    directory or, with `copy`, in a copy of it. Empty for a target. Raises InvalidInput."""
+    if target is None:
+        return {"artifact" if copy else "working_dir": current_directory()}
+    if copy:
+        text = f"is for a command alone, which runs in the current directory; {target} is not one"
+        raise InvalidInput(Problem("--copy", text, "leave it out"))
+    return {}
+
+
+def current_directory() -> str:
+    """The current directory, by the path with which the shell came there (`PWD`), links included.
+
+    Raises InvalidInput if there is none.
+    """
+    try:
+        physical = os.getcwd()
+    except OSError as error:
+        text = f"the current directory cannot be used: {error.strerror}"
+        hint = "it was deleted or moved: cd to another"
+        raise InvalidInput(Problem("working_dir", text, hint)) from None
+    logical = os.environ.get("PWD", "")
+    if os.path.isabs(logical) and os.path.normpath(logical) == logical:
+        with contextlib.suppress(OSError):
+            return logical if os.path.samefile(logical, physical) else physical
+    return physical
 
 
 def problems_of_job_fields(job: str, fields: Mapping[str, Any]) -> list[Problem]:

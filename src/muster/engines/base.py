@@ -168,7 +168,8 @@ class Engine(Protocol):
     in_place: bool
 
     def check(self, plan: RunPlan, root: Path) -> list[Problem]:
-        """Everything that makes this plan impossible here; empty if it can run.
+        """Everything that makes this plan impossible here, such as a directory to be used in place
+        (`GroupPlan.in_place`) that the nodes do not see; empty if it can run.
 
         Called before anything is stored or started, and changes nothing. root: MUSTER_HOME.
         """

@@ -6,7 +6,7 @@ Stored with the run as JSON, from which the supervisor loads it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, ValidationError, convert, field, to_builtins
@@ -111,6 +111,14 @@ class EnvironmentPlan(Struct, frozen=True):
     conda: str | None = None
 
 
+def directory_in_place(working_dir: str | None, mounts: Iterable[str]) -> str | None:
+    """See `GroupPlan.in_place`. mounts: the paths of the group's mounts."""
+    if working_dir is None or not working_dir.startswith("/"):
+        return None
+    inside = any(f"{working_dir}/".startswith(f"{path.rstrip('/')}/") for path in mounts)
+    return None if inside else working_dir
+
+
 class GroupPlan(Struct, frozen=True):
     """One node group. What the lifecycle needs to know of it is in `RunPlan.policy`.
 
@@ -143,7 +151,7 @@ class GroupPlan(Struct, frozen=True):
     node_env: Mapping[str, str] = field(default_factory=dict)
     #: With placeholders.
     node_args: tuple[str, ...] = ()
-    #: Relative to the node's copy of the code; None: the copy itself.
+    #: Absolute, or relative to the node's copy of the code; None: the copy itself.
     working_dir: str | None = None
     #: With placeholders.
     hostname: str = DEFAULT_HOSTNAME
@@ -159,6 +167,12 @@ class GroupPlan(Struct, frozen=True):
     @property
     def size(self) -> int:
         return self.replicas * self.nodes
+
+    @property
+    def in_place(self) -> str | None:
+        """The directory of the machine where processes start; None if they start in the node's copy
+        of the code or in a mount."""
+        return directory_in_place(self.working_dir, (mount.path for mount in self.mounts))
 
 
 class NodePlan(Struct, frozen=True):

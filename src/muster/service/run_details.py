@@ -71,6 +71,11 @@ def limits(run: RunRecord) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
+def directories_in_place(run: RunRecord) -> list[str]:
+    """The directories of the machine where the run's programs start, not in a copy of the code."""
+    return StoredPlan(run).directories_in_place()
+
+
 def endpoints(home: Home, run_id: str) -> dict[str, str]:
     """The addresses of the run's cluster by name; empty if it has none, or has not started."""
     from muster.storage import run_files

@@ -69,6 +69,18 @@ class StoredPlan:
             }
         return {name: given for name, given in resources.items() if given != ResourcePlan()}
 
+    def directories_in_place(self) -> list[str]:
+        """The directories of the machine where programs start, not in a copy of the code."""
+        from muster.plan.model import directory_in_place
+
+        groups = self.get("groups")
+        with reading(self._run, "plan"):
+            found = [
+                directory_in_place(g.get("working_dir"), [mount["path"] for mount in g["mounts"]])
+                for g in groups
+            ]
+        return [each for each in dict.fromkeys(found) if each is not None]
+
     def limits_disk(self) -> bool:
         """Whether a group has `resources.disk`."""
         groups = self.get("groups")

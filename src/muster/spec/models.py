@@ -172,9 +172,8 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """Command to run instead of the artifact."""
     args: Inherited[Words | None] = None
     """Arguments of the program."""
-    working_dir: GroupOnly[Text | None] = None
-    """Directory where processes start, relative to the node's copy of the code. Created if missing
-    there or in a mount. Default: the copy of the code."""
+    working_dir: Inherited[Text | None] = None
+    """Directory where processes start."""
     node_args: GroupOnly[Words | None] = None
     """Further arguments, with placeholders as in node_env."""
     env: Merged[Env] = field(default_factory=dict)
@@ -258,6 +257,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     contains."""
     args: Inherited[Words | None] = None
     """Arguments of the program."""
+    working_dir: Inherited[Text | None] = None
+    """Directory where processes start. A relative path is below the node's copy of the code; an
+    absolute one is a directory of the machine, used in place and not copied, or in a mount. Created
+    if missing in the copy or a mount. Default: the copy of the code; for `muster run -- COMMAND`,
+    the current directory."""
     env: Merged[Env] = field(default_factory=dict)
     """Environment variables."""
     framework: AlwaysShown[str] = DEFAULT_FRAMEWORK

@@ -75,6 +75,7 @@ RUN_WIDE_RECORDS = (
 INHERITED = (
     "command",
     "args",
+    "working_dir",
     "resources",
     "shape",
     "image",
@@ -85,7 +86,6 @@ INHERITED = (
 #: Set for one group.
 GROUP_ONLY = (
     "max_replicas",
-    "working_dir",
     "node_args",
     "startup_probe",
     "min_success",
@@ -223,6 +223,7 @@ class RunOverrides(Struct, frozen=True, kw_only=True):
 
     command: Command | None = None
     args: Words | None = None
+    working_dir: Text | None = None
     env: Env = field(default_factory=dict)
     framework_options: Options = field(default_factory=dict)
     processes_per_node: Processes | None = None

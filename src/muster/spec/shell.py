@@ -39,65 +39,16 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLACEHOLDER = re.compile(r"\$\{\w+\.[\w.]+\}", re.ASCII)
 _PARAMETER = re.compile(r"\$(?:[@*#1-9]|\{[@*#1-9])")
 #: First words of compound commands.
-_RESERVED = frozenset(
-    [
-        "!",
-        "{",
-        "}",
-        "if",
-        "then",
-        "elif",
-        "else",
-        "fi",
-        "for",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "function",
-        "select",
-    ]
+_RESERVED = re.compile(
+    r"!|\{|\}|if|then|elif|else|fi|for|while|until|do|done|case|esac|function|select"
 )
-#: Commands that are not programs.
-_BUILTINS = frozenset(
-    [
-        ".",
-        ":",
-        "alias",
-        "bg",
-        "break",
-        "cd",
-        "command",
-        "continue",
-        "eval",
-        "exec",
-        "exit",
-        "export",
-        "fg",
-        "getopts",
-        "hash",
-        "jobs",
-        "local",
-        "read",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "source",
-        "times",
-        "trap",
-        "type",
-        "ulimit",
-        "umask",
-        "unalias",
-        "unset",
-        "wait",
-    ]
+#: Commands that are not programs, except `exec`.
+_BUILTIN = re.compile(
+    r"\.|:|alias|bg|break|cd|command|continue|eval|exit|export|fg|getopts|hash|jobs|local|read"
+    r"|readonly|return|set|shift|source|times|trap|type|ulimit|umask|unalias|unset|wait"
 )
 #: Programs that a shell has built in, where they differ in details.
-_ALSO_BUILTIN = frozenset(["[", "echo", "false", "kill", "printf", "pwd", "test", "true"])
+_ALSO_BUILTIN = re.compile(r"\[|echo|false|kill|printf|pwd|test|true")
 #: After a signal, the shell waits for the program that it runs and ends with its exit code. By
 #: itself it would end at once, and the node with it, before the program has saved its work.
 _WAIT_FOR_PROGRAM = "trap 'exit $?' TERM; "
@@ -134,7 +85,7 @@ def needs_shell(text: str) -> bool:
     if any(token.shell for token in tokens):
         return True
     commands = _commands(text, tokens)
-    return any(one.assigns or one.name in _BUILTINS | _RESERVED for one in commands)
+    return any(one.assigns or _is_of_shell(one.name) for one in commands)
 
 
 def words_or_script(text: str) -> list[str]:
@@ -179,15 +130,21 @@ def _script(text: str) -> str:
         return text  # what it sets up has to stay, and so does the shell
     if not commands or any(_is_compound(text, token) for token in tokens):
         return _WAIT_FOR_PROGRAM + text
-    if any(command.name in _RESERVED for command in commands):
+    if any(_RESERVED.fullmatch(command.name) for command in commands):
         return _WAIT_FOR_PROGRAM + text
     last, script = commands[-1], text
-    if last.program is not None and last.name not in _BUILTINS - {"exec"}:
+    if last.program is not None and not _BUILTIN.fullmatch(last.name):
         if not _PARAMETER.search(text):
             script = f'{text[: last.end]} "$@"{text[last.end :]}'
-        if last.name not in _ALSO_BUILTIN | {"exec"} and last.after != "|":
+        replaces = last.name != "exec" and not _ALSO_BUILTIN.fullmatch(last.name)
+        if replaces and last.after != "|":
             script = f"{script[: last.program]}exec {script[last.program :]}"
     return script if len(commands) == 1 else _WAIT_FOR_PROGRAM + script
+
+
+def _is_of_shell(name: str) -> bool:
+    """Whether a command's first word means something only to a shell."""
+    return name == "exec" or bool(_BUILTIN.fullmatch(name) or _RESERVED.fullmatch(name))
 
 
 def _is_compound(text: str, token: _Token) -> bool:

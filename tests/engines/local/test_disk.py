@@ -48,6 +48,7 @@ def test_a_node_that_uses_more_than_its_disk_is_reported(client: Client, place: 
     script = f"PLACE={place}; {WRITES.format(3 << 20)}"
     run = muster.run(
         command=["sh", "-c", script],
+        working_dir=".",
         resources={"disk": "2MiB"},
         mounts=[{"source": "scratch:node/mine"}],
     ).wait(60)
@@ -59,7 +60,9 @@ def test_a_node_that_uses_more_than_its_disk_is_reported(client: Client, place: 
 
 def test_a_node_within_its_disk_is_not_reported(client: Client) -> None:
     script = f"PLACE=.; {WRITES.format(1 << 20)}; head -c 3000000 /dev/zero"
-    run = muster.run(command=["sh", "-c", script], resources={"disk": "2MiB"}).wait(60)
+    run = muster.run(
+        command=["sh", "-c", script], working_dir=".", resources={"disk": "2MiB"}
+    ).wait(60)
     assert run.state == "SUCCEEDED", run.details
     assert "disk" not in [entry.kind for entry in run.events()]
     (note,) = run.notes
@@ -70,7 +73,7 @@ def test_disk_usage_is_reported_while_the_node_runs(client: Client, tmp_path: Pa
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     script = f"PLACE=.; {WRITES.format(3 << 20)}; read line < {gate}"
-    run = muster.run(command=["sh", "-c", script], resources={"disk": "2MiB"})
+    run = muster.run(command=["sh", "-c", script], working_dir=".", resources={"disk": "2MiB"})
     messages = (record.message for record in run.logs(follow=True, streams=["service"]))
     assert EXCEEDED in messages
     gate.write_text("exit\n")
@@ -132,6 +135,7 @@ def test_a_node_cannot_use_more_than_its_disk(client: Client, place: str) -> Non
     script = f"PLACE={place}; {WRITES.format(30 << 20)}"
     run = muster.run(
         command=["sh", "-c", script],
+        working_dir=".",
         resources={"disk": "20MiB", "disk_image": True},
         mounts=[{"source": "scratch:node/mine"}],
     ).wait(60)

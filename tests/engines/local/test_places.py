@@ -62,10 +62,39 @@ def test_a_working_dir_in_a_mount_is_created(client: Client, path: str, tmp_path
     assert (tmp_path / Path(path).relative_to("/mnt/data") / "here").exists()
 
 
-def test_a_missing_working_dir_fails_the_run(client: Client) -> None:
-    done = run(client, "pwd", group={"working_dir": "/no/such/place"})
+@pytest.mark.parametrize(
+    ("name", "fault"), [("gone", "not found on this machine"), ("file", "is not a directory")]
+)
+def test_a_working_dir_without_a_directory_is_refused(
+    client: Client, tmp_path: Path, name: str, fault: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput) as refused:
+        run(client, "pwd", group={"working_dir": str(tmp_path / name)})
+    (problem,) = refused.value.problems
+    assert problem.path == "node_groups[g].working_dir"
+    assert problem.message == f"{tmp_path}/{name} {fault}"
+
+
+def test_a_working_dir_that_goes_while_the_run_restarts_fails_it(
+    client: Client, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    done = run(
+        client,
+        f"rmdir {place}; exit 1",
+        group={"working_dir": str(place)},
+        failure={"max_restarts": 1, "strategy": "recreate", "backoff": {"initial": 0}},
+    )
     assert done.state == "FAILED"
-    assert "working_dir: folder /no/such/place not found on this machine" in done.details
+    assert f"working_dir: folder {place} not found on this machine" in done.details
+
+
+def test_a_link_is_not_made_in_a_directory_used_in_place(client: Client, tmp_path: Path) -> None:
+    mount = {"source": "scratch:run/data", "path": "/mnt/data", "link": "data"}
+    with pytest.raises(InvalidInput, match=f"the link data would be made in {tmp_path} itself"):
+        run(client, "true", mounts=[mount], group={"working_dir": str(tmp_path)})
 
 
 def test_a_working_dir_that_cannot_be_created_fails_the_run(client: Client, tmp_path: Path) -> None:

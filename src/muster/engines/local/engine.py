@@ -12,6 +12,7 @@ from muster.engines.local.namespaces import Isolation, check_setting, unavailabl
 from muster.engines.local.network import addresses
 from muster.engines.local.resources import Machine, limits_of, may_reserve, this_machine
 from muster.errors import EngineError, Problem
+from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
@@ -38,6 +39,7 @@ class LocalEngine:
         problems += check_disk(plan, root)
         problems += _check_network(plan)
         problems += _check_mounts(plan, root)
+        problems += _check_in_place(plan)
         return problems
 
     def notes(self, plan: RunPlan) -> list[str]:
@@ -218,6 +220,31 @@ def _unmounted(plan: RunPlan) -> list[str]:
             where = f"without namespaces nodes find {mount.source} at ${mount.variable}"
             notes.append(f"{mount.path} is {what}: {where}")
     return notes
+
+
+def _check_in_place(plan: RunPlan) -> list[Problem]:
+    """Problems with the directories of this machine in which programs start."""
+    problems = []
+    for group in plan.groups:
+        if group.in_place is None:
+            continue
+        path = f"node_groups[{group.name}]"
+        if fault := _directory_fault(group.in_place):
+            hint = "make it, or name another directory"
+            problems.append(Problem(f"{path}.working_dir", f"{group.in_place} {fault}", hint))
+        for mount in group.mounts:
+            if mount.link is not None:
+                text = f"the link {mount.link} would be made in {group.in_place} itself"
+                hint = f"use ${mount.variable} or {mount.path} there, or a copy of the code"
+                problems.append(Problem(f"{path}.mounts", text, hint))
+    return problems
+
+
+def _directory_fault(path: str) -> str:
+    """Why programs cannot start in a directory of this machine; "" if they can."""
+    if not os.path.isdir(path):
+        return "is not a directory" if os.path.lexists(path) else "not found on this machine"
+    return "" if os.access(path, os.X_OK) else f"cannot be entered by user {user_name()}"
 
 
 def _shows_itself(mount: MountPlan) -> bool:

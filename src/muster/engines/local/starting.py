@@ -84,9 +84,11 @@ class Starter:
         #: Ranks that have no node for now.
         self.absent: set[int] = set()
         self._required = tuple(mounts.required_paths(plan, home))
+        used = [home.root, *self.sources.values()]
+        used += [Path(group.in_place) for group in plan.groups if group.in_place is not None]
         #: Whether each node has a private /dev/shm. Not if the run's files are in /dev/shm.
         self._private_shm = isolation.namespaces and not any(
-            path.is_relative_to("/dev/shm") for path in (home.root, *self.sources.values())
+            path.is_relative_to("/dev/shm") for path in used
         )
 
     def start(self, ref: NodeRef, attempt: int, outputs: NodeOutputs) -> LocalNode:

@@ -51,7 +51,7 @@ _PROGRAM = ("artifact", "git", *_anywhere("command"))
 #: which holds for a partial spec, too.
 _RULES: tuple[tuple[Callable[[JobSpec], Iterator[Problem]], tuple[str, ...]], ...] = (
     (source_gaps, (*_PROGRAM, "entrypoint")),
-    (lost_programs, (*_PROGRAM, "node_groups.working_dir", *_anywhere("image"))),
+    (lost_programs, (*_PROGRAM, *_anywhere("working_dir", "image"))),
     (ignored_arguments, _anywhere("command", "args")),
     (probes_without_check, _anywhere("startup_probe")),
     (missing_program, (*_PROGRAM, "framework", *_anywhere("env"))),

@@ -31,10 +31,12 @@ def lost_programs(spec: JobSpec) -> Iterator[Problem]:
     """Commands with a relative path of a file, in a folder that will be empty."""
     if spec.artifact is not None or spec.git is not None:
         return
-    commands = [("command", spec.command, spec.image)]
+    everywhere = bool(spec.working_dir or spec.image)
+    places = [everywhere or bool(group.working_dir or group.image) for group in spec.node_groups]
+    # in normal form, the job keeps its command while its directory and image are the groups'
+    commands = [("command", spec.command, everywhere or (bool(places) and all(places)))]
     for number, group in enumerate(spec.node_groups):
-        elsewhere = group.working_dir or group.image or spec.image
-        commands.append((f"node_groups[{number}].command", group.command, elsewhere))
+        commands.append((f"node_groups[{number}].command", group.command, places[number]))
     for path, command, elsewhere in commands:
         lost = None if command is None or elsewhere else _relative_program(command)
         if command is not None and lost is not None:

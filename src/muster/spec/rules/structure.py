@@ -109,9 +109,6 @@ def level_conflicts(spec: JobSpec) -> Iterator[Problem]:
         if not too_long:  # the groups inherit the problem from the job
             yield from _env(f"{path}.env", {**spec.env, **group.env, **group.node_env})
         yield from _mounts(f"{path}.mounts", group.mounts, spec.mounts)
-        if ".." in (group.working_dir or "").split("/"):
-            text = f"{group.working_dir} contains .."
-            yield Problem(f"{path}.working_dir", text, "write it without ..")
 
 
 def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
@@ -119,6 +116,9 @@ def _own(prefix: str, level: JobSpec | NodeGroup) -> Iterator[Problem]:
     if level.startup_probe is not None:
         yield from _probe(f"{prefix}startup_probe", level.startup_probe)
     yield from _program(f"{prefix}command", level.command)
+    if ".." in (level.working_dir or "").split("/"):
+        text = f"{level.working_dir} contains .."
+        yield Problem(f"{prefix}working_dir", text, "write it without ..")
 
 
 def _probe(path: str, probe: StartupProbe) -> Iterator[Problem]:
