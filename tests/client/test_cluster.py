@@ -44,9 +44,9 @@ def test_a_cluster_from_start_to_end(client: Client) -> None:
 
     found = clusters.find(client, "lab")
     assert (found.framework, found.workers, found.run.id) == ("dask", 1, lab.run.id)
-    assert found.until is not None and timedelta() < (found.until - datetime.now(UTC)) <= timedelta(
-        hours=1
-    )
+    assert found.until is not None
+    assert timedelta() < found.until - datetime.now(UTC) <= timedelta(hours=1)
+    assert "UP" in found._repr_html_() and str(lab.address) in found._repr_html_()
     with found.dask_client() as dask:
         assert workers_of(dask) == ["node-1"]
         assert dask.submit(pow, 2, 10).result(timeout=60) == 1024

@@ -11,6 +11,7 @@ import pytest
 
 from muster.client.client import Client
 from muster.control.launcher import Launcher
+from muster.node.processes import children
 
 #: What programs and notebooks do without closing anything.
 PATTERNS = {
@@ -56,29 +57,25 @@ def test_closed_clients_leave_no_process_and_no_descriptor(own_home: Path) -> No
         client.start(client.prepare_run(job, new_job=new)).wait(60)
         return client
 
-    start().service.close()
-    before = len(os.listdir("/dev/fd"))
+    with start() as client:
+        pass
+    before = len(os.listdir("/dev/fd")), children(os.getpid())
     for _ in range(2):
-        start().service.close()
-    assert len(os.listdir("/dev/fd")) == before
-    assert not children()
+        start().close()
+    assert (len(os.listdir("/dev/fd")), children(os.getpid())) == before
+    assert len(client.runs()) == 3, "a closed client can be used again"
+    client.close()
 
 
 @pytest.mark.usefixtures("own_launcher")
 def test_a_launcher_whose_client_was_dropped_is_reaped_with_the_next(own_home: Path) -> None:
+    before = children(os.getpid())
     dropped = Launcher.spawn()
     pid = dropped._pid
     del dropped
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     last = Launcher.spawn()
-    assert len(children()) == 1, "the first was reaped"
+    assert len(children(os.getpid())) == len(before) + 1, "the first was reaped"
     last.close()
     last.close()
-    assert not children()
-
-
-def children() -> list[str]:
-    """The state and command line of each child of this process."""
-    argv = ["ps", "--no-headers", "-o", "stat,args", "--ppid", str(os.getpid())]
-    found = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-    return [line for line in found.splitlines() if "ps --no-headers" not in line]
+    assert children(os.getpid()) == before

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -44,10 +44,26 @@ def _accepts_draft(method: Method) -> Method:
 
 
 class Client:
-    """Muster on this machine. home: MUSTER_HOME (default: the environment's)."""
+    """Muster on this machine. home: MUSTER_HOME (default: the environment's).
+
+    A client may be used in a `with` block, which closes it at the end.
+    """
 
     def __init__(self, home: str | Path | None = None, *, launcher: Launcher | None = None) -> None:
         self.service = Service(Home(Path(home).absolute()) if home else None, launcher)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database, and end the process that starts supervisors. Runs continue.
+
+        A program need not call it. A closed client opens what it needs again.
+        """
+        self.service.close()
 
     def job(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.describe.times import json_ready, moment
+from muster.describe.times import json_ready, minute, moment
 from muster.errors import EngineError, InvalidInput, NotFound, Problem
 from muster.frameworks.registry import get_framework
 from muster.lifecycle.ranks import parse_ranks
@@ -180,6 +180,20 @@ class Cluster:
     def to_dict(self) -> dict[str, Any]:
         """The cluster as JSON-ready data; times as RFC 3339 text."""
         return json_ready(self._facts())
+
+    def _repr_html_(self) -> str:
+        from muster.client.html import card
+
+        facts = {
+            "framework": self.framework,
+            "workers": str(self.workers),
+            "address": self.address or "",
+            "dashboard": self.dashboard or "",
+            "serve": self.serve or "",
+            "ends": "" if self.until is None else minute(self.until),
+            "run": self.run.name,
+        }
+        return card(self.name, self.state, facts)
 
     def _facts(self) -> dict[str, Any]:
         return {
