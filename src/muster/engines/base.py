@@ -12,12 +12,13 @@ incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, field
 
+from muster.describe.stacks import ThreadStack
 from muster.errors import Problem
 from muster.lifecycle.events import EngineEvent
 from muster.lifecycle.status import NodeRef
@@ -196,6 +197,17 @@ class Engine(Protocol):
 
         folder: the run's. supervisor: the pid of the process that drives it. Raises EngineError if
         that cannot be read here.
+        """
+        ...
+
+    def stacks(
+        self, folder: RunDir, supervisor: int, ranks: Collection[int]
+    ) -> tuple[list[ThreadStack], list[str]]:
+        """The stacks of the Python threads of a run in progress, and a sentence for each process
+        that could not be read.
+
+        folder, supervisor: as for `counters`. ranks: the nodes to read; empty for all. Raises
+        InvalidInput if what reads them is not installed.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from muster.control import lease
@@ -12,6 +12,7 @@ from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 
 if TYPE_CHECKING:
+    from muster.describe.stacks import ThreadStack
     from muster.service.context import Context
     from muster.storage.usage import Counters
     from muster.store.records import NodeRecord, RunSummary
@@ -59,24 +60,46 @@ def running_node(
 
 
 def _choose(run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None) -> NodeRecord:
-    present = [node for node in nodes if node.state != NodeState.SCALED_DOWN]
-    if rank is None and len(present) == 1:
-        return present[0]
-    ranks = ", ".join(f"{node.rank} ({node.group})" for node in present[:8])
-    hint = f"its nodes: {ranks}{', ...' if len(present) > 8 else ''}"
-    if rank is None:
+    present = {node.rank: node for node in nodes if node.state != NodeState.SCALED_DOWN}
+    if rank is None and len(present) != 1:
         text = f"is missing: {run.name} has {len(present)} nodes"
-        raise InvalidInput(Problem("--rank", text, hint))
-    found = next((node for node in present if node.rank == rank), None)
-    if found is None:
-        raise InvalidInput(Problem("--rank", f"{run.name} has no node {rank}", hint))
-    return found
+        raise InvalidInput(Problem("--rank", text, _nodes_hint(nodes)))
+    _check_ranks(run, nodes, [] if rank is None else [rank])
+    return present[min(present) if rank is None else rank]
+
+
+def _check_ranks(run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]) -> None:
+    """Raises InvalidInput with each of these ranks that the run does not have."""
+    present = {node.rank for node in nodes if node.state != NodeState.SCALED_DOWN}
+    problems = [
+        Problem("--rank", f"{run.name} has no node {rank}", _nodes_hint(nodes))
+        for rank in ranks
+        if rank not in present
+    ]
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _nodes_hint(nodes: Sequence[NodeRecord]) -> str:
+    present = [node for node in nodes if node.state != NodeState.SCALED_DOWN]
+    ranks = ", ".join(f"{node.rank} ({node.group})" for node in present[:8])
+    return f"its nodes: {ranks}{', ...' if len(present) > 8 else ''}"
 
 
 def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
     """What the nodes of a run in progress use now, by rank. Raises InvalidInput, EngineError."""
     folder = context.home.run_dir(run.id)
     return LocalEngine().counters(folder, supervisor_of(context, run))
+
+
+def stacks(
+    context: Context, run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]
+) -> tuple[list[ThreadStack], list[str]]:
+    """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput for
+    ranks that the run does not have."""
+    supervisor = supervisor_of(context, run)
+    _check_ranks(run, nodes, ranks)
+    return LocalEngine().stacks(context.home.run_dir(run.id), supervisor, ranks)
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.service.context import Context
@@ -21,6 +21,7 @@ from muster.store.records import (
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
+    from muster.describe.stacks import ThreadStack
     from muster.engines.base import RunningNode
     from muster.errors import Problem
     from muster.service.follow import Follower
@@ -290,6 +291,13 @@ class Service:
 
         self.recover()
         return counters(self.context, runs.summary(self.db, run_id))
+
+    def stacks(self, run_id: str, ranks: Collection[int]) -> tuple[list[ThreadStack], list[str]]:
+        """The stacks of a run's Python threads. See `Engine.stacks`."""
+        from muster.service.inside import stacks
+
+        self.recover()
+        return stacks(self.context, runs.summary(self.db, run_id), self.nodes(run_id), ranks)
 
     # Wait for runs
 

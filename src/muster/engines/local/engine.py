@@ -17,6 +17,9 @@ from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from muster.describe.stacks import ThreadStack
     from muster.engines.base import NodeCommand, RunContext, RunningNode, Session
     from muster.storage.home import RunDir
     from muster.storage.usage import Counters
@@ -90,6 +93,14 @@ class LocalEngine:
         agents = entry.find_agents(folder, supervisor)
         readings = counters.read_nodes(agents.values())
         return {rank: readings[pid].counters for rank, pid in agents.items() if pid in readings}
+
+    def stacks(
+        self, folder: RunDir, supervisor: int, ranks: Collection[int]
+    ) -> tuple[list[ThreadStack], list[str]]:
+        """See `Engine.stacks`."""
+        from muster.engines.local.stacks import read_stacks
+
+        return read_stacks(folder, supervisor, ranks)
 
     def run_in_node(
         self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]

@@ -1,0 +1,53 @@
+"""`muster stacks`."""
+
+from __future__ import annotations
+
+import click
+
+from muster.cli.arguments import json_option, ranks_option, run_argument
+from muster.cli.terminal import echo, warn
+
+
+@click.command()
+@run_argument()
+@ranks_option()
+@click.option("--threads", is_flag=True, help="All threads, not only the main threads.")
+@json_option()
+@click.pass_context
+def stacks(
+    ctx: click.Context, run_name: str, ranks: tuple[int, ...], threads: bool, as_json: bool
+) -> None:
+    """Show what the Python processes of a run are doing: their stacks, equal ones together.
+
+    If a run hangs, the rank whose stack differs from the others is often the one they wait for. The
+    stacks are read by py-spy (`pip install py-spy`), of which the programs notice nothing but a
+    pause of some milliseconds.
+
+    \b
+    muster stacks train-3
+    muster stacks train-3 --rank 0,2-3 --threads
+    """
+    from muster.cli.output import print_json
+    from muster.client.client import Client
+    from muster.describe.stacks import group, lines
+
+    service = Client().service
+    run = service.find_run(run_name)
+    found, problems = service.stacks(run.id, ranks)
+    for problem in problems:
+        warn(problem)
+    shown = [stack for stack in found if stack.main or threads]
+    if as_json:
+        print_json([{**s._asdict(), "frames": [f._asdict() for f in s.frames]} for s in shown])
+    else:
+        for number, one in enumerate(group(shown)):
+            for line in (*[""][:number], *lines(one)):
+                echo(line)
+        hidden = len(found) - len(shown)
+        if hidden:
+            plural = "s" if hidden > 1 else ""
+            echo(f"{hidden} more thread{plural}: --threads shows them", err=True)
+        if not found and not problems:
+            echo(f"no Python process runs in {run.name}", err=True)
+    if problems:
+        ctx.exit(4)
