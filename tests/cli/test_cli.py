@@ -36,7 +36,9 @@ def test_output_is_prefixed_by_group_and_rank() -> None:
         "workers/1 ! oops",
         "workers/1 | 1",
     ]
-    assert re.fullmatch(r"sh-1 SUCCEEDED in \d\.\ds, 2 nodes\n", done.stderr)
+    first, last = done.stderr.splitlines()
+    assert first == "sh-1 starts 2 nodes"
+    assert re.fullmatch(r"sh-1 SUCCEEDED in \d\.\ds, 2 nodes", last)
     assert done.returncode == 0
 
 

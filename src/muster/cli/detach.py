@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from muster.cli.streams import write
-from muster.cli.terminal import echo, print_error
+from muster.cli.terminal import echo, make_room, print_error
 from muster.errors import EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED, MusterError
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def _in_foreground() -> bool:
 
 def _write(line: str) -> None:
     """Print without `sys.stderr`, which may be in the middle of a write."""
+    if make_room():  # the ^C is gone as well
+        line = line.removeprefix("\n")
     write(2, memoryview(f"{line}\n".encode()))
 
 

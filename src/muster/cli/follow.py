@@ -9,10 +9,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from muster.cli.detach import DETACH_SIGNALS, report_still_running
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, style
 from muster.errors import EngineError, HomeGone, MusterError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from muster.cli.run_status import RunStatus
     from muster.client.run import JobRun
     from muster.service.prepare import PreparedRun
 
@@ -26,6 +29,7 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     from muster.client.selection import Selection
 
     groups = {group.name: group.size for group in prepared.plan.groups}
+    _print_name(run, len(run.nodes))
     gc.enable()  # main() disables it for a fast start; from here on the command may run for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
@@ -34,11 +38,19 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
         if not as_json:
             _print_cluster_when_up(run, prepared)
         to = 2 if as_json else 1  # stdout then holds the JSON alone
-        processes = prepared.plan.processes_per_node
-        printer = Printer(groups, processes=processes, to=to, messages="separate")
-        # all attempts: a second or later run may have restarted while the first was followed
-        printer.print(run.log_chunks(Selection(attempt="all"), follow=True))
-        run.wait()
+        with _live_status(run, prepared, to) as status:
+            printer = Printer(
+                groups,
+                processes=prepared.plan.processes_per_node,
+                to=to,
+                messages="separate",
+                printed=None if status is None else status.note,
+            )
+            # all attempts: a second or later run may have restarted while the first was followed
+            idle = None if status is None else status.idle
+            chunks = run.log_chunks(Selection(attempt="all"), follow=True, idle=idle)
+            printer.print(chunks)
+            run.wait()
     except HomeGone:
         raise
     except (ReaderGone, MusterError, OSError) as error:
@@ -55,6 +67,26 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
         with optional_output():
             print_json(run.to_dict())
     return exit_code_of(run.state)
+
+
+@contextlib.contextmanager
+def _live_status(run: JobRun, prepared: PreparedRun, to: int) -> Iterator[RunStatus | None]:
+    """The run's status at the bottom of the terminal; None if there can be none. to: where the
+    output goes."""
+    from muster.cli.live_area import LiveArea, can_be_live
+
+    if not can_be_live(to):
+        yield None
+        return
+    from muster.cli.run_status import RunStatus
+
+    with LiveArea().open() as area:
+        yield RunStatus(run, area, max_restarts=prepared.plan.policy.max_restarts)
+
+
+def _print_name(run: JobRun, nodes: int) -> None:
+    """Print what the run is called before anything else: every other command needs it."""
+    echo(f"{style(run.name, 'bold')} starts {nodes} node{'s' * (nodes != 1)}", err=True)
 
 
 def _print_cluster_when_up(run: JobRun, prepared: PreparedRun) -> None:

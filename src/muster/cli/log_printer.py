@@ -13,7 +13,7 @@ import click
 
 from muster.cli.program_text import final_lines, harmless
 from muster.cli.streams import write
-from muster.cli.terminal import echo, use_color
+from muster.cli.terminal import echo, make_room, use_color
 from muster.storage.log_index import MESSAGES, StreamInfo
 from muster.storage.log_reader import prefixed
 
@@ -39,8 +39,6 @@ _COLORS = (
     "bright_blue",
     "bright_yellow",
 )
-#: Colours of the marks that do not have that of their node.
-_MARKS = {"!": "red"}
 
 
 class Printer:
@@ -50,7 +48,8 @@ class Printer:
     node; with more than one, the prefix names the process. to: the descriptor.
     messages: where to print Muster's own messages. "inline": all of them, between the programs'
     lines; "separate": on stderr, and only those that the run's summary does not repeat; "none":
-    nowhere. stamp: what to print before a line, from its time in nanoseconds.
+    nowhere. stamp: what to print before a line, from its time in nanoseconds. printed: called
+    after each chunk.
 
     Of a line that a program has overwritten with carriage returns, such as a progress bar, the last
     text is printed. A terminal gets no control sequences of programs but colours.
@@ -64,10 +63,12 @@ class Printer:
         to: int = 1,
         messages: Literal["inline", "separate", "none"] = "none",
         stamp: Callable[[int], bytes] | None = None,
+        printed: Callable[[RunChunk], None] | None = None,
     ) -> None:
         self._to = to
         self._messages = messages
         self._stamp = stamp
+        self._printed = printed
         self._tty = os.isatty(to)
         self._color = use_color(self._tty)
         nodes = sum(groups.values())
@@ -87,13 +88,17 @@ class Printer:
                 if newest is not None and self._messages != "inline":
                     echo(f"-- attempt {chunk.attempt} --", err=True)
                 newest = chunk.attempt
-            if chunk.kind and self._messages == "separate":
-                if chunk.kind in _NOT_IN_SUMMARY:
-                    echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
-                continue
-            stamp = self._stamp(chunk.time_ns) if self._stamp is not None else b""
-            prefix = stamp + self._prefix(chunk.stream)
-            self._write(prefixed(self._text(chunk.data), prefix))
+            self._print(chunk)
+            if self._printed is not None:
+                self._printed(chunk)
+
+    def _print(self, chunk: RunChunk) -> None:
+        if chunk.kind and self._messages == "separate":
+            if chunk.kind in _NOT_IN_SUMMARY:
+                echo(f"-- {chunk.data.decode().rstrip()} --", err=True)
+            return
+        stamp = self._stamp(chunk.time_ns) if self._stamp is not None else b""
+        self._write(prefixed(self._text(chunk.data), stamp + self._prefix(chunk.stream)))
 
     def _text(self, data: bytes) -> bytes:
         data = final_lines(data)
@@ -118,9 +123,12 @@ class Printer:
         if rank is None:
             return click.style(f"{name} {mark} ", dim=True)
         color = _COLORS[rank % len(_COLORS)]
-        return f"{click.style(name, fg=color)} {click.style(mark, fg=_MARKS.get(mark, color))} "
+        if mark == "!":
+            return f"{click.style(name, fg=color)} {click.style(mark, fg='red')} "
+        return click.style(f"{name} {mark} ", fg=color)
 
     def _write(self, data: bytes) -> None:
+        make_room()
         view = memoryview(data)
         while view:
             view = view[write(self._to, view) :]

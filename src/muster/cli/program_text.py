@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
-_COLOR = rb"\x1b\[[0-9;:]*m"
-#: Control sequences (CSI), strings (OSC, DCS, ...), other escapes, and control characters but tabs
-#: and line breaks.
+#: Control characters but tabs and line breaks.
+_CHARACTERS = bytes([*range(9), *range(11, 32), 127])
+#: A control character, with the control sequence (CSI), string (OSC, DCS, ...) or other escape that
+#: it starts. A class of characters comes first because the search for one is fast.
 _CONTROL = re.compile(
-    rb"(?P<color>" + _COLOR + rb")"
-    rb"|\x1b\[[0-?]*[ -/]*[@-~]"
-    rb"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
-    rb"|\x1b[ -/]*[0-~]"
-    rb"|[\x00-\x08\x0b-\x1f\x7f]"
+    rb"[\x00-\x08\x0b-\x1f\x7f](?:(?<=\x1b)(?:"
+    rb"\[[0-?]*[ -/]*[@-~]"
+    rb"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    rb"|[ -/]*[0-~]))?"
 )
+_COLOR = re.compile(rb"\x1b\[[0-9;:]*m")
 _COLORED = re.compile(rb"(?m)^(.*\x1b.*)$")
 _RESET = b"\x1b[0m"
 
@@ -32,9 +33,9 @@ def final_text(line: bytes) -> bytes:
 
 def harmless(data: bytes) -> bytes:
     """The lines without control sequences but colours, which end with their line."""
-    if _CONTROL.search(data) is None:
+    if len(data.translate(None, _CHARACTERS)) == len(data):  # the fastest way to find none
         return data
-    kept = _CONTROL.sub(lambda found: found["color"] or b"", data)
+    kept = _CONTROL.sub(lambda found: found[0] if _COLOR.fullmatch(found[0]) else b"", data)
     return _COLORED.sub(rb"\1" + _RESET, kept) if b"\x1b" in kept else kept
 
 

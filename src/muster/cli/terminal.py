@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -58,11 +59,34 @@ def plain(text: str) -> str:
     return _MARK.sub("", text) if _KEY in text else text
 
 
+#: What to do before anything is printed, innermost last.
+_before: list[Callable[[], bool]] = []
+
+
+@contextmanager
+def before_output(action: Callable[[], bool]) -> Iterator[None]:
+    """Do something before each output, such as to erase live lines. It returns whether there was
+    anything to do."""
+    _before.append(action)
+    try:
+        yield
+    finally:
+        _before.remove(action)
+
+
+def make_room() -> bool:
+    """Call this before writing to the terminal in another way than by `echo`. Returns whether
+    something was erased."""
+    erased = [action() for action in _before]
+    return any(erased)
+
+
 def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = False) -> None:
     """Print a text. Control characters are shown as escapes, and secrets are hidden.
 
     secrets: do not hide secrets, because they are meant to be shown or are hidden already.
     """
+    make_room()
     stream = sys.stderr if err else sys.stdout
     shown = visible(text if secrets else redacted(text))
     if _KEY in shown:
@@ -88,7 +112,11 @@ def print_error(error: MusterError) -> int:
     return error.exit_code
 
 
+def sgr(how: str) -> str:
+    """The control sequence that starts a style: a colour, `bold` or `dim`."""
+    styles: dict[str, Any] = {how: True} if how in ("bold", "dim") else {"fg": how}
+    return click.style("", **styles, reset=False)
+
+
 def _sgr(match: re.Match[str]) -> str:
-    how = match[1]
-    styles: dict[str, Any] = {"bold": True} if how == "bold" else {"fg": how}
-    return click.style("", **styles, reset=False) if how else "\x1b[0m"
+    return sgr(match[1]) if match[1] else "\x1b[0m"

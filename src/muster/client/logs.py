@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,10 @@ from muster.storage.log_reader import LogChunk
 from muster.store.records import RunRecord
 
 if TYPE_CHECKING:
+    from muster.storage.log_reader import Unfinished
     from muster.storage.run_output import RunOutput
+
+Idle = Callable[[Iterable["Unfinished"]], float]
 
 
 def chunks(
@@ -25,24 +28,33 @@ def chunks(
     selection: Selection,
     *,
     follow: bool,
+    idle: Idle | None = None,
 ) -> Iterator[RunChunk]:
     """Whole lines in the order they were written, attempt by attempt.
 
-    follow: until the run has ended or is suspended. The last nodes of an attempt may still write
+    follow: until the run has ended or is suspended. idle: called with the lines that programs have
+    not finished, whenever all others are read; returns after how many seconds at most to call it
+    again. The last nodes of an attempt may still write
     when the next attempt has started. Raises InvalidInput if there is no such attempt.
     """
     if isinstance(selection.attempt, int):
         check_attempt(service.home, run, selection.attempt)
-    return _chunks(service, run, selection, follow=follow)
+    return _chunks(service, run, selection, follow=follow, idle=idle)
 
 
 def _chunks(
-    service: Service, run: RunRecord, selection: Selection, *, follow: bool
+    service: Service,
+    run: RunRecord,
+    selection: Selection,
+    *,
+    follow: bool,
+    idle: Idle | None,
 ) -> Iterator[RunChunk]:
     with closing(_Reading(service, run, selection, follow=follow)) as reading:
         yield from reading.present()
         while (follower := reading.follower) is not None and not reading.complete:
-            final = follower.wait(reading.paths())
+            timeout = None if idle is None else idle(reading.unfinished())
+            final = follower.wait(reading.paths(), timeout)
             yield from reading.new(final=final)
         yield from reading.rest()
 
@@ -97,6 +109,10 @@ class _Reading:
         assert self.follower is not None
         events = self.follower.event_paths() if self._selection.messages else ()
         return [*events, *self._output.paths()]
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The lines that programs have not finished."""
+        return self._output.unfinished()
 
     def new(self, *, final: bool) -> Iterator[RunChunk]:
         self._final = final

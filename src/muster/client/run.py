@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from muster.client.logs import chunks, chunks_async
+from muster.client.logs import Idle, chunks, chunks_async
 from muster.client.messages import RunChunk
 from muster.client.run_facts import RunFacts
 from muster.client.selection import Selection, check_attempt, epoch_seconds, problems
@@ -227,9 +227,14 @@ class JobRun(RunFacts):
                 for record in records(chunk, chunk.attempt):
                     yield record
 
-    def log_chunks(self, selection: Selection, *, follow: bool = False) -> Iterator[RunChunk]:
-        """As `logs`, with many lines of one stream at a time, which is faster."""
-        return chunks(self._service, self._record, selection, follow=follow)
+    def log_chunks(
+        self, selection: Selection, *, follow: bool = False, idle: Idle | None = None
+    ) -> Iterator[RunChunk]:
+        """As `logs`, with many lines of one stream at a time, which is faster.
+
+        idle: as for `client.logs.chunks`.
+        """
+        return chunks(self._service, self._record, selection, follow=follow, idle=idle)
 
     def selection(
         self,

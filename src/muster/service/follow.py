@@ -68,16 +68,18 @@ class Follower:
         folder = self._home.run_dir(self._run_id)
         yield folder.event_notification if folder.event_notification.exists() else folder.path
 
-    def wait(self, paths: Iterable[Path]) -> bool:
-        """Return when one of the paths may have changed. Whether the supervisor ended meanwhile.
+    def wait(self, paths: Iterable[Path], timeout: float | None = None) -> bool:
+        """Return when one of the paths may have changed, or after `timeout` seconds. Whether the
+        supervisor ended meanwhile.
 
         If it was killed, the run is recovered, so that it may have another supervisor then.
         """
         if self._watch(paths):
             return False  # a new path may have changed before it was watched
         assert self._supervisor is not None, "a run that has ended does not change"
-        timeout = self._check.due_in()
-        ended = bool(wait_for(self._watcher, self._supervisor, timeout=timeout))
+        due = self._check.due_in()
+        limit = due if timeout is None else min(due, timeout)
+        ended = bool(wait_for(self._watcher, self._supervisor, timeout=limit))
         self._note_changes()
         if ended:
             self.find_supervisor()

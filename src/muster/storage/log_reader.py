@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -26,6 +26,13 @@ class LogChunk(Struct, frozen=True):
     stream: StreamInfo
     #: Ends with a newline.
     data: bytes
+
+
+class Unfinished(NamedTuple):
+    """The end of a line that a program has not finished, such as a progress bar."""
+
+    stream: StreamInfo
+    line: bytes
 
 
 class LogRecord(Struct, frozen=True):
@@ -165,6 +172,12 @@ class LogCursor:
                 yield from self._chunks(time_ns, number, data)
             if rest := place.read_rest():
                 yield from self._chunks(time_ns, number, rest + b"\n")
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The lines that `read` has found the start of."""
+        for number, place in self._places.items():
+            if line := place.unfinished():
+                yield Unfinished(self._streams[number], line)
 
     def tail(self, lines: int) -> int:
         """Skip all but the last `lines` of the present lines. Returns the number left. Call it

@@ -13,6 +13,7 @@ CHUNK = 256 << 10  # bytes per read and chunk, unless one line is longer
 MAX_LINE = 1 << 20  # a line longer than this is cut
 _CARRY = CHUNK // 4  # a longer partial line is not read again each time it grows
 _CONTEXT = 256  # last returned bytes that are kept to detect truncation
+_SHOWN = 4096  # bytes of an unfinished line that are of interest
 _MAX_OPEN = 128  # files kept open
 
 
@@ -109,6 +110,13 @@ class StreamReader:
     def read_rest(self) -> bytes:
         """The partial last line; empty if the file ends with a newline."""
         return self._advance(self._searched, None)
+
+    def unfinished(self) -> bytes:
+        """The end of the partial last line, as far as it was read."""
+        start = max(self._at, self._searched - _SHOWN)
+        if start == self._searched:
+            return b""
+        return self._files.read(self._path, start, self._searched - start)
 
     def keep_last(self, lines: int) -> int:
         """Move to the start of the last `lines` lines. Returns how many lines follow.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from muster.storage.home import RunDir
 from muster.storage.log_index import StreamInfo
-from muster.storage.log_reader import LogChunk, LogCursor
+from muster.storage.log_reader import LogChunk, LogCursor, Unfinished
 
 
 def attempts_with_output(folder: RunDir) -> list[int]:
@@ -94,6 +94,12 @@ class RunOutput:
         if cursor.finished:
             cursor.close()
             del self._cursors[attempt]
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """The lines of the newest attempt that programs have not finished."""
+        cursor = self._cursors.get(self._newest)
+        if cursor is not None:
+            yield from cursor.unfinished()
 
     def close(self) -> None:
         """Close the open files."""

@@ -1,0 +1,124 @@
+"""The live status of a run: how far it is, and the unfinished lines of its programs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from muster.cli.live_area import LiveArea, Piece
+from muster.cli.program_text import final_text, without_controls
+from muster.cli.terminal import symbol
+from muster.escapes import visible_line
+
+if TYPE_CHECKING:
+    from muster.client.messages import RunChunk
+    from muster.client.run import JobRun
+    from muster.storage.log_index import StreamInfo
+    from muster.storage.log_reader import Unfinished
+
+#: Seconds between two drawings while output arrives, and while nothing happens.
+_BUSY, _QUIET = 0.1, 1.0
+#: Unfinished lines that are shown, one per node.
+_MAX_LINES = 4
+_TAIL = 400  # bytes at the end of some output that may say how far the program is
+_STEP = re.compile(
+    rb"(?i)\b(epoch|step|iter|iteration|batch|round)s?\b[ :=#\[(]{0,3}(\d+) ?(?:/|of) ?(\d+)"
+)
+_STATE_STYLES = {"RUNNING": "cyan", "CANCELING": "yellow"}
+
+
+class RunStatus:
+    """Draws the live area of a run that is followed."""
+
+    def __init__(self, run: JobRun, area: LiveArea, *, max_restarts: int) -> None:
+        self._run = run
+        self._area = area
+        self._max_restarts = max_restarts
+        self._separator = symbol(" · ", " - ", err=True)
+        self._drawn_at = self._read_at = 0.0
+        self._stale = True  # something happened to the run since its state was read
+        self._status: list[Piece] = []
+        self._step = ""
+        self._lines: list[tuple[StreamInfo, str]] = []
+
+    def note(self, chunk: RunChunk) -> None:
+        """Call this after the output was printed."""
+        self._stale = self._stale or bool(chunk.kind)
+        if not chunk.kind:
+            self._step = step(chunk.data) or self._step
+        if time.monotonic() - self._drawn_at >= _BUSY:
+            self._draw()
+
+    def idle(self, unfinished: Iterable[Unfinished]) -> float:
+        """Call this when all output is printed. Returns after how many seconds to call it again."""
+        wait = self._drawn_at + _BUSY - time.monotonic()
+        if wait > 0:
+            return wait
+        self._lines = list(_texts(unfinished))
+        self._draw()
+        return _QUIET
+
+    def _draw(self) -> None:
+        now = time.monotonic()
+        if self._stale or now - self._read_at >= _QUIET:
+            self._status, self._stale, self._read_at = self._read(), False, now
+        shown = self._lines[: min(_MAX_LINES, self._area.room - 1)]
+        lines = [[(f"{_name(stream)} | ", "dim"), (text, "")] for stream, text in shown]
+        step = [(self._separator + self._step, "")] if self._step else []
+        self._area.draw([*lines, [*self._status, *step]])
+        self._drawn_at = time.monotonic()
+
+    def _read(self) -> list[Piece]:
+        run = self._run.refresh()
+        state = "RUNNING" if run.state == "IN_PROGRESS" else run.state
+        parts = [nodes_text([node.state for node in run.nodes])]
+        if run.seconds is not None:
+            parts.append(clock(run.seconds))
+        if number := run.restarts:
+            limit = f" of {self._max_restarts}" if number <= self._max_restarts < 1000 else ""
+            parts.append(f"restart {number}{limit}")
+        pieces = [(run.name, "bold"), (f" {state} ", _STATE_STYLES.get(state, ""))]
+        return [*pieces, (self._separator.join(parts), "")]
+
+
+def nodes_text(states: list[str]) -> str:
+    """How many of the nodes are ready, and how many have ended."""
+    count = len(states)
+    ready = sum(state == "READY" for state in states)
+    text = f"{ready}/{count} node{'s' * (count != 1)} ready"
+    ended = [(name, sum(s == name.upper() for s in states)) for name in ("succeeded", "failed")]
+    return ", ".join([text, *(f"{number} {name}" for name, number in ended if number)])
+
+
+def clock(seconds: float) -> str:
+    """A running time: 0:07, 1:24, 2:03:04."""
+    minutes, second = divmod(int(max(seconds, 0)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def step(output: bytes) -> str:
+    """How far the program is by the end of its output, such as `epoch 3/10 30%`; "" if it does not
+    say."""
+    found = list(_STEP.finditer(output[-_TAIL:]))
+    if not found:
+        return ""
+    what, number, total = (group.decode() for group in found[-1].groups())
+    share = f" {int(number) * 100 // int(total)}%" if int(total) >= int(number) > 0 else ""
+    return f"{what.lower()} {number}/{total}{share}"
+
+
+def _texts(unfinished: Iterable[Unfinished]) -> Iterable[tuple[StreamInfo, str]]:
+    """The text that each node's unfinished line shows; of several streams, that of the first."""
+    seen: set[int | None] = set()
+    for stream, line in unfinished:
+        text = without_controls(final_text(line)).decode(errors="replace").strip()
+        if text and stream.rank not in seen:
+            seen.add(stream.rank)
+            yield stream, visible_line(text.replace("\t", " "))
+
+
+def _name(stream: StreamInfo) -> str:
+    return f"{stream.group}/{stream.rank}"
