@@ -130,6 +130,13 @@ def test_runs_since_a_time(failed: muster.JobRun) -> None:
             muster.runs(since=wrong)  # type: ignore[arg-type]
 
 
+def test_runs_in_a_state(failed: muster.JobRun) -> None:
+    assert [run.id for run in muster.runs(state="failed")] == [failed.id]
+    assert muster.runs(state="SUCCEEDED") == []
+    with pytest.raises(muster.InvalidInput, match=r"no state named 'faild' .*FAILED"):
+        muster.runs(state="faild")
+
+
 def test_the_module_lists_its_public_names() -> None:
     assert dir(muster) == sorted([*muster.__all__, "__version__"])
     for name in muster.__all__:
