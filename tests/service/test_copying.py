@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,10 @@ def test_copies_from_to_and_between_running_nodes(
         ("last:1:$MUSTER_MOUNT_T/from 0", "back"),
     ):
         assert copy(service, source, target, ignore) == ()
+    with pytest.MonkeyPatch.context() as patch:  # the node does not see Muster's Python
+        patch.setattr(sys, "executable", "/missing/python")
+        assert copy(service, "last:0:d/file", "by its own", ignore) == ()
+    assert (tmp_path / "by its own").read_text() == "of 1\n"
     assert (tmp_path / "copy" / "file").read_text() == "of 1\n"
     assert (tmp_path / "copy" / "link").readlink() == Path("file")
     assert (tmp_path / "copy" / "etc").readlink() == Path("/etc")

@@ -7,6 +7,7 @@ import time
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.terminal import warn
 
 #: Seconds before the first progress is shown, and between two.
@@ -17,8 +18,8 @@ _PATIENCE, _PERIOD = 1.0, 0.2
 @click.option(
     "-r", "-R", "-a", "recursive", is_flag=True, help="No effect: folders are always copied whole."
 )
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=values.files)
+@click.argument("target", shell_complete=values.files)
 @click.pass_context
 def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
     """Copy a file or folder from a node of a run, to it, or between nodes.

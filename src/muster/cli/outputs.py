@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from muster.cli import completion_values as values
 from muster.cli.arguments import json_option, ranks_option, run_argument
 from muster.cli.terminal import echo
 
@@ -16,8 +17,20 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument()
 @ranks_option()
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="Only this group.")
-@click.option("--to", metavar="DIR", help="Copy the files into DIR, those of a node into rank-N.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    shell_complete=values.groups,
+    help="Only this group.",
+)
+@click.option(
+    "--to",
+    metavar="DIR",
+    shell_complete=values.files,
+    help="Copy the files into DIR, those of a node into rank-N.",
+)
 @click.option("--force", is_flag=True, help="With --to: overwrite files in DIR.")
 @json_option()
 def outputs(

@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from string import Template
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -77,6 +78,20 @@ def copy(service: Service, source: str, target: str, progress: Progress) -> tupl
 
 # --- the ends
 
+#: Starts the program with Muster's own Python, or else with the node's: a node may see neither the
+#: first nor the files of this package.
+_START = """
+for python in "$0" python3; do
+    command -v "$python" >/dev/null && exec "$python" -I -S -c "$@"
+done
+echo "the node has no Python 3, which copies files there" >&2
+exit 127
+"""
+
+
+def _program() -> str:
+    return Path(transfer.__file__).read_text()
+
 
 class _Outcome(Struct, frozen=True):
     """How one end of a copy ended."""
@@ -107,14 +122,8 @@ class _InNode:
 
     def start(self, descriptor: int) -> None:
         """See `_End`."""
-        argv = (
-            sys.executable,
-            "-I",
-            "-S",
-            transfer.__file__,
-            self._action,
-            self._place.path or ".",
-        )
+        words = (sys.executable, _program(), self._action, self._place.path or ".")
+        argv = ("sh", "-c", _START, *words)
         unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         pipe = (
             (descriptor, unused) if self._action in ("receive", "write") else (unused, descriptor)
