@@ -1,12 +1,15 @@
-"""`-o json|yaml|wide` and `--json`."""
+"""`-o json|yaml|wide` and `--json`; what all commands have in common."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
+import click
 import pytest
 import yaml
 
+from muster.cli.main import cli
 from muster.client.client import Client
 from support.command import json_of, muster, output_of
 
@@ -61,3 +64,34 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(client: Client) -> None:
     assert "a node needs 99 GPUs" in refused.stderr
     assert client.runs() == []
     assert client.service.jobs() == []
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    paths: dict[int, list[str]] = {}
+    commands: dict[int, click.Context] = {}
+    for ctx in _leaves(click.Context(cli, info_name="muster")):
+        paths.setdefault(id(ctx.command), []).append(ctx.command_path)
+        commands[id(ctx.command)] = ctx
+    without = [
+        names
+        for key, names in paths.items()
+        if not any(
+            name in line
+            for line in commands[key].command.get_help(commands[key]).splitlines()[1:]
+            for name in names
+        )
+    ]
+    assert without == []
+
+
+def _leaves(ctx: click.Context) -> Iterator[click.Context]:
+    group = ctx.command
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        inner = click.Context(command, ctx, name)
+        if isinstance(command, click.Group):
+            yield from _leaves(inner)
+        else:
+            yield inner

@@ -43,6 +43,7 @@ PRINTS = {
     "runs wait": "runs wait last",
     "runs delete": "runs delete --help",
     "top": "top --help",
+    "stacks": "stacks --help",
     "exec": "exec --help",
     "shell": "shell --help",
     "logs": "logs last",

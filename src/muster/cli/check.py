@@ -29,6 +29,9 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     nodes, clocks, folders and disks. Meanwhile it checks that every URL in the job can be read
     and, where the job writes, written (with a small object that it deletes again). Reports every
     problem with its fix, such as the missing firewall rule. Exit code 1 if there is a problem.
+
+    \b
+    muster check job.yaml --nodes 4
     """
     from msgspec import to_builtins
 

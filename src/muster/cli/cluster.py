@@ -110,7 +110,11 @@ def _env(pairs: tuple[str, ...]) -> dict[str, str]:
 @cluster.command("list")
 @json_option()
 def list_(as_json: bool) -> None:
-    """List the clusters that are up."""
+    """List the clusters that are up.
+
+    \b
+    muster cluster list -o json
+    """
     from muster.cli.output import print_json, print_table
     from muster.client.client import Client
     from muster.client.cluster import clusters
@@ -154,7 +158,11 @@ def _left(one: Cluster) -> str:
 @name_argument
 @json_option()
 def show(name: str, as_json: bool) -> None:
-    """Show a cluster's addresses and nodes."""
+    """Show a cluster's addresses and nodes.
+
+    \b
+    muster cluster show lab
+    """
     from muster.client.client import Client
     from muster.client.cluster import find
 
@@ -166,7 +174,11 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("workers", type=Count(min=0))
 @json_option()
 def scale(name: str, workers: int, as_json: bool) -> None:
-    """Change the number of workers while the cluster is in use."""
+    """Change the number of workers while the cluster is in use.
+
+    \b
+    muster cluster scale lab 4
+    """
     from muster.client.client import Client
     from muster.client.cluster import find
 
@@ -177,7 +189,11 @@ def scale(name: str, workers: int, as_json: bool) -> None:
 @cluster.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=values.clusters)
 def down(names: tuple[str, ...]) -> None:
-    """End clusters and everything that runs on them."""
+    """End clusters and everything that runs on them.
+
+    \b
+    muster cluster down lab
+    """
     from muster.client.client import Client
     from muster.client.cluster import find
 

@@ -13,7 +13,11 @@ from muster.cli.terminal import echo, style
 @click.command()
 @json_option()
 def doctor(as_json: bool) -> None:
-    """Show what this machine supports, and what to install for more."""
+    """Show what this machine supports, and what to install for more.
+
+    \b
+    muster doctor
+    """
     from muster.engines.local.doctor import examine
 
     findings = examine()

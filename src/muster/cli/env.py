@@ -21,7 +21,11 @@ def env() -> None:
 @env.command("list")
 @json_option()
 def list_environments(as_json: bool) -> None:
-    """List environments made for `requirements` and `conda`, most recently used first."""
+    """List environments made for `requirements` and `conda`, most recently used first.
+
+    \b
+    muster env list -o wide
+    """
     from msgspec.structs import asdict
 
     from muster.describe.times import time_text

@@ -25,6 +25,9 @@ def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
 
     With --follow --json, each event is printed as one JSON object per line as it happens. To
     continue later, pass the last number to --after.
+
+    \b
+    muster events last --follow
     """
     from muster.cli.follow import report_if_suspended
     from muster.client.client import Client

@@ -89,7 +89,11 @@ def _prepare(
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this tag.")
 @json_option()
 def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
-    """List jobs, newest first; a changed file is a new version of its job."""
+    """List jobs, newest first; a changed file is a new version of its job.
+
+    \b
+    muster jobs list --tag team=vision -o wide
+    """
     from muster.cli.filters import tag_filter
     from muster.client.check import NAME
     from muster.client.client import Client
@@ -134,6 +138,9 @@ def show(job_name: str, as_json: bool) -> None:
     """Show a job's spec as a spec file; omitted fields have their defaults.
 
     With --json, every field, in bytes and seconds.
+
+    \b
+    muster jobs show train@2 > job.yaml
     """
     from muster.client.client import Client
     from muster.client.job import Job
@@ -161,6 +168,9 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
 
     Existing runs keep their settings. To change anything else, change the file and run it: that
     creates a new version of the job.
+
+    \b
+    muster jobs edit train --set resources.memory=8GiB --set tags.team=vision
     """
     from muster.client.client import Client
     from muster.client.job import Job
@@ -182,6 +192,9 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
 
     A job with runs that have not ended is not deleted. The job's record (`muster jobs list --all`)
     and its ended runs can still be shown.
+
+    \b
+    muster jobs delete train --all-versions --runs
     """
     from muster.client.client import Client
     from muster.client.job import Job
@@ -213,7 +226,11 @@ def _newest_version(client: Client, job: JobRecord) -> str:
 @click.option("--after", type=Count(min=0), default=0, help="Only entries after number N.")
 @json_option()
 def events(job_name: str, after: int, as_json: bool) -> None:
-    """Show who created, edited and deleted a job, when, and what changed."""
+    """Show who created, edited and deleted a job, when, and what changed.
+
+    \b
+    muster jobs events train
+    """
     from muster.client.client import Client
     from muster.client.job import Job
     from muster.describe.times import rfc3339

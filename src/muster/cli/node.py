@@ -31,6 +31,9 @@ def node(ctx: click.Context) -> None:
     START_ARGS    additional arguments of the scheduler or worker
 
     A file named `stop` in WORK_DIR/JOB_OCID ends the cluster at once.
+
+    \b
+    WORK_DIR=/shared JOB_OCID=lab CLUSTER_TYPE=dask MODE=MAIN muster node
     """
     from muster.bootstrap.node import run_node
     from muster.bootstrap.parameters import not_honored, read_parameters

@@ -34,6 +34,10 @@ def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
 
     For nodes on separate machines; on one machine Muster finds free ports itself. Without
     FRAMEWORK, lists the frameworks.
+
+    \b
+    muster ports pytorch
+    muster ports ray --as nftables --source 10.0.1.0/24
     """
     from msgspec import to_builtins
 

@@ -56,7 +56,12 @@ def list_runs(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    \b
+    muster ps --state running --tag team=vision
+    muster ps --job train --since 1d -o wide
+    """
     from muster.cli.filters import job_filter, since_filter, state_filter, tag_filter
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
@@ -85,7 +90,12 @@ def list_runs(
 @run_argument()
 @json_option()
 def show(run_name: str, as_json: bool) -> None:
-    """Show a run's state and why, its nodes, and the origin of each setting."""
+    """Show a run's state and why, its nodes, and the origin of each setting.
+
+    \b
+    muster status last
+    muster status train-3 -o yaml
+    """
     from muster.client.client import Client
 
     client = Client()
@@ -182,7 +192,11 @@ def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
 @json_option()
 @click.pass_context
 def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) -> None:
-    """Wait until a run has ended, and exit with its exit code."""
+    """Wait until a run has ended, and exit with its exit code.
+
+    \b
+    muster wait train-3 --timeout 2h && muster outputs train-3 --to results
+    """
     from muster.cli.filters import duration
     from muster.client.client import Client
 
@@ -208,6 +222,9 @@ def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     """Suspend runs: programs save a checkpoint (`checkpoint`), then nodes end.
 
     `muster runs resume` starts them again.
+
+    \b
+    muster runs suspend train-3 train-4
     """
     found = _find(run_name)
     _refuse_if_not_suspendable(found)

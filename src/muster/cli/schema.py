@@ -14,6 +14,9 @@ def schema() -> None:
     \b
     With the YAML language server, make this a spec's first line:
     # yaml-language-server: $schema=muster-schema.json
+
+    \b
+    muster schema > muster-schema.json
     """
     from muster.spec.schema import json_schema
 

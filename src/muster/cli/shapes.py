@@ -20,6 +20,10 @@ def shapes(name: str | None, as_json: bool) -> None:
 
     Define your own in MUSTER_HOME/shapes.yaml; they may replace shipped ones. NAME may include a
     size, as in a job: VM.Standard.E5.Flex:4:64GiB.
+
+    \b
+    muster shapes
+    muster shapes VM.Standard.E5.Flex:4:64GiB
     """
     from muster.cli.output import print_json, print_table
     from muster.cli.terminal import echo
