@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # importing typing takes longer than running this module
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.client.api import cluster, create_job, get_job, get_run, jobs, run, runs
+    from muster.client.api import cluster, create_job, get_job, get_run, jobs, prune, run, runs
     from muster.client.client import Client
     from muster.client.cluster import Cluster
     from muster.client.events import Event
@@ -60,6 +60,7 @@ __all__ = [
     "get_run",
     "job",
     "jobs",
+    "prune",
     "run",
     "runs",
 ]

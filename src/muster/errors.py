@@ -117,6 +117,10 @@ class LowSpace(MusterWarning):
     """The disk of MUSTER_HOME is full or nearly full."""
 
 
+class LargeCode(MusterWarning):
+    """A large folder is stored as code."""
+
+
 class HomeGone(MusterError):  # noqa: N818
     """MUSTER_HOME, or the folder of a run, was deleted or moved away while the run was running."""
 

@@ -71,6 +71,8 @@ PRINTS = {
     "check": "check -- true",
     "env list": "env list --json",
     "env prune": "env prune --help",
+    "disk": "disk",
+    "prune": "prune --dry-run",
     "doctor": "doctor",
     "convert": "convert few.yaml",
     "schema": "schema",

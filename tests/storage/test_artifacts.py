@@ -22,6 +22,7 @@ from muster.storage.artifacts import (
     store_artifact,
     stored_path,
 )
+from muster.storage.code_trees import remove_artifact
 from muster.storage.home import Home
 
 
@@ -192,7 +193,7 @@ def test_missing_code_is_reported_when_it_is_placed(home: Home, tmp_path: Path, 
         store_artifact(home, tmp_path / "a.py", None),
         store_artifact(home, code, "main.py"),
     ):
-        stored_path(home, ref.sha256).unlink()
+        remove_artifact(home, ref.sha256)
         with pytest.raises(InvalidInput, match=r"is missing from .*run the job's file again"):
             place_artifact(home, ref, tmp_path)
 

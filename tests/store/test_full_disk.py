@@ -86,7 +86,7 @@ def test_a_follower_is_warned_of_a_full_disk(tmp_path: Path) -> None:
     warnings = [line for line in found if line.startswith("warning:")]
     assert len(warnings) == 1, found
     assert "is full" in warnings[0]
-    assert "`muster env prune`" in warnings[0]
+    assert "`muster prune`" in warnings[0]
 
 
 NO_RESERVE = """

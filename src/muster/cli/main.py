@@ -52,6 +52,8 @@ _COMMANDS = {
     "shapes": ("muster.cli.shapes", "List the shapes that jobs can use."),
     "check": ("muster.cli.check", "Preflight check: can a job's nodes work together?"),
     "env": ("muster.cli.env", "List and prune environments installed for runs."),
+    "disk": ("muster.cli.disk", "Show what takes how much disk."),
+    "prune": ("muster.cli.prune", "Delete old runs and what nobody needs any more."),
     "doctor": ("muster.cli.doctor", "Show what this machine supports."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),

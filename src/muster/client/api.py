@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from muster.client.cluster import Cluster
     from muster.client.table import Table
+    from muster.service.prune import Pruned
 
 _clients: dict[str, Client] = {}
 
@@ -155,6 +156,22 @@ def create_job(
         fields = {**place_of_command(target, copy=copy), **fields}
     prepared = client.prepare_job(target, command=command, new=new, **fields)
     return Job(client, client.create(prepared))
+
+
+def prune(
+    *,
+    keep: int | None = None,
+    older_than: float | str | None = None,
+    dry_run: bool = False,
+    home: str | Path | None = None,
+) -> Pruned:
+    """Delete ended runs, code that no Job has, unused environments, and what killed processes left.
+
+    A run stays if it is among the newest `keep` ended runs, or if it ended within `older_than`
+    (seconds or text such as `7d`). If neither is given: the retention in MUSTER_HOME/config.toml,
+    else 7 days. dry_run: delete nothing. The result says what was deleted, and the bytes freed.
+    """
+    return client_of(home).prune(keep=keep, older_than=older_than, dry_run=dry_run)
 
 
 def get_job(job: str, *, home: str | Path | None = None) -> Job:

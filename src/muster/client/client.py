@@ -21,7 +21,9 @@ from muster.store.records import JobRecord, RunSummary
 if TYPE_CHECKING:
     from muster.client.table import Table
     from muster.control.launcher import Launcher
+    from muster.service.disk import DiskItem
     from muster.service.prepare import PreparedRun
+    from muster.service.prune import Pruned
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
@@ -266,6 +268,29 @@ class Client:
     def summaries(self, **filters: Any) -> list[RunSummary]:
         """As `runs`, with only what a list shows: fast for thousands of runs."""
         return self.service.runs(**filters)
+
+    def disk(self) -> tuple[DiskItem, ...]:
+        """What takes how much disk in MUSTER_HOME, and what `prune` would free of it."""
+        return self.service.disk()
+
+    def prune(
+        self,
+        *,
+        keep: int | None = None,
+        older_than: float | str | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete ended runs and what nobody needs any more. See `muster.prune`."""
+        from muster.errors import Problem
+        from muster.spec.quantities import parse_duration
+
+        if keep is not None and keep < 0:
+            raise InvalidInput(Problem("keep", f"must be a number from 0, not {keep}"))
+        try:
+            age = None if older_than is None else parse_duration(older_than)
+        except ValueError as error:
+            raise InvalidInput(Problem("older_than", str(error))) from None
+        return self.service.prune(keep, age, dry_run=dry_run)
 
 
 def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec:

@@ -88,6 +88,18 @@ def supervise(assignment: Assignment, isolation: Isolation) -> None:
         os.close(
             assignment.liveness
         )  # otherwise it is closed at exit: there is no outcome to wait for
+    if state.terminal and assignment.home.config.exists():
+        _delete_old_runs(database, assignment.home)
+
+
+def _delete_old_runs(database: Database, home: Home) -> None:
+    """Apply the retention in the configuration. Nobody waits for this process any more."""
+    from muster.control.retention import apply_retention
+
+    try:
+        apply_retention(database, home)
+    except (MusterError, OSError) as error:
+        print(f"old runs are not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:

@@ -113,6 +113,15 @@ def remove_tree(path: str) -> None:
     rmtree(path, onerror=_retry_or_ignore)
 
 
+def remove_entry(path: str) -> None:
+    """Remove a file, a link, or a folder with its content. Does nothing if there is none."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        remove_tree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
 def empty_folder(folder: str) -> None:
     """Remove the content of a folder, read-only folders included. Mount points stay."""
     for entry in list(os.scandir(folder)):

@@ -66,8 +66,7 @@ class Context:
         self._warned_of_space = True
         text = (
             f"the disk of {self.home.root} is full or nearly full: events of runs are recorded in "
-            "a small reserve, or not at all; free some space (`muster runs delete`, "
-            "`muster env prune`)"
+            "a small reserve, or not at all; free some space (`muster disk`, `muster prune`)"
         )
         warnings.warn(text, LowSpace, stacklevel=4)
 

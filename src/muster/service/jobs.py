@@ -165,9 +165,9 @@ def discard(context: Context, job: JobRecord) -> None:
     with context.artifact_lock.released(job.id) as alone:
         digest = job.artifact_sha256
         if alone and digest is not None and not jobs.artifact_in_use(context.db, digest):
-            from muster.storage.artifacts import stored_path
+            from muster.storage.code_trees import remove_artifact
 
-            stored_path(context.home, digest).unlink(missing_ok=True)
+            remove_artifact(context.home, digest)
 
 
 def content_hash(name: str, content: Mapping[str, Any], code: str | None) -> str:

@@ -58,6 +58,10 @@ def prepare_run(
     from muster.plan.build import Identity
     from muster.spec.resolve import resolve, spec_from_json
 
+    if home.config.exists():
+        from muster.storage.config import read_config
+
+        read_config(home)  # who can repair it should see what is wrong with it
     job_spec = spec_from_json(job.spec) if spec is None else spec
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
@@ -80,8 +84,7 @@ def prepare_run(
 
 def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
     """The files packed with a script because the script imports them; empty for other code."""
-    from muster.storage.archives import names_in
-    from muster.storage.artifacts import stored_path
+    from muster.storage.artifacts import ArtifactRef, stored_names
     from muster.storage.entrypoint import kind_of
 
     script, code = prepared.spec.artifact, prepared.plan.artifact
@@ -90,8 +93,8 @@ def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
     name = os.path.basename(script)
     if kind_of(name) == "archive":
         return []
-    files = names_in(stored_path(home, code.sha256), code.file_name)
-    return [file for file in files if file != name]
+    ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
+    return [file for file in stored_names(home, ref) if file != name]
 
 
 @contextmanager

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
     from muster.engines.base import RunningNode
     from muster.errors import Problem
+    from muster.service.disk import DiskItem
     from muster.service.follow import Follower
     from muster.service.jobs import PreparedJob
     from muster.service.prepare import PreparedResume, PreparedRun
+    from muster.service.prune import Pruned
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
@@ -298,6 +300,23 @@ class Service:
 
         self.recover()
         return stacks(self.context, runs.summary(self.db, run_id), self.nodes(run_id), ranks)
+
+    # Disk
+
+    def disk(self) -> tuple[DiskItem, ...]:
+        """What takes how much disk. See `service.disk.measure`."""
+        from muster.service.disk import measure
+
+        self.recover()
+        return measure(self.context)
+
+    def prune(self, keep: int | None, older_than: float | None, *, dry_run: bool = False) -> Pruned:
+        """Delete what is not needed. See `service.prune`."""
+        from muster.service.prune import prune, retention_of
+
+        self.recover()
+        retention = retention_of(self.home, keep, older_than)
+        return prune(self.context, retention, dry_run=dry_run)
 
     # Wait for runs
 

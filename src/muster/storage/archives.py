@@ -1,4 +1,4 @@
-"""List, unpack and create archives. Unpacking never writes outside the target folder and is limited
+"""List and unpack archives. Unpacking never writes outside the target folder and is limited
 in size.
 
 `archive_readers` reads the formats; the rules here apply to all of them.
@@ -7,10 +7,8 @@ in size.
 from __future__ import annotations
 
 import os
-import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from muster.errors import StoreError
 from muster.spec.quantities import format_size
@@ -74,32 +72,6 @@ def unpack(path: Path, name: str, target: Path) -> None:
                 why = error.strerror or str(error)
                 raise StoreError(f"cannot unpack {name} into {target}: {why}") from None
             raise
-
-
-def pack(folder: Path, files: Sequence[str], to: IO[bytes], *, follow: bool = False) -> None:
-    """Write a tar of these files and links of a folder. The same files give the same bytes.
-
-    A link whose path leaves the folder and returns is replaced by a direct link to its target.
-    follow: pack the targets of links instead of the links.
-    """
-    linked = [] if follow else [name for name in files if (folder / name).is_symlink()]
-    links = {name: os.readlink(folder / name) for name in linked}
-    with tarfile.open(fileobj=to, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in files:
-            path = folder / name
-            info = tarfile.TarInfo(name)
-            if name in links:
-                info.type, info.linkname = tarfile.SYMTYPE, links[name]
-                if not stays_inside(name, links):
-                    parent = os.path.realpath(path.parent)
-                    info.linkname = os.path.relpath(os.path.realpath(path), parent)
-                archive.addfile(info)
-                continue
-            with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                info.size = status.st_size
-                info.mode = 0o755 if status.st_mode & 0o111 else 0o644
-                archive.addfile(info, file)
 
 
 def stays_inside(name: str, links: Mapping[str, str]) -> bool:

@@ -10,8 +10,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 
+from muster.node.files import remove_entry
 from muster.storage.home import Home
 
 
@@ -31,8 +33,7 @@ class ArtifactLock:
             if not self._job_ids:
                 self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
                 if _lock(self._descriptor, fcntl.LOCK_EX):
-                    for part in self._folder.glob(".part-*"):
-                        part.unlink(missing_ok=True)
+                    sweep(self._folder)
                 _lock(self._descriptor, fcntl.LOCK_SH, wait=True)
             self._job_ids.add(job_id)
 
@@ -59,6 +60,24 @@ class ArtifactLock:
             finally:
                 # not unlocked: a forked child may share the lock
                 os.close(self._descriptor)
+
+
+@contextmanager
+def try_exclusive(home: Home) -> Iterator[bool]:
+    """Yields whether no process is storing code: then none can start to inside the context, and
+    code that no Job has may be deleted. Yields False also where no lock is possible."""
+    descriptor = os.open(home.artifacts, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield _lock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left in the folder of all code; the caller has the lock
+    exclusively."""
+    for part in folder.glob(".part-*"):
+        remove_entry(str(part))
 
 
 def _lock(descriptor: int, kind: int, *, wait: bool = False) -> bool:

@@ -47,13 +47,13 @@ class ArtifactRef(Struct, frozen=True):
 def store_artifact(home: Home, path: Path, entrypoint: str | None) -> ArtifactRef:
     """Check and store a file or folder; the same content is stored once.
 
-    A folder is stored as an archive without the files that its ignore files exclude. entrypoint: ""
-    = none is needed, because only commands run. Raises InvalidInput.
+    A folder is stored without the files that its ignore files exclude, and is run like an archive
+    of them. entrypoint: "" = none is needed, because only commands run. Raises InvalidInput.
     """
     with _translated_errors(home, path):
         kind, files = _examine(home, path, entrypoint)
         if files is not None:
-            return _pack(home, path, files)
+            return _store_folder(home, path, files)
         with open(path, "rb") as file:
             return _store(home, file, path.name, kind)
 
@@ -104,11 +104,10 @@ def _translate(error: OSError, home: Home, path: Path) -> InvalidInput | StoreEr
 
 
 def load_ref(home: Home, sha256: str, file_name: str) -> ArtifactRef:
-    """The stored artifact. Raises InvalidInput if its file is missing."""
-    try:
-        size = stored_path(home, sha256).stat().st_size
-    except FileNotFoundError:
-        raise _missing(home, sha256) from None
+    """The stored artifact. Raises InvalidInput if it is missing."""
+    size = stored_size(home, sha256)
+    if size is None:
+        raise _missing(home, sha256)
     return ArtifactRef(sha256, file_name, kind_of(file_name) or "program", size)
 
 
@@ -118,29 +117,58 @@ def _missing(home: Home, sha256: str) -> InvalidInput:
 
 
 def stored_path(home: Home, sha256: str) -> Path:
-    """The file that stores the code with this digest."""
+    """The file or, for the code of a folder, the folder (`code_trees`) that stores the code with
+    this digest."""
     return home.artifacts / sha256[:2] / sha256
 
 
 def stored_size(home: Home, sha256: str) -> int | None:
     """The size of stored code in bytes; None if it was deleted."""
     try:
-        return stored_path(home, sha256).stat().st_size
+        found = stored_path(home, sha256).stat()
     except FileNotFoundError:
         return None
+    if not stat.S_ISDIR(found.st_mode):
+        return found.st_size
+    from muster.storage.code_trees import extent_of
+
+    extent = extent_of(stored_path(home, sha256) / "code")
+    return None if extent is None else extent.size
+
+
+def stored_names(home: Home, ref: ArtifactRef) -> list[str]:
+    """The paths of the files and links in a stored folder or archive. Raises FileNotFoundError."""
+    stored = stored_path(home, ref.sha256)
+    if stored.is_dir():
+        from muster.storage.code_trees import names_below
+
+        return names_below(stored / "code")
+    from muster.storage.archives import names_in
+
+    return names_in(stored, ref.file_name)
+
+
+def _read_start(home: Home, ref: ArtifactRef, name: str, length: int) -> bytes:
+    """The first bytes of a file in a stored folder or archive; empty if it is not a file."""
+    stored = stored_path(home, ref.sha256)
+    if stored.is_dir():
+        file = stored / "code" / name
+        if file.is_symlink() or not file.is_file():
+            return b""
+        with open(file, "rb") as opened:
+            return opened.read(length)
+    from muster.storage.archives import read_start
+
+    return read_start(stored, ref.file_name, name, length)
 
 
 def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
     """The path of an entry point in a stored archive. Raises InvalidInput."""
-    from muster.storage.archives import names_in, read_start
-    from muster.storage.code_checks import check_entry, check_start
-
-    stored = stored_path(home, ref.sha256)
     try:
-        files = names_in(stored, ref.file_name)
+        files = stored_names(home, ref)
         entry = check_entry(ref.file_name, ref.file_name, files, entrypoint)
         if kind_of(entry) is None:
-            check_start(entry, read_start(stored, ref.file_name, entry, 4))
+            check_start(entry, _read_start(home, ref, entry, 4))
     except FileNotFoundError:
         raise _missing(home, ref.sha256) from None
     return entry
@@ -154,9 +182,7 @@ def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[st
             return ref.file_name, file.read(_BLOCK).decode(errors="replace")
     if ref.kind != "archive" or kind_of(entrypoint or "") != "python":
         return "", ""
-    from muster.storage.archives import read_start
-
-    source = read_start(stored, ref.file_name, str(entrypoint), _BLOCK)
+    source = _read_start(home, ref, str(entrypoint), _BLOCK)
     return str(entrypoint), source.decode(errors="replace")
 
 
@@ -167,6 +193,11 @@ def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
     """
     source = stored_path(home, ref.sha256)
     try:
+        if source.is_dir():
+            from muster.storage.code_trees import place
+
+            place(source / "code", ref.file_name, target)
+            return
         if ref.kind == "archive":
             from muster.storage.archives import unpack
 
@@ -218,13 +249,13 @@ def store_files(
     *,
     follow: bool = False,
 ) -> ArtifactRef:
-    """Check and store some files of a folder, as an archive named like the folder.
+    """Check and store some files of a folder, which are run like an archive named like the folder.
 
     entrypoint: "" = none is needed. shown: the folder in messages. follow: store the targets of
     links instead of the links. Raises InvalidInput.
     """
     check_files(folder, files, entrypoint, shown, follow=follow)
-    return _pack(home, folder, files, follow=follow)
+    return _store_folder(home, folder, files, follow=follow)
 
 
 def check_files(
@@ -247,16 +278,18 @@ def check_files(
     check_size(shown, sum(sizes))
 
 
-def _pack(home: Home, folder: Path, files: Sequence[str], *, follow: bool = False) -> ArtifactRef:
-    from muster.storage.archives import pack
+def _store_folder(
+    home: Home, folder: Path, files: Sequence[str], *, follow: bool = False
+) -> ArtifactRef:
+    from muster.storage.code_trees import FolderScan
 
-    with open(_temporary(home), "w+b") as packed:
-        try:
-            pack(folder, files, packed, follow=follow)
-            packed.seek(0)
-            return _store(home, packed, _archive_name(folder), "archive")
-        finally:
-            os.unlink(packed.name)
+    scan = FolderScan(home, folder, files, follow=follow)
+    if not scan.is_stored:
+        from muster.storage.large_code import warn_if_large
+
+        warn_if_large(folder, scan.sizes())
+    stored = scan.store()
+    return ArtifactRef(stored.sha256, _archive_name(folder), "archive", stored.size)
 
 
 def _archive_name(folder: Path) -> str:
@@ -269,14 +302,18 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
     The copy is written under a temporary name and renamed, so that no partial file is visible. The
     file and its name are synced to disk before the caller records them.
     """
-    known, size = _digest(file)
+    from muster.storage.file_copies import digest_of
+
+    digest, size = digest_of(file)
+    known = digest.hex()
     if _is_stored(home, known, size):
         return ArtifactRef(known, name, kind, size)
     file.seek(0)
-    part = _temporary(home)
+    part = home.new_part()
     try:
         with open(part, "wb") as copy:
-            known, size = _digest(file, copy)  # again: it may have changed meanwhile
+            digest, size = digest_of(file, copy)  # again: it may have changed meanwhile
+            known = digest.hex()
             final = stored_path(home, known)
             final.parent.mkdir(exist_ok=True)
             copy.flush()
@@ -288,19 +325,6 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
     for folder in (final.parent, home.artifacts):
         _sync_folder(folder)
     return ArtifactRef(known, name, kind, size)
-
-
-def _digest(file: IO[bytes], copy: IO[bytes] | None = None) -> tuple[str, int]:
-    """SHA-256 and size of the rest of `file`, which is also written to `copy`."""
-    import hashlib
-
-    digest, size = hashlib.sha256(), 0
-    while block := file.read(_BLOCK):
-        digest.update(block)
-        size += len(block)
-        if copy is not None:
-            copy.write(block)
-    return digest.hexdigest(), size
 
 
 def _is_stored(home: Home, sha256: str, size: int) -> bool:
@@ -318,7 +342,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _temporary(home: Home) -> Path:
-    return home.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"

@@ -145,9 +145,19 @@ class Home(Struct, frozen=True):
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
+    def new_part(self) -> Path:
+        """A path for code that is being stored. If the process is killed, the next one that stores
+        code removes it (`ArtifactLock`)."""
+        return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
+
     @property
     def runs(self) -> Path:
         return self.root / "runs"
+
+    @property
+    def config(self) -> Path:
+        """The settings of this MUSTER_HOME (`storage.config`)."""
+        return self.root / "config.toml"
 
     @property
     def shapes(self) -> Path:
@@ -158,6 +168,11 @@ class Home(Struct, frozen=True):
     def checkouts(self) -> Path:
         """Temporary checkouts of git repositories, while their files are stored."""
         return self.root / "checkouts"
+
+    @property
+    def digests(self) -> Path:
+        """Digests of the files of folders whose code was stored (`digest_cache`)."""
+        return self.root / "digests"
 
     @property
     def environments(self) -> Path:

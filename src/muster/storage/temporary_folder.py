@@ -41,6 +41,13 @@ def _lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def remove_abandoned(parent: Path) -> None:
+    """Remove the temporary folders of processes that were killed."""
+    if parent.is_dir():
+        with _lock(parent):
+            _remove_unlocked(parent)
+
+
 def _remove_unlocked(parent: Path) -> None:
     for folder in parent.iterdir():
         try:

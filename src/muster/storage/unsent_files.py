@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from muster.plan.model import UnsentFiles
-from muster.storage.artifacts import ArtifactRef, stored_path
+from muster.storage.artifacts import ArtifactRef, stored_names
 from muster.storage.home import Home
 
 #: Maximum names kept with a run, Python modules first, and entries of a folder that are read.
@@ -36,10 +36,7 @@ def unsent_files(home: Home, code: Path, ref: ArtifactRef) -> UnsentFiles | None
 def _stored_names(home: Home, script: str, ref: ArtifactRef) -> set[str]:
     if ref.kind in _SINGLE:
         return {script}
-    import tarfile
-
-    with tarfile.open(stored_path(home, ref.sha256)) as packed:
-        return {name.partition("/")[0] for name in packed.getnames()}
+    return {name.partition("/")[0] for name in stored_names(home, ref)}
 
 
 def _ignored_names(folder: Path, entries: set[str]) -> set[str]:

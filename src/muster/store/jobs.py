@@ -230,6 +230,12 @@ def artifact_in_use(db: Database, sha256: str) -> bool:
     return bool(db.read(sql, (sha256,)))
 
 
+def artifacts_in_use(db: Database) -> set[str]:
+    """The artifacts of all Jobs that are not deleted. Runs that have not ended are of such Jobs."""
+    sql = "SELECT DISTINCT artifact_sha256 FROM jobs WHERE state = 'ACTIVE'"
+    return {row[0] for row in db.read(sql) if row[0] is not None}
+
+
 def _job(row: Row) -> JobRecord:
     data = dict(row)
     what = f"the record of job {row['name']}@{row['version']} (id {row['id']})"

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.engines.local.code_folder import place_code
 from muster.engines.local.logs import NodeOutputs
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
@@ -29,7 +30,7 @@ from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
-from muster.storage.artifacts import ArtifactRef, entry_command, place_artifact
+from muster.storage.artifacts import ArtifactRef, entry_command
 
 #: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
 #: its replica fails for not being ready, so that the node can report what is missing.
@@ -219,15 +220,17 @@ def disk_full(resources: ResourcePlan) -> str | None:
     return f"its disk was full (resources.disk: {format_size(resources.disk)})"
 
 
-def prepare_code(context: RunContext, group: GroupPlan, work: Path) -> list[str]:
+def prepare_code(
+    context: RunContext, group: GroupPlan, work: Path, *, mountable: bool
+) -> list[str]:
     """Put the code into the working directory; returns the program's command line, empty if the
-    group runs services only. Raises MusterError, OSError."""
+    group runs services only. mountable: see `place_code`. Raises MusterError, OSError."""
     plan = context.plan
     command = group.command
     if plan.artifact is not None:
         code = plan.artifact
         ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
-        place_artifact(context.home, ref, work)
+        place_code(context.home, ref, work, mountable=mountable)
         command = command or entry_command(
             ref,
             plan.entrypoint_of(group),

@@ -171,9 +171,9 @@ def bind_mounts(
             for path in one.hidden:
                 inside = Path(source) / path.relative_to(one.mount.path)
                 inside.mkdir(parents=True, exist_ok=True)
-            held.append(_hold(source, opened))
+            held.append(hold(source, opened))
         for one, source in zip(ordered, held, strict=True):
-            again = [(_hold(str(path), opened), str(path)) for path in one.hidden]
+            again = [(hold(str(path), opened), str(path)) for path in one.hidden]
             if one.nested:
                 os.makedirs(one.mount.path, exist_ok=True)
             namespaces.bind(source, one.mount.path, read_only=one.mount.read_only)
@@ -181,7 +181,7 @@ def bind_mounts(
                 namespaces.bind(required_source, path_again)
 
 
-def _hold(path: str, opened: ExitStack) -> str:
+def hold(path: str, opened: ExitStack) -> str:
     """A path that keeps leading to this folder after something is mounted over `path`."""
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     opened.callback(os.close, descriptor)
@@ -213,7 +213,7 @@ def _mount_overlay(parent: Path, folder: Path) -> None:
         _replace_root(folder)
     else:
         with ExitStack() as opened:
-            before = Path(_hold(str(parent), opened))  # may contain our own files
+            before = Path(hold(str(parent), opened))  # may contain our own files
             _mount_tmpfs(parent)
             _show_entries(before, parent)
 

@@ -40,7 +40,7 @@ def lock(folder: Path) -> None:
 def clear(folder: Path, work: Path) -> None:
     """Remove what programs left in the working directory, TMPDIR and the node's scratch folders.
     The scratch folders themselves stay, empty."""
-    for old in (str(work), f"{folder}/tmp"):
+    for old in (str(work), f"{folder}/tmp", f"{folder}/overlay"):
         if os.path.exists(old):
             remove_tree(old)
     for name, mode in SCRATCH.values():

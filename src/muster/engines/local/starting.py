@@ -203,6 +203,9 @@ class Starter:
         documented = group.name in self._documented
         shown = node_folders.with_oci_folder(group.mounts) if documented else group.mounts
         mounts.order_mounts(shown, self._required)  # cached, for all nodes of the group
+        disk = group.resources.disk if group.resources.disk_image else None
+        # what a node writes to its disk is measured, without what is mounted there
+        mountable = self._isolation.namespaces and group.resources.disk is None
         return NodeSetup(
             node=node,
             isolation=self._isolation,
@@ -216,8 +219,8 @@ class Starter:
             sources=self.sources,
             required=self._required,
             limits=limits,
-            disk=group.resources.disk if group.resources.disk_image else None,
-            prepare_code=partial(prepare_code, self._context, group),
+            disk=disk,
+            prepare_code=partial(prepare_code, self._context, group, mountable=mountable),
             launch=launch,
             install=self._install(launch.processes[0].stderr),
             private_shm=self._private_shm,

@@ -1,0 +1,113 @@
+"""`muster prune`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.arguments import Count, json_option
+from muster.cli.output import print_json
+from muster.cli.terminal import echo
+from muster.spec.quantities import format_size
+
+if TYPE_CHECKING:
+    from muster.service.prune import Pruned
+
+#: Names that one line shows.
+_SHOWN = 5
+
+
+@click.command()
+@click.option("--older-than", metavar="TIME", help="Keep runs that ended within 12h, 7d, ...")
+@click.option("--keep", type=Count(min=0), metavar="N", help="Keep the newest N ended runs.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option()
+@click.pass_context
+def prune(
+    ctx: click.Context,
+    older_than: str | None,
+    keep: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete ended runs and what nobody needs any more.
+
+    Deleted are ended runs that no option keeps, code that no job has, environments that no run has
+    used for that time (default: 30 days), and what killed processes have left. Runs in progress and
+    suspended runs stay, and so do jobs and volumes.
+
+    Without options, `[retention]` in MUSTER_HOME/config.toml says which runs stay; without that,
+    those of the last 7 days. With it, old runs are also deleted whenever another run ends.
+
+    \b
+    muster prune --dry-run
+    muster prune --older-than 7d --keep 20
+    """
+    from msgspec import to_builtins
+
+    from muster.cli.filters import duration
+    from muster.client.client import Client
+    from muster.errors import EXIT_CANCELED, InvalidInput, Problem
+
+    age = None if older_than is None else duration("--older-than", older_than)
+    client = Client()
+    if not yes or dry_run:
+        found = client.prune(keep=keep, older_than=age, dry_run=True)
+        if as_json and dry_run:
+            print_json(to_builtins(found))
+            return
+        lines = _lines(found)
+        for line in lines or ["nothing to delete"]:
+            echo(f"would delete {line}" if lines else line, err=not dry_run)
+        if dry_run and lines:
+            echo(f"would free {format_size(found.freed)}")
+        if dry_run or not lines:
+            return
+        if not sys.stdin.isatty():
+            text = (
+                f"delete this and free {format_size(found.freed)}? There is no terminal to ask on"
+            )
+            raise InvalidInput(Problem("", text, "--yes does it without asking"))
+        if not click.confirm(f"Delete this and free {format_size(found.freed)}?", err=True):
+            echo("nothing was changed", err=True)
+            ctx.exit(EXIT_CANCELED)
+    done = client.prune(keep=keep, older_than=age)
+    if as_json:
+        print_json(to_builtins(done))
+        return
+    for line in _lines(done):
+        echo(f"deleted {line}")
+    for text in done.kept:
+        echo(text, err=True)
+    echo(f"{format_size(done.freed)} freed")
+
+
+def _lines(found: Pruned) -> list[str]:
+    """What is deleted, one kind a line."""
+    lines = []
+    if found.runs:
+        lines.append(f"{_count(len(found.runs), 'run')}: {_names(found.runs)}")
+    if found.code:
+        lines.append(f"{_count(found.code, 'version')} of code that no job has")
+    if found.environments:
+        names = _names(found.environments)
+        lines.append(f"{_count(len(found.environments), 'environment')}: {names}")
+    if found.leftovers:
+        lines.append(f"{_count(found.leftovers, 'file or folder')} that killed processes left")
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} files and folders" if " or " in what else f"{number} {what}s"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

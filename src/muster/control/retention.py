@@ -1,0 +1,69 @@
+"""Which ended runs are deleted because of their age and number, and the code that no Job has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from muster.control import lease
+from muster.control.expire import delete_run
+from muster.lifecycle.states import TERMINAL
+from muster.storage.artifact_lock import sweep, try_exclusive
+from muster.storage.code_trees import remove_artifact, remove_unlinked
+from muster.storage.config import Retention, read_config
+from muster.storage.disk_use import entries_of
+from muster.storage.home import Home
+from muster.store import jobs, runs
+from muster.store.database import Database
+from muster.store.records import RunSummary
+
+#: Seconds for which a run that has ended stays in any case, unless a user deletes it: commands may
+#: still show its end.
+_SHOWN = 60.0
+
+
+def surplus(ended: Sequence[RunSummary], retention: Retention, now: float) -> Iterator[RunSummary]:
+    """The ended runs that do not stay. ended: newest first."""
+    for run in ended[retention.keep or 0 :]:
+        if now - (run.finished_at or run.created_at) >= (retention.older_than or 0):
+            yield run
+
+
+def old_runs(db: Database, home: Home, retention: Retention) -> list[RunSummary]:
+    """The ended runs that do not stay, without those whose supervisor is still ending."""
+    ended = runs.listing(db, states=TERMINAL)
+    found = surplus(ended, retention, time.time())
+    return [run for run in found if not lease.is_held(home.run_dir(run.id).lease)]
+
+
+def apply_retention(db: Database, home: Home) -> None:
+    """Delete the runs that do not stay by the retention in the configuration, if it has one.
+
+    Raises InvalidInput if the configuration is wrong, StoreError.
+    """
+    retention = read_config(home).retention
+    if retention is None:
+        return
+    chosen = Retention(retention.keep, max(retention.older_than or 0.0, _SHOWN))
+    for run in old_runs(db, home, chosen):
+        delete_run(db, home, run.id)
+
+
+def unused_code(db: Database, home: Home) -> list[Path]:
+    """The stored code that no Job has. Exact only while no process stores code."""
+    used = jobs.artifacts_in_use(db)
+    folders = (folder for folder in entries_of(home.artifacts) if len(folder.name) == 2)
+    return [code for folder in folders for code in entries_of(folder) if code.name not in used]
+
+
+def collect_code(db: Database, home: Home) -> bool:
+    """Delete the code that no Job has, and what killed processes left of code they were storing.
+    False if nothing was deleted because another process is storing code."""
+    with try_exclusive(home) as alone:
+        if alone:
+            sweep(home.artifacts)
+            for code in unused_code(db, home):
+                remove_artifact(home, code.name, shared=False)
+            remove_unlinked(home)
+        return alone

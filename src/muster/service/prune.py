@@ -1,0 +1,179 @@
+"""Delete what nobody needs any more: old runs, code that no Job has, unused environments, and what
+killed processes have left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from muster.control import lease
+from muster.control.expire import delete_run, remove_folder
+from muster.control.retention import collect_code, old_runs, unused_code
+from muster.service.context import Context
+from muster.storage import environments
+from muster.storage.artifact_lock import try_exclusive
+from muster.storage.code_trees import objects
+from muster.storage.config import Retention, read_config
+from muster.storage.disk_use import DiskUse, disk_use, entries_of
+from muster.storage.environments import Installed
+from muster.storage.home import Home
+from muster.storage.temporary_folder import remove_abandoned
+from muster.store import runs
+from muster.store.records import RunSummary
+
+_DAY = 86400.0
+#: Without options and configuration, runs stay this long after their end.
+DEFAULT = Retention(older_than=7 * _DAY)
+#: Environments stay this long after their last use, unless another time is given.
+_UNUSED = 30 * _DAY
+#: A folder of a run without a record may be that of a run that is just being submitted.
+_SUBMITTING = 3600.0
+
+
+class Candidates(Struct, frozen=True):
+    """What can be deleted, with the bytes that this frees."""
+
+    runs: Sequence[RunSummary]
+    runs_size: int
+    #: Stored code that no Job has.
+    code: Sequence[Path]
+    code_size: int
+    environments: Sequence[Installed]
+    environments_size: int
+    #: Files of killed processes, and folders of runs without a record.
+    leftovers: Sequence[Path]
+    leftovers_size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        sizes = (self.runs_size, self.code_size, self.environments_size, self.leftovers_size)
+        return sum(sizes)
+
+
+class Pruned(Struct, frozen=True):
+    """What was deleted, or with `dry_run` would be."""
+
+    dry_run: bool
+    #: Names of runs.
+    runs: tuple[str, ...]
+    #: The number of stored versions of code.
+    code: int
+    #: Keys of environments.
+    environments: tuple[str, ...]
+    #: The number of files and folders that killed processes have left.
+    leftovers: int
+    #: Bytes.
+    freed: int
+    #: What was kept although it is not needed, and why.
+    kept: tuple[str, ...] = ()
+
+
+def retention_of(home: Home, keep: int | None, older_than: float | None) -> Retention:
+    """The given retention; if none is given, that of the configuration, else `DEFAULT`. Raises
+    InvalidInput if the configuration is wrong."""
+    if keep is None and older_than is None:
+        return read_config(home).retention or DEFAULT
+    return Retention(keep, older_than)
+
+
+def candidates(context: Context, retention: Retention) -> Candidates:
+    """What `prune` would delete now."""
+    db, home = context.db, context.home
+    now = time.time()
+    old = old_runs(db, home, retention)
+    code = unused_code(db, home)
+    since = now - (_UNUSED if retention.older_than is None else retention.older_than)
+    unused = [
+        one
+        for one in environments.list_installed(home)
+        if not one.busy and (not one.ready or (one.used or 0) < since)
+    ]
+    left = [*_leftovers(context, now)]
+    return Candidates(
+        runs=old,
+        runs_size=disk_use(*(path for run in old for path in run_files(home, run.id))),
+        code=code,
+        code_size=_code_size(code),
+        environments=unused,
+        environments_size=sum(one.size for one in unused),
+        leftovers=left,
+        leftovers_size=disk_use(*left),
+    )
+
+
+def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> Pruned:
+    """Delete what is not needed. Safe while runs start: their code is locked or has a Job."""
+    found = candidates(context, retention)
+    if dry_run:
+        return _report(found, [one.key for one in found.environments], dry_run=True)
+    db, home = context.db, context.home
+    for run in found.runs:
+        delete_run(db, home, run.id)
+    for path in found.leftovers:
+        if path.parent == home.runs:
+            remove_folder(home, path.name)
+    removed = [one.key for one in found.environments if environments.remove(home, one.key)]
+    remove_abandoned(home.checkouts)
+    if collect_code(db, home):
+        return _report(found, removed, dry_run=False)
+    kept = "stored code stays: another process is storing code now; prune again"
+    found = Candidates(
+        runs=found.runs,
+        runs_size=found.runs_size,
+        code=(),
+        code_size=0,
+        environments=found.environments,
+        environments_size=found.environments_size,
+        leftovers=(),
+        leftovers_size=0,
+    )
+    return _report(found, removed, dry_run=False, kept=(kept,))
+
+
+def _report(
+    found: Candidates, removed: Sequence[str], *, dry_run: bool, kept: tuple[str, ...] = ()
+) -> Pruned:
+    in_use = [one for one in found.environments if one.key not in removed]
+    return Pruned(
+        dry_run=dry_run,
+        runs=tuple(run.name for run in found.runs),
+        code=len(found.code),
+        environments=tuple(removed),
+        leftovers=len(found.leftovers),
+        freed=found.size - sum(one.size for one in in_use),
+        kept=(*kept, *(f"environment {one.key} is in use by now" for one in in_use)),
+    )
+
+
+def run_files(home: Home, run_id: str) -> list[Path]:
+    """The folders of a run: its own and, with `logging.directory`, that of its logs."""
+    folder = home.run_dir(run_id).path
+    logs = folder / "logs"
+    if logs.is_symlink() and logs.resolve().name == run_id:
+        return [folder, logs.resolve()]
+    return [folder]
+
+
+def _code_size(code: Sequence[Path]) -> int:
+    use = DiskUse()
+    for one in code:
+        use.add(one)
+    return use.freed(other_names=1)  # that of `artifacts/objects`, which is deleted as well
+
+
+def _leftovers(context: Context, now: float) -> Iterator[Path]:
+    db, home = context.db, context.home
+    if home.artifacts.is_dir():
+        with try_exclusive(home) as alone:
+            if alone:  # otherwise some of these are being written
+                yield from home.artifacts.glob(".part-*")
+                yield from (Path(path) for path, links, _ in objects(home) if links == 1)
+    known = {run.id for run in runs.listing(db)}
+    for folder in entries_of(home.runs):
+        old = now - folder.lstat().st_mtime > _SUBMITTING
+        if folder.name not in known and old and not lease.is_held(folder / "lease"):
+            yield folder

@@ -1,0 +1,73 @@
+"""The configuration of a MUSTER_HOME, and what is refused with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.errors import InvalidInput
+from muster.storage.config import Config, Retention, parse_config, read_config
+from muster.storage.home import Home
+
+
+@pytest.mark.parametrize(
+    ("text", "retention"),
+    [
+        ("", None),
+        ("# nothing\n", None),
+        ("[retention]\n", Retention()),
+        ("[retention]\nkeep = 200\n", Retention(keep=200)),
+        ('[retention]\nolder_than = "30d"\n', Retention(older_than=30 * 86400)),
+        ("retention = { keep = 1, older_than = 90 }\n", Retention(1, 90)),
+    ],
+)
+def test_settings(text: str, retention: Retention | None) -> None:
+    assert parse_config(text, "c") == Config(retention)
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (
+            "\n[retention]\nkep = 3\nolder_then = 1\n",
+            [
+                'c:3: retention.kep: unknown setting (did you mean "keep"?)',
+                'c:4: retention.older_then: unknown setting (did you mean "older_than"?)',
+            ],
+        ),
+        ("keep = 3\n", ["c:1: keep: unknown setting (known are retention)"]),
+        ("[retantion]\n", ['c:1: retantion: unknown setting (did you mean "retention"?)']),
+        (
+            "retention = 3\n",
+            ["c:1: retention: must be a table (write [retention] on a line of its own)"],
+        ),
+        (
+            '[retention]\nkeep = -1\nolder_than = "soon"\n',
+            [
+                "c:2: retention.keep: must be a number from 0, not -1 "
+                "(how many of the newest ended runs stay)",
+                "c:3: retention.older_than: 'soon' is not a duration; write 90s, 10m, 1h30m or 30d",
+            ],
+        ),
+    ],
+)
+def test_every_problem_is_reported_with_its_line(text: str, problems: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_config(text, "c")
+    assert [str(problem) for problem in caught.value.problems] == problems
+
+
+def test_text_that_is_not_toml_is_refused_with_its_line() -> None:
+    with pytest.raises(InvalidInput, match=r"^c:2: not TOML: "):
+        parse_config("[retention]\nkeep = = 3\n", "c")
+
+
+def test_without_a_file_nothing_is_set(tmp_path: Path) -> None:
+    assert read_config(Home(tmp_path)) == Config()
+
+
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match=r"config\.toml: cannot be read: .*utf-8"):
+        read_config(Home(tmp_path))
