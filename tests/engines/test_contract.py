@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from muster.storage.home import Home
 from support.faults import until
 from support.sessions import Session
 
@@ -24,6 +25,21 @@ def test_nodes_run_their_programs_and_end(session: MakeSession) -> None:
     assert one.close() == 0
     for rank in range(3):
         assert one.output(rank).startswith(f"rank {rank} of 3 head 127.")
+
+
+def test_outputs_are_kept_and_collected(session: MakeSession) -> None:
+    one = session(
+        'cd / && echo $RANK >> "$MUSTER_OUTPUTS/own" && echo >> "$MUSTER_RUN_OUTPUTS/of $RANK"',
+        nodes=2,
+    )
+    for incarnation in range(2):
+        one.start(0, 1, incarnation=incarnation)
+        one.ended(0, 1, incarnation=incarnation)
+    assert one.close() == 0
+    outputs = Home(one.home).run_dir(one.plan.run_id).outputs
+    assert {path.name for path in outputs.iterdir()} == {"of 0", "of 1", "rank-0", "rank-1"}
+    for rank in range(2):
+        assert (outputs / f"rank-{rank}" / "own").read_text() == f"{rank}\n" * 2
 
 
 def test_only_started_nodes_run(session: MakeSession) -> None:
