@@ -38,6 +38,7 @@ _COMMANDS = {
     "shell": ("muster.cli.exec:shell", "Open a shell inside a running node."),
     "top": ("muster.cli.top", "Show what the nodes of running runs use."),
     "stacks": ("muster.cli.stacks", "Show the Python stacks of a run's nodes."),
+    "open": ("muster.cli.open:open_", "Open a dashboard, or a port of a node."),
     "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
     "cancel": ("muster.cli.runs:cancel", "End runs for good."),
     "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),

@@ -15,6 +15,7 @@ for later incarnations, and collects their files into `RunDir.output(rank)` and 
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -212,6 +213,16 @@ class Engine(Protocol):
 
         folder, supervisor: as for `counters`. ranks: the nodes to read; empty for all. Raises
         InvalidInput if what reads them is not installed.
+        """
+        ...
+
+    def forward(
+        self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
+    ) -> int:
+        """Connect every connection of a listening socket with a port of a node.
+
+        hosts: the node's addresses to try, in order. Returns the pid of a child process that serves
+        until it is ended, or the node ends. Raises EngineError if the node cannot be reached.
         """
         ...
 

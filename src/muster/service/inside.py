@@ -12,6 +12,8 @@ from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 
 if TYPE_CHECKING:
+    import socket
+
     from muster.describe.stacks import ThreadStack
     from muster.service.context import Context
     from muster.storage.usage import Counters
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _HINTS = {
     RunState.ACCEPTED: "try again when it has started: `muster runs show {name}`",
     RunState.QUEUED: "try again when it has started: `muster runs show {name}`",
+    RunState.QUEUED: "it starts when other runs have ended: `muster runs show {name}`",
     RunState.SUSPENDED: "`muster runs resume {name}` starts it again",
 }
 _ENDED = "`muster logs {name}` shows its output"
@@ -100,6 +103,11 @@ def stacks(
     supervisor = supervisor_of(context, run)
     _check_ranks(run, nodes, ranks)
     return LocalEngine().stacks(context.home.run_dir(run.id), supervisor, ranks)
+
+
+def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:
+    """See `Engine.forward`."""
+    return LocalEngine().forward(node, hosts, port, listener)
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:

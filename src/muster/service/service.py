@@ -287,6 +287,13 @@ class Service:
         run = runs.summary(self.db, run_id)
         return running_node(self.context, run, self.nodes(run_id), rank)
 
+    def supervisor_of(self, run_id: str) -> int:
+        """The pid of the process that drives a run in progress. See `service.inside`."""
+        from muster.service.inside import supervisor_of
+
+        self.recover()
+        return supervisor_of(self.context, runs.summary(self.db, run_id))
+
     def counters(self, run_id: str) -> dict[int, Counters]:
         """What the nodes of a run in progress use now, by rank. See `Engine.counters`."""
         from muster.service.inside import counters

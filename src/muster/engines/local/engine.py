@@ -17,7 +17,8 @@ from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    import socket
+    from collections.abc import Collection, Sequence
 
     from muster.describe.stacks import ThreadStack
     from muster.engines.base import NodeCommand, RunContext, RunningNode, Session
@@ -101,6 +102,14 @@ class LocalEngine:
         from muster.engines.local.stacks import read_stacks
 
         return read_stacks(folder, supervisor, ranks)
+
+    def forward(
+        self, node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket
+    ) -> int:
+        """See `Engine.forward`."""
+        from muster.engines.local.forward import forward
+
+        return forward(node, hosts, port, listener)
 
     def run_in_node(
         self, node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,7 +63,8 @@ class Entry(Struct, frozen=True):
     """The way into one node: everything is opened, and nothing has been changed."""
 
     agent: int
-    record: LaunchRecord
+    #: What the agent has launched; None if nothing yet.
+    record: LaunchRecord | None
     #: (namespace descriptor, kind) in the order in which to enter.
     path: tuple[tuple[int, int], ...]
     #: The user, group and supplementary groups of the node's processes outside its namespaces.
@@ -76,8 +78,8 @@ class Entry(Struct, frozen=True):
             os.close(descriptor)
 
 
-def find(node: RunningNode) -> Entry:
-    """The way into a node. Raises EngineError if it cannot be entered."""
+def find(node: RunningNode, kinds: Collection[str] = tuple(_KINDS)) -> Entry:
+    """The way into these namespaces of a node. Raises EngineError if it cannot be entered."""
     if not os.path.isdir("/proc/self/ns"):
         raise EngineError(f"cannot enter node-{node.rank}: this system has no /proc/PID/ns")
     agent = find_agents(node.folder, node.supervisor).get(node.rank)
@@ -87,10 +89,8 @@ def find(node: RunningNode) -> Entry:
             "who started the run, or as root, and where it was started"
         )
     try:
-        record = launch_record.read(agent)
-        if record is None:
-            raise EngineError(f"node-{node.rank} has started no program yet; try again later")
-        return Entry(agent, record, _open_path(node.supervisor, agent), *_identity(agent))
+        path = _open_path(node.supervisor, agent, kinds)
+        return Entry(agent, launch_record.read(agent), path, *_identity(agent))
     except OSError as error:
         raise EngineError(f"cannot enter node-{node.rank}: {error}") from None
 
@@ -106,17 +106,19 @@ def _identity(pid: int) -> tuple[int, int, tuple[int, ...]]:
 _OF_USER = ("Uid", "Gid", "Groups")
 
 
-def _open_path(supervisor: int, agent: int) -> tuple[tuple[int, int], ...]:
+def _open_path(supervisor: int, agent: int, kinds: Collection[str]) -> tuple[tuple[int, int], ...]:
     """Open the namespaces to enter: those that this process is not in."""
     user = namespaces.CLONE_NEWUSER
-    kinds = [(supervisor, "user", user), *((agent, name, kind) for name, kind in _KINDS.items())]
     path = []
-    for pid, name, kind in kinds:
+    for pid, name, kind in (
+        (supervisor, "user", user),
+        *((agent, name, _KINDS[name]) for name in kinds),
+    ):
         if _differs(f"/proc/{pid}/ns/{name}", f"/proc/self/ns/{name}"):
             path.append((_open_namespace(pid, name), kind))
-    # last, as the others belong to the run's user namespace: there the submitter is root, and in
-    # this one the submitter again
-    if _differs(f"/proc/{agent}/ns/user", f"/proc/{supervisor}/ns/user"):
+    # last, and only for programs of the node: the other namespaces belong to the run's user
+    # namespace, where the submitter is root; in this one, the submitter is itself again
+    if "pid" in kinds and _differs(f"/proc/{agent}/ns/user", f"/proc/{supervisor}/ns/user"):
         path.append((_open_namespace(agent, "user"), user))
     return tuple(path)
 
@@ -137,7 +139,7 @@ def enter(entry: Entry) -> None:
     try:
         limits.join_groups_of(entry.agent)
     except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
-        _say(f"outside the node's limits on CPUs and memory: {error}")
+        say(f"outside the node's limits on CPUs and memory: {error}")
     path, user, group = list(entry.path), entry.user, entry.group
     if os.geteuid() == 0 != entry.user:  # root enters a run of somebody else
         os.setgroups(entry.groups)
@@ -154,15 +156,19 @@ def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) ->
     """See `Engine.run_in_node`."""
     entry = find(node)
     try:
+        if entry.record is None:
+            raise EngineError(f"node-{node.rank} has started no program yet; try again later")
         pid = os.fork()
         if pid == 0:
-            _stand_for(entry, command, stdio)
+            _stand_for(entry, entry.record, command, stdio)
     finally:
         entry.close()
     return pid
 
 
-def _stand_for(entry: Entry, command: NodeCommand, stdio: tuple[int, int, int]) -> NoReturn:
+def _stand_for(
+    entry: Entry, record: LaunchRecord, command: NodeCommand, stdio: tuple[int, int, int]
+) -> NoReturn:
     """In the child: enter the node, run the command there, and exit with its exit code."""
     code = processes.NOT_EXECUTABLE
     try:
@@ -173,11 +179,11 @@ def _stand_for(entry: Entry, command: NodeCommand, stdio: tuple[int, int, int]) 
         enter(entry)
         pid = os.fork()
         if pid == 0:
-            _become(entry, command)
+            _become(record, command)
         namespaces.die_with_parent()
         code = processes.wait_forwarding_signals(pid)
     except OSError as error:
-        _say(f"cannot enter the node: {error}")
+        say(f"cannot enter the node: {error}")
     finally:
         os._exit(code)
 
@@ -192,26 +198,26 @@ def _close_others(entry: Entry) -> None:
                 os.close(int(name))
 
 
-def _become(entry: Entry, command: NodeCommand) -> NoReturn:
+def _become(record: LaunchRecord, command: NodeCommand) -> NoReturn:
     """In the child inside the node: become the command."""
     code = processes.NOT_EXECUTABLE
     try:
         namespaces.die_with_parent()
         if command.terminal:
             os.login_tty(0)
-        os.chdir(command.cwd or entry.record.cwd)
-        env = {**entry.record.environments[0], **command.env}
+        os.chdir(command.cwd or record.cwd)
+        env = {**record.environments[0], **command.env}
         processes.execute(command.argv, env)
     except processes.CannotStart as error:
         code = error.code
-        _say(str(error))
+        say(str(error))
     except OSError as error:
-        _say(str(error))
+        say(str(error))
     finally:
         os._exit(code)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Write a message to standard error, which may be closed."""
     with contextlib.suppress(OSError):
         os.write(2, b"muster: %s\n" % os.fsencode(text))

@@ -1,0 +1,120 @@
+"""`muster open`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.cli.arguments import Count, run_argument
+from muster.cli.terminal import echo, warn
+from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.client.client import Client
+    from muster.service.reach import Place
+    from muster.store.records import RunSummary
+
+_Port = Count(min=1, max=65535)
+
+
+@click.command("open")
+@run_argument()
+@click.option("--port", type=_Port, metavar="N", help="A port of a node instead of the dashboard.")
+@click.option("--rank", type=Count(min=0), metavar="N", help="The node. Default: the only one.")
+@click.option("--local-port", type=_Port, metavar="N", help="Port here, if it is forwarded.")
+@click.option("--no-browser", is_flag=True, help="Only print the URL.")
+@click.pass_context
+def open_(
+    ctx: click.Context,
+    run_name: str,
+    port: int | None,
+    rank: int | None,
+    local_port: int | None,
+    no_browser: bool,
+) -> None:
+    """Open the dashboard of a run (Dask, Ray, Spark), or a port of one of its nodes.
+
+    Prints the URL, and opens it in a browser if there is a display. If the nodes have a network of
+    their own, the port is forwarded from this machine's loopback interface until Ctrl-C.
+
+    \b
+    muster open dask-1
+    muster open train-3 --port 6006 --rank 0
+    """
+    from muster.client.client import Client
+
+    client = Client()
+    run = client.service.find_run(run_name)
+    place = _place(client, run, port, rank)
+    if client.run(run.id).network == "shared":
+        _show(_direct_url(place), browser=not no_browser)
+    else:
+        ctx.exit(_forward(client, run, place, local_port, browser=not no_browser))
+
+
+def _place(client: Client, run: RunSummary, port: int | None, rank: int | None) -> Place:
+    """What to open. Raises InvalidInput."""
+    from muster.service import reach, run_details
+
+    service = client.service
+    nodes = service.nodes(run.id)
+    if port is not None:
+        return reach.Place(nodes[service.running_node(run.id, rank).rank], port)
+    if rank is not None:
+        hint = f"muster open {run.name} --port 6006 --rank {rank}"
+        raise InvalidInput(Problem("--rank", "needs --port", hint))
+    service.supervisor_of(run.id)  # a run that is not in progress has no dashboard
+    return reach.dashboard(run, nodes, run_details.endpoints(service.home, run.id))
+
+
+def _direct_url(place: Place) -> str:
+    """The URL of a node on this machine's network."""
+    from muster.service.reach import answering_host
+
+    host = answering_host(place)
+    if host is None:
+        warn(f"nothing listens on port {place.port} of node-{place.node.rank} yet")
+    return place.url(host or place.node.address)
+
+
+def _show(url: str, *, browser: bool) -> None:
+    """Print the URL, and open it in a browser if somebody can see that."""
+    echo(url)
+    sys.stdout.flush()
+    display = sys.platform == "darwin" or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if browser and display and os.isatty(1):
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+def _forward(
+    client: Client, run: RunSummary, place: Place, local_port: int | None, *, browser: bool
+) -> int:
+    """Forward a port until Ctrl-C, or until the node ends; returns the exit code."""
+    from muster.service.inside import forward
+    from muster.service.reach import listen
+
+    rank = place.node.rank
+    node = client.service.running_node(run.id, rank)
+    with listen(local_port, place.port) as listener:
+        number = listener.getsockname()[1]
+        pid = forward(node, place.hosts, place.port, listener)
+    try:
+        echo(f"forwarding to port {place.port} of node-{rank}; Ctrl-C ends it", err=True)
+        _show(place.url("127.0.0.1", number), browser=browser)
+        ended = os.pidfd_open(pid)
+        select.select([ended], [], [])
+        echo(f"node-{rank} of {run.name} has ended", err=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1

@@ -1,0 +1,78 @@
+"""Where dashboards and ports of nodes are reached from this machine."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from muster.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from muster.store.records import NodeRecord, RunSummary
+
+#: Endpoints that a browser opens, the most useful first.
+_FOR_BROWSERS = ("dashboard", "serve")
+#: Seconds for a port of this machine to accept a connection.
+_TIMEOUT = 1.0
+
+
+class Place(NamedTuple):
+    """A port of a node, and what follows it in the URL."""
+
+    node: NodeRecord
+    port: int
+    scheme: str = "http"
+    #: With a leading slash, or empty.
+    path: str = "/"
+
+    def url(self, host: str, port: int | None = None) -> str:
+        """The URL with this host and port; default: the place's own port."""
+        bracketed = f"[{host}]" if ":" in host else host
+        return f"{self.scheme}://{bracketed}:{port or self.port}{self.path}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Addresses at which a program of the node may listen, for processes in its network."""
+        return (self.node.address, "127.0.0.1", "::1")
+
+
+def dashboard(run: RunSummary, nodes: Sequence[NodeRecord], endpoints: Mapping[str, str]) -> Place:
+    """The dashboard of a run. Raises InvalidInput if it has none, or not yet."""
+    url = next((endpoints[name] for name in _FOR_BROWSERS if name in endpoints), None)
+    parts = urlsplit(url or "")
+    node = next((node for node in nodes if parts.hostname in _names(node)), None)
+    if url is None or node is None or parts.port is None:
+        hint = "`--port N --rank N` opens a port of a node, such as 6006 of TensorBoard"
+        raise InvalidInput(Problem("", f"{run.name} has no dashboard, or it is not up yet", hint))
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    return Place(node, parts.port, parts.scheme, path)
+
+
+def _names(node: NodeRecord) -> tuple[str, str, str]:
+    return (node.address, node.fqdn, node.fqdn.partition(".")[0])
+
+
+def answering_host(place: Place) -> str | None:
+    """The first of the place's hosts that accepts connections from this machine, for a run on the
+    machine's own network; None if none does."""
+    for host in place.hosts:
+        try:
+            socket.create_connection((host, place.port), _TIMEOUT).close()
+        except OSError:
+            continue
+        return host
+    return None
+
+
+def listen(port: int | None, preferred: int) -> socket.socket:
+    """A socket that listens on a port of the loopback interface: the given one, else the preferred
+    one if it is free, else any. Raises InvalidInput if the given one cannot be used."""
+    for number in (port,) if port is not None else (preferred, 0):
+        try:
+            return socket.create_server(("127.0.0.1", number))
+        except OSError as error:
+            reason = error.strerror
+    hint = "choose another, or leave it out and a free one is found"
+    raise InvalidInput(Problem("--local-port", f"{port} cannot be used: {reason}", hint))
