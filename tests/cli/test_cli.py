@@ -66,7 +66,7 @@ def test_a_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)
     assert done.returncode == 1
-    cause = "  node-2 (group workers, rank 2) failed with exit code 21:\n  ValueError: boom\n"
+    cause = "  ValueError: boom (node-2 (group workers, rank 2) failed with exit code 21)\n"
     assert done.stderr.endswith(cause)
     shown = output_of("runs", "show", "last")
     assert shown.splitlines()[0].startswith("sh-1  FAILED after")

@@ -55,7 +55,7 @@ def test_no_command_prints_control_characters(folder: Path) -> None:
     summary = muster("run", "job.json", "--json", cwd=folder)
     shown = {
         # the lines before are the program's own output
-        "run": summary[: summary.index("main/0 !")] + summary[summary.index("hostile-1 ") :],
+        "run": summary[: summary.index("main/0 !")] + summary[summary.index("hostile-1 FAILED") :],
     }
     for words in [
         "runs list",

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from muster.client.run import JobRun
     from muster.service.prepare import PreparedRun
 
+#: Lines of a failed program that the summary repeats: all of them are in the output above it.
+_CAUSE_LINES = 6
+
 
 def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     """Print a run's output until it ends, then its summary. Returns the exit code."""
@@ -111,11 +114,13 @@ def report_if_suspended(run: JobRun, *, following: bool) -> None:
 
 def _print_summary(run: JobRun, nodes: int) -> None:
     from muster.cli.output import state
-    from muster.describe.times import span
+    from muster.describe.failure import cause_lines
+    from muster.describe.times import ran
 
     sys.stdout.flush()
-    took = f" in {span(run.seconds)}" if run.seconds is not None else ""
+    seconds = run.seconds
+    took = f" in {ran(seconds, run.suspended_seconds)}" if seconds is not None else ""
     head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
     echo(head, err=True)
-    for line in [*run.details.splitlines(), *filter(None, [run.hint])]:
+    for line in [*cause_lines(run.details, _CAUSE_LINES), *filter(None, [run.hint])]:
         echo(f"  {line}", err=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from muster.cli.output import elapsed, node_state, print_table, state
 from muster.cli.terminal import echo
+from muster.describe.failure import cause_lines
 from muster.describe.settings import value_text
-from muster.describe.times import span
+from muster.describe.times import ran
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
@@ -15,13 +17,18 @@ if TYPE_CHECKING:
     from muster.client.run import JobRun
     from muster.storage.usage import NodeUsage
 
+#: Lines of what a failed program wrote: in short, and with `--all`.
+_CAUSE_LINES, _ALL = 6, 1000
 #: Outputs that are listed.
 _MAX_OUTPUTS = 10
 
 
-def print_run(run: JobRun) -> None:
-    """Print a run's state and its causes, its nodes and its settings."""
-    _print_head(run)
+def print_run(run: JobRun, *, every: bool) -> None:
+    """Print a run's state and its cause, its nodes and the settings that are not defaults.
+
+    every: all settings, whole messages, and where everything is.
+    """
+    _print_head(run, most=_ALL if every else _CAUSE_LINES)
     echo()
     print_table(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"),
@@ -30,14 +37,31 @@ def print_run(run: JobRun) -> None:
         shorten={"NAME": 16, "GROUP": 12},
     )
     _print_usage(run)
-    echo()
-    _print_settings(run)
-    by = f", started by {run.created_by}" if run.created_by else ""
-    echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}{by}")
-    for key, value in run.tags.items():
-        echo(f"tag {key}={value}")
-    echo(f"logs in {run.log_folder()}")
+    _print_settings(run, every=every)
+    if every:
+        by = f", started by {run.created_by}" if run.created_by else ""
+        echo(f"\njob {run.job_name} ({run.job_id}), run {run.id}{by}")
+        for key, value in run.tags.items():
+            echo(f"tag {key}={value}")
+        echo(f"logs in {run.log_folder()}")
     _print_outputs(run)
+    echo(f"\nnext: {', '.join(f'`muster {words}`' for words in _next(run, every=every))}")
+
+
+def _next(run: JobRun, *, every: bool) -> Iterator[str]:
+    """Commands that are useful in the run's state."""
+    name = run.name
+    match run.state:
+        case "ACCEPTED" | "IN_PROGRESS":
+            yield from (f"logs {name} --follow", f"cancel {name}")
+        case "SUSPENDED":
+            yield from (f"runs resume {name}", f"cancel {name}")
+        case "FAILED":
+            yield from (f"logs {name}", f"events {name}")
+        case _:
+            yield f"logs {name}"
+    if not every:
+        yield f"status {name} --all"
 
 
 def _print_usage(run: JobRun) -> None:
@@ -74,13 +98,12 @@ def _print_outputs(run: JobRun) -> None:
         echo(f"and {len(found) - _MAX_OUTPUTS} more outputs: `muster outputs {run.name}`")
 
 
-def _print_head(run: JobRun) -> None:
-    took = f" after {span(run.seconds)}" if run.seconds is not None else ""
+def _print_head(run: JobRun, *, most: int) -> None:
     attempt = f", attempt {run.attempt}" if run.attempt else ""
     display_name = f" ({run.display_name})" if run.display_name else ""
-    echo(f"{run.name}{display_name}  {state(run.state)}{took}{attempt}")
+    echo(f"{run.name}{display_name}  {state(run.state)}{_took(run)}{attempt}")
     for reason in run.why():
-        for line in reason.splitlines():
+        for line in cause_lines(reason, most):
             echo(f"  {line}")
     for note in run.notes:
         echo(f"  note: {note}")
@@ -91,6 +114,13 @@ def _print_head(run: JobRun) -> None:
     where = " (on the nodes' own network)" if run.network != "shared" else ""
     for name, place in run.endpoints.items() if not run.done else ():
         echo(f"  {name}: {place}{where}")
+
+
+def _took(run: JobRun) -> str:
+    if run.seconds is None:
+        return ""
+    how = ", running" if run.state == "IN_PROGRESS" else " after"
+    return f"{how} {ran(run.seconds, run.suspended_seconds)}"
 
 
 def _node_row(node: Node) -> tuple[str, ...]:
@@ -108,12 +138,12 @@ def _node_row(node: Node) -> tuple[str, ...]:
     )
 
 
-def _print_settings(run: JobRun) -> None:
-    settings = run.settings()
-    print_table(
-        ("SETTING", "FROM", "VALUE"),  # the terminal may cut VALUE; --json has all of it
-        [(s.path, s.origin, value_text(s.path, s.value)) for s in settings],
-        shorten={"SETTING": 40, "VALUE": 20},
-    )
+def _print_settings(run: JobRun, *, every: bool) -> None:
+    settings = [s for s in run.settings() if every or s.origin != "default"]
+    rows = [(s.path, s.origin, value_text(s.path, s.value)) for s in settings]
+    if rows:
+        echo()
+    # the terminal may shorten VALUE; --json has all of it
+    print_table(("SETTING", "FROM", "VALUE"), rows, shorten={"SETTING": 40, "VALUE": 20})
     if overridden := [s.path for s in settings if s.origin == "override"]:
         echo(f"\noverridden for this run: {', '.join(overridden)}")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from muster.cli.formats import output_format
-from muster.cli.output import ago, elapsed, print_table, state
+from muster.cli.output import ago, print_table, state
+from muster.describe.times import span
 
 if TYPE_CHECKING:
     from muster.store.records import RunSummary
+
+
+#: Fields that `seconds` is made of.
+_PARTS_OF_SECONDS = ("ran_before", "running_since")
 
 
 def print_runs(runs: Sequence[RunSummary]) -> None:
@@ -29,6 +35,10 @@ def print_runs(runs: Sequence[RunSummary]) -> None:
     )
 
 
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else span(seconds)
+
+
 def _details(run: RunSummary) -> str:
     from muster.describe.failure import cause_first
 
@@ -44,7 +54,7 @@ _COLUMNS: dict[str, Callable[[RunSummary], str]] = {
     "NODES": lambda run: str(run.node_count),
     "STARTED": lambda run: ago(run.created_at),
     "BY": lambda run: run.created_by or "-",
-    "TIME": lambda run: "-" if run.started_at is None else elapsed(run.started_at, run.finished_at),
+    "TIME": lambda run: _time(run.seconds(time.time())),
     "DETAILS": _details,
 }
 
@@ -53,7 +63,9 @@ def summary_dict(run: RunSummary) -> dict[str, object]:
     """A run as an entry of a JSON list."""
     from muster.describe.times import time_text
 
-    data: dict[str, object] = {name: getattr(run, name) for name in run.__struct_fields__}
+    names = [name for name in run.__struct_fields__ if name not in _PARTS_OF_SECONDS]
+    data: dict[str, object] = {name: getattr(run, name) for name in names}
+    data["seconds"] = run.seconds(time.time())
     for name in ("created_at", "started_at", "finished_at"):
         data[name] = time_text(getattr(run, name))
     return data

@@ -11,6 +11,7 @@ from muster.cli import completion_values as values
 from muster.cli.arguments import Count, change_options, json_option, run_argument
 from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
+from muster.cli.formats import output_format
 from muster.cli.output import print_json, state
 from muster.cli.run_choice import Outcome, choice_options, choose_runs, filters_from
 from muster.cli.streams import optional_output
@@ -88,12 +89,14 @@ def list_runs(
 
 @runs.command()
 @run_argument()
+@click.option("--all", "every", is_flag=True, help="Also defaults, whole messages, ids and paths.")
 @json_option()
-def show(run_name: str, as_json: bool) -> None:
-    """Show a run's state and why, its nodes, and the origin of each setting.
+def show(run_name: str, every: bool, as_json: bool) -> None:
+    """Show a run's state and why, its nodes, and the settings that are not defaults.
 
     \b
     muster status last
+    muster status train-3 --all
     muster status train-3 -o yaml
     """
     from muster.client.client import Client
@@ -106,7 +109,7 @@ def show(run_name: str, as_json: bool) -> None:
         return
     from muster.cli.run_details import print_run
 
-    print_run(run)
+    print_run(run, every=every or output_format() == "wide")
     client.service.warn_of_space()
 
 

@@ -132,6 +132,16 @@ class RunFacts:
         return kept.ran_before + (self._record.finished_at or time.time()) - kept.running_since
 
     @property
+    def suspended_seconds(self) -> float:
+        """Seconds it was suspended since its first start, with the time until its nodes ran again;
+        0 if it never was."""
+        seconds, kept = self.seconds, run_details.lifecycle(self._record)
+        if seconds is None or not (kept.resumes or self.state == RunState.SUSPENDED):
+            return 0.0
+        started = self._record.started_at or 0.0
+        return max((self._record.finished_at or time.time()) - started - seconds, 0.0)
+
+    @property
     def attempt(self) -> int:
         """The number of restarts of the whole run; 0 at first."""
         return self._record.attempt

@@ -24,6 +24,17 @@ def cause_first(details: str) -> str:
     return f"{reason} ({headline})"
 
 
+def cause_lines(details: str, most: int) -> list[str]:
+    """Details with the error first, and at most so many of the last lines of what the program
+    wrote."""
+    written = details.partition(":\n")[2].splitlines()
+    if not written:
+        return details.splitlines()
+    shown = written if len(written) <= most else ["...", *written[-most:]]
+    alone = len(written) == 1 or (len(written) == 2 and written[0] == LAST_LINE)
+    return [cause_first(details), *([] if alone else shown)]
+
+
 def _parts(details: str) -> tuple[str, str]:
     """The headline, and the line that names the error, if there is one."""
     headline, colon, message = details.partition(":\n")

@@ -43,6 +43,12 @@ def json_ready(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {k: rfc3339(v) if isinstance(v, datetime) else v for k, v in facts.items()}
 
 
+def ran(seconds: float, suspended: float) -> str:
+    """How long something ran, as text: 12m (suspended 2h)."""
+    text = span(seconds)
+    return f"{text} (suspended {span(suspended)})" if suspended else text
+
+
 def span(seconds: float) -> str:
     """A duration as short text: 4.2s, 35s, 3m5s, 2h."""
     if seconds < 60:

@@ -157,6 +157,19 @@ class RunSummary(Struct, frozen=True):
     display_name: str | None = None
     created_by: str = ""
     tags: Mapping[str, str] = {}
+    ran_before: float | None = None
+    """Seconds it ran before it was last resumed; None: 0."""
+    running_since: Moment | None = None
+    """When it started to run, or was last resumed; None: it does not run, or never did."""
+
+    def seconds(self, now: float) -> float | None:
+        """How long it has run, without the time it was suspended; None before it starts."""
+        if self.started_at is None:
+            return None
+        before = self.ran_before or 0.0
+        if self.running_since is None:
+            return before
+        return before + (self.finished_at or now) - self.running_since
 
 
 class NodeRecord(Struct, frozen=True):

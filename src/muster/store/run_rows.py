@@ -32,7 +32,16 @@ _JSON = (
     "scale_requested",
     "tags",
 )
-SUMMARY_COLUMNS = ", ".join(RunSummary.__struct_fields__)
+#: Fields of `RunSummary` that are in the JSON of the column `lifecycle`, and their names there.
+_IN_LIFECYCLE = {"ran_before": "ran", "running_since": "going_since"}
+SUMMARY_COLUMNS = ", ".join(
+    # a corrupt column must not hide the run
+    f"CASE WHEN json_valid(lifecycle) THEN json_extract(lifecycle, '$.{_IN_LIFECYCLE[name]}') END "
+    f"AS {name}"
+    if name in _IN_LIFECYCLE
+    else name
+    for name in RunSummary.__struct_fields__
+)
 RUN_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "plan")
 #: Columns of `nodes` that are not called like the field of `NodeRecord`, by field.
 _RENAMED = {"group": "grp", "index": "idx"}
