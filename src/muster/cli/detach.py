@@ -60,7 +60,8 @@ class _CtrlC:
     """
 
     def __init__(self, runs: Sequence[JobRun]) -> None:
-        self._runs = runs
+        # signal handlers live longer than the database, which closes with the last of its users
+        self._ids = [run.id for run in runs]
         self._names = " and ".join(run.name for run in runs)
         self._times = 0
 
@@ -78,7 +79,7 @@ class _CtrlC:
             threading.Thread(target=_alarm_later, daemon=True).start()
         else:
             _write(f"\nCanceling {self._names}. Press Ctrl-C again to stop waiting for its end.")
-            threading.Thread(target=_cancel, args=(self._runs,), daemon=True).start()
+            threading.Thread(target=_cancel, args=(self._ids,), daemon=True).start()
 
     def time_is_up(self, _number: int, _frame: object) -> None:
         if self._times == 1:
@@ -111,13 +112,13 @@ def _alarm_later() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
 
-def _cancel(runs: Sequence[JobRun]) -> None:
+def _cancel(ids: Sequence[str]) -> None:
     from muster.client.client import Client
 
     try:
         service = Client().service  # a connection to the database belongs to one thread
-        for run in runs:
-            service.cancel(run.id, "canceled by Ctrl-C")
+        for run_id in ids:
+            service.cancel(run_id, "canceled by Ctrl-C")
     except MusterError as error:
         print_error(error)
 
