@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import count_memory
+from muster.engines.local.resources import count_cpus, count_memory
 from muster.errors import InvalidInput
 from support.command import json_of, muster
-from support.faults import until
+from support.faults import kill, until
 from support.runs import output, start_spec, supervisor_pid, until_ready, until_state
 
 #: More than half of the memory: two such runs do not fit.
@@ -164,6 +165,8 @@ def test_a_detached_run_is_reported_as_queued(client: Client, tmp_path: Path) ->
     run = json_of("runs", "show", detached.stdout.strip(), "--json")
     assert run["state"] == "QUEUED"
     assert run["details"].startswith("waiting for memory: needs ")
+    (listed,) = json_of("runs", "list", "--state", "queued", "--json")
+    assert listed["details"] == run["details"]
 
 
 def test_a_waiting_supervisor_sleeps(client: Client, tmp_path: Path) -> None:
@@ -175,6 +178,28 @@ def test_a_waiting_supervisor_sleeps(client: Client, tmp_path: Path) -> None:
     before = _switches(stat)
     time.sleep(0.5)
     assert _switches(stat) == before, "nothing has woken it"
+
+
+@pytest.mark.slow
+def test_runs_whose_supervisors_are_killed_at_random_block_nobody(
+    client: Client, tmp_path: Path, rng: random.Random
+) -> None:
+    """Holders and waiters are killed. The CPUs that runs have never exceed those of the machine."""
+    table, runs = Reservations(client.service.home), []
+    for _ in range(40):
+        cpus = rng.choice((0.5, 1, count_cpus()))
+        program = f"sleep {rng.choice((0.01, 0.1, 0.3))}"
+        runs.append(start(client, tmp_path, program, resources={"cpus": cpus}))
+        victim = rng.choice(runs)
+        if rng.random() < 0.5 and not victim.refresh().done:
+            pid = supervisor_pid(client, victim)
+            time.sleep(rng.random() / 50)
+            kill(pid)
+        given = sum(one.needs.cpus for one in table.read() if one.granted)
+        assert given <= count_cpus()
+    for run in runs:
+        assert run.wait(60).state in ("SUCCEEDED", "FAILED"), run.details
+    assert table.read() == []
 
 
 def _switches(stat: Path) -> list[str]:

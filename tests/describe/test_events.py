@@ -11,6 +11,16 @@ from muster.lifecycle.states import NodeState, RunState
 
 SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     ("run", {"state": "ACCEPTED", "details": ""}, "the run was accepted"),
+    (
+        "run",
+        {"state": "QUEUED", "details": "waiting for GPUs: needs 1, 0 of 2 free"},
+        "the run is queued: waiting for GPUs: needs 1, 0 of 2 free",
+    ),
+    (
+        "run",
+        {"state": "ACCEPTED", "details": "", "admitted": True},
+        "the run has what it waited for",
+    ),
     ("run", {"state": "ACCEPTED", "details": "resumed by user"},
      "the run was accepted again: resumed by user"),
     ("run", {"state": "CANCELING", "details": "enough"}, "the run is being canceled: enough"),

@@ -98,7 +98,7 @@ class RunFacts:
         """Why it is in this state, where the state alone does not tell; of a QUEUED run, what it
         waits for by now."""
         if self.state == RunState.QUEUED:
-            return run_details.waiting_for(self._service.home, self._record)
+            return run_details.waiting_for(self._service.home, self._record)[0]
         return redacted(self._record.details)
 
     @property

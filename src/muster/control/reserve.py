@@ -16,9 +16,15 @@ from msgspec.structs import replace
 from muster.control.persist import plan_of
 from muster.control.scale import replicas
 from muster.engines.local import admission
-from muster.engines.local.admission import Amounts, Reservation, Shortage
+from muster.engines.local.admission import Amounts, Capacity, Reservation, Shortage
 from muster.engines.local.reservations import Reservations, capacity_of, needs_of
-from muster.engines.local.resources import GpuPool, gpu_numbers, may_reserve
+from muster.engines.local.resources import (
+    GpuPool,
+    count_cpus,
+    count_memory,
+    gpu_numbers,
+    may_reserve,
+)
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
@@ -110,13 +116,15 @@ def refusals(lacking: Sequence[Shortage], hint: str) -> list[Problem]:
     ]
 
 
-def waiting_for(home: Home, run: RunRecord) -> str:
-    """What a QUEUED run waits for by now, in numbers; "" if it no longer waits."""
-    plan, table = plan_of(run), Reservations(home).read()
-    own = next((one for one in table if one.run_id == run.id), None)
-    if own is None or own.granted:
-        return ""
-    return admission.describe(admission.shortages(own, table, capacity_of(plan)))
+def waiting_runs(home: Home) -> dict[str, str]:
+    """The id of each run that waits -> what it waits for by now, in numbers."""
+    table = Reservations(home).read()
+    machine = Capacity(count_cpus(), count_memory(), tuple(gpu_numbers()))
+    return {
+        one.run_id: admission.describe(admission.shortages(one, table, machine))
+        for one in table
+        if not one.granted
+    }
 
 
 def _since(db: Database, run: RunRecord) -> float:
@@ -138,10 +146,11 @@ def _of_runs_in_progress(db: Database, home: Home) -> Iterator[Reservation]:
 
 
 def _of_run(db: Database, home: Home, run: RunRecord, plan: RunPlan) -> Reservation:
-    devices = gpu_numbers()
-    needs = needs_of(plan, replicas(run, plan), len(devices))
+    devices = tuple(gpu_numbers())
+    needs, since = needs_of(plan, replicas(run, plan), len(devices)), _since(db, run)
+    if run.state == RunState.QUEUED:
+        return Reservation(run.id, run.name, since, needs, visible=devices)
     # it is not known which of the locked GPUs are this run's: none is given away until it has ended
     locked = GpuPool(home.root / "gpus", tuple).locked(devices) if needs.gpus else ()
-    needs = replace(needs, gpus=len(locked))
-    granted = run.state != RunState.QUEUED
-    return Reservation(run.id, run.name, _since(db, run), needs, granted, locked, locked)
+    needs = replace(needs, gpus=max(needs.gpus, len(locked)))
+    return Reservation(run.id, run.name, since, needs, True, devices, locked)

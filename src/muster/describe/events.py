@@ -86,6 +86,8 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
 def _run(fields: Mapping[str, str]) -> str:
     state = fields["state"]
     text = _RUN.get(state, f"the run is {state}")
+    if "admitted" in fields:
+        return "the run has what it waited for"
     if "details" not in fields:
         return text
     again = " again" if state == RunState.ACCEPTED else ""

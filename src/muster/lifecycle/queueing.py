@@ -24,7 +24,8 @@ def apply(transition: Transition, events: Sequence[Event]) -> None:
             case RunQueued() if transition.run.state is not RunState.QUEUED:
                 _queue(transition, event.why)
             case RunAdmitted() if transition.run.state is RunState.QUEUED:
-                transition.set_state(RunState.ACCEPTED)
+                transition.update(state=RunState.ACCEPTED, details="")
+                transition.log("run", state=RunState.ACCEPTED, details="", admitted=True)
 
 
 def _queue(transition: Transition, why: str) -> None:

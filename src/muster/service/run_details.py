@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from muster.storage.log_index import StreamInfo
     from muster.storage.run_output import RunOutput
     from muster.storage.usage import NodeUsage
-    from muster.store.records import RunRecord
+    from muster.store.records import RunRecord, RunSummary
 
 
 def lifecycle(run: RunRecord) -> Lifecycle:
@@ -38,17 +38,18 @@ def why(context: Context, run: RunRecord) -> list[str]:
     plan = plan_of(run)
     status = status_of(run, list(runs.nodes(context.db, run.id)), plan.policy)
     if status.state is RunState.QUEUED:
-        status = replace(status, details=waiting_for(context.home, run))
+        status = replace(status, details=waiting_for(context.home, run)[0])
     restarts = events.count(context.db, run.id, "restart")
     return list(why(plan, status, restarts, time.time()))
 
 
-def waiting_for(home: Home, run: RunRecord) -> str:
-    """What a QUEUED run waits for by now, in numbers; as recorded if it has just been admitted.
-    Raises CorruptRecord."""
-    from muster.control.reserve import waiting_for
+def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
+    """What each of these QUEUED runs waits for by now, in numbers; as recorded if it has just been
+    admitted."""
+    from muster.control.reserve import waiting_runs  # few runs wait
 
-    return waiting_for(home, run) or run.details
+    waiting = waiting_runs(home)
+    return [waiting.get(run.id) or run.details for run in queued]
 
 
 def replicas(run: RunRecord) -> dict[str, int]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from muster.lifecycle.states import RunState
 from muster.service.context import Context
 from muster.service.recovery import recover_once
 from muster.storage.home import Home, default_home
@@ -208,7 +211,15 @@ class Service:
         with None for any value; `limit`.
         """
         self.recover()
-        return runs.listing(self.db, **filters)
+        found = runs.listing(self.db, **filters)
+        queued = [run for run in found if run.state == RunState.QUEUED]
+        if not queued:
+            return found
+        from muster.service.run_details import waiting_for
+
+        texts = waiting_for(self.home, *queued)
+        details = {run.id: text for run, text in zip(queued, texts, strict=True)}
+        return [replace(run, details=details.get(run.id, run.details)) for run in found]
 
     def run_records(self, **filters: Any) -> list[RunRecord]:
         """As `runs`, with all that is stored of each run. Raises CorruptRecord."""

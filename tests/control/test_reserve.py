@@ -1,0 +1,120 @@
+"""Reserve GPUs, without runs: this machine is given some."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from muster.client.client import Client
+from muster.control import reserve
+from muster.control.persist import plan_of
+from muster.engines.local import reservations, resources
+from muster.engines.local.reservations import Reservations
+from muster.errors import InvalidInput
+from muster.service.prepare import PreparedRun
+from muster.service.start import record, run_folder
+from muster.store import runs
+
+#: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
+Submit = Callable[[int], str]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The GPUs of the machine."""
+    numbers = [0, 1, 2, 3]
+    for module in (resources, reservations, reserve):
+        monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
+    return numbers
+
+
+@pytest.fixture
+def supervisors() -> Iterator[ExitStack]:
+    """Holds the liveness pipes of the runs open."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
+    context = client.service.context
+
+    def submit(count: int) -> str:
+        job, new = client.job(None, command=["true"], resources={"gpus": count})
+        prepared: PreparedRun = client.prepare_run(job, new_job=new)
+        supervisors.enter_context(run_folder(context, prepared.plan, os.environ))
+
+        def store(lacking: object) -> str:
+            return record(context, prepared).name
+
+        sizes = {"workers": 1}
+        reserve.reserve(context.db, context.home, prepared.plan, sizes, store)
+        return prepared.plan.run_id
+
+    return submit
+
+
+def given(client: Client) -> list[tuple[int, ...] | None]:
+    """The GPUs of each run in the table; None for one that waits."""
+    table = Reservations(client.service.home).read()
+    return [one.gpus if one.granted else None for one in table]
+
+
+def test_each_gpu_is_given_to_one_run(client: Client, submit: Submit) -> None:
+    for count in (1, 2, 2, 1):
+        submit(count)
+    assert given(client) == [(0,), (1, 2), None, None], "the last one must not overtake"
+    texts = reserve.waiting_runs(client.service.home).values()
+    assert [*texts] == [
+        "waiting for GPUs: needs 2, 1 of 4 free; held by true-1 (1), true-2 (2)",
+        "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); 1 run before it",
+    ]
+
+
+def test_gpus_of_ended_runs_are_given_again(
+    client: Client, submit: Submit, supervisors: ExitStack
+) -> None:
+    submit(4)
+    supervisors.close()  # of the first run
+    submit(3)
+    assert given(client) == [(0, 1, 2)]
+
+
+def test_gpus_that_are_locked_by_older_runs_are_not_given_away(
+    client: Client, submit: Submit, gpus: list[int]
+) -> None:
+    home = client.service.home
+    submit(1)
+    (home.root / "reservations.json").unlink()
+    (home.root / "gpus").mkdir()
+    with (home.root / "gpus" / "gpu-2").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        submit(3)
+        submit(1)
+    assert given(client) == [(2,), (0, 1, 3), None]
+
+
+def test_a_damaged_table_is_made_again(client: Client, submit: Submit) -> None:
+    submit(2)
+    (client.service.home.root / "reservations.json").write_text("{")
+    submit(3)
+    assert given(client) == [(), None], "the nodes of the first run have not started"
+
+
+def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
+    client: Client, submit: Submit
+) -> None:
+    service = client.service
+    run = runs.get(service.db, submit(1))
+    submit(1)
+    plan, group = plan_of(run), "workers"
+    reserve.reserve_more(service.db, service.home, run, plan, group, 3)
+    assert given(client) == [(0, 2, 3), (1,)]
+    with pytest.raises(InvalidInput, match="needs 4, 3 of 4 free; held by true-2"):
+        reserve.reserve_more(service.db, service.home, run, plan, group, 4)
+    reserve.reserve_more(service.db, service.home, run, plan, group, 1)
+    assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"
