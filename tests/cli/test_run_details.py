@@ -72,11 +72,11 @@ def test_the_time_of_a_suspended_run(client: Client, own_home: Path, tmp_path: P
     run.suspend().wait(60)
     with sqlite3.connect(own_home / "muster.db") as db:  # it started two hours earlier
         db.execute("UPDATE runs SET started_at = started_at - 7200")
-        db.execute("UPDATE runs SET lifecycle = json_set(lifecycle, '$.ran', 720.5)")
+        db.execute("UPDATE runs SET lifecycle = json_set(lifecycle, '$.ran', 660.0)")
     (found,) = client.summaries()
-    assert found.seconds(0) == 720.5
+    assert found.seconds(0) == 660.0
     shown = command.muster("runs", "show", "last").stdout.splitlines()
-    assert shown[0].startswith("sleep-1  SUSPENDED after 12m (suspended 1h48m)")
+    assert shown[0].startswith("sleep-1  SUSPENDED after 11m (suspended 1h49m)")
     assert shown[-1].startswith("next: `muster runs resume sleep-1`, `muster cancel sleep-1`")
     db = sqlite3.connect(own_home / "muster.db")
     with db:
