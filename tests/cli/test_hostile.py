@@ -44,6 +44,7 @@ PRINTS = {
     "runs delete": "runs delete --help",
     "top": "top --help",
     "stacks": "stacks --help",
+    "open": "open --help",
     "exec": "exec --help",
     "shell": "shell --help",
     "logs": "logs last",

@@ -57,6 +57,8 @@ def refused(*words: str) -> str:
         ("suspend last", "Did you mean `muster runs suspend last`?"),
         ("runs ls", "No such command 'ls'. Did you mean `muster runs list`?"),
         ("jobs dlete x", "Did you mean `muster jobs delete`?"),
+        ("status", "Missing argument 'RUN'. Name a run, or write last for the newest"),
+        ("ssh train-3", "Did you mean `muster shell train-3`?"),
         ("xyzzy", "No such command 'xyzzy'. `muster --help` lists them."),
         ("logs last --rank 3-1", "3-1 is an empty range; write 1-3"),
         ("logs last --rank a", "'a' is not a rank; write 0 or 0,2-5"),

@@ -36,10 +36,22 @@ class Count(click.IntRange):
 _MAX_RANK = 1_000_000
 
 
+class _Run(click.types.StringParamType):
+    name = "run"
+
+    def get_missing_message(self, *_: object, **__: object) -> str:
+        """What to do if there is no RUN. Its parameters depend on click's version."""
+        return "Name a run, or write last for the newest; `muster ps` lists them."
+
+
 def run_argument(**options: Any) -> Decorator:
     """RUN: a name, a display name, an id or a prefix of one, or `last`."""
     return click.argument(
-        "run_name", metavar=_metavar("RUN", options), shell_complete=values.runs, **options
+        "run_name",
+        metavar=_metavar("RUN", options),
+        type=_Run(),
+        shell_complete=values.runs,
+        **options,
     )
 
 

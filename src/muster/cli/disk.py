@@ -19,6 +19,9 @@ def disk(as_json: bool) -> None:
     """Show what takes how much disk, and what `muster prune` would free.
 
     Blocks that versions of code or nodes share count once.
+
+    \b
+    muster disk
     """
     from msgspec import to_builtins
 

@@ -31,12 +31,12 @@ _COMMANDS = {
     "ps": ("muster.cli.runs:list_runs", "List runs."),
     "status": ("muster.cli.runs:show", "Show a run's state and why, and its nodes."),
     "logs": ("muster.cli.logs", "Show a run's output."),
+    "events": ("muster.cli.events", "Show what happened to a run."),
+    "top": ("muster.cli.top", "Show what the nodes of running runs use."),
     "outputs": ("muster.cli.outputs", "List or copy the files that a run has kept."),
     "cp": ("muster.cli.cp", "Copy files from and to the nodes of a run."),
-    "events": ("muster.cli.events", "Show what happened to a run."),
     "exec": ("muster.cli.exec", "Run a command inside a running node."),
     "shell": ("muster.cli.exec:shell", "Open a shell inside a running node."),
-    "top": ("muster.cli.top", "Show what the nodes of running runs use."),
     "stacks": ("muster.cli.stacks", "Show the Python stacks of a run's nodes."),
     "open": ("muster.cli.open:open_", "Open a dashboard, or a port of a node."),
     "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
@@ -45,21 +45,23 @@ _COMMANDS = {
     "runs": ("muster.cli.runs", "All commands for runs, also suspend, resume and scale."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
     "explain": ("muster.cli.explain", "Show what would run, without running it."),
-    "simulate": ("muster.cli.simulate", "Estimate goodput of a long run with failures."),
-    "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
-    "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
-    "node": ("muster.cli.node", "Run as one node of a cluster without a supervisor."),
-    "ports": ("muster.cli.ports", "Show which ports a framework needs."),
-    "shapes": ("muster.cli.shapes", "List the shapes that jobs can use."),
     "check": ("muster.cli.check", "Preflight check: can a job's nodes work together?"),
-    "env": ("muster.cli.env", "List and prune environments installed for runs."),
-    "disk": ("muster.cli.disk", "Show what takes how much disk."),
-    "prune": ("muster.cli.prune", "Delete old runs and what nobody needs any more."),
-    "doctor": ("muster.cli.doctor", "Show what this machine supports."),
+    "simulate": ("muster.cli.simulate", "Estimate goodput of a long run with failures."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
+    "shapes": ("muster.cli.shapes", "List the shapes that jobs can use."),
+    "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
+    "node": ("muster.cli.node", "Run as one node of a cluster without a supervisor."),
+    "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
+    "ports": ("muster.cli.ports", "Show which ports a framework needs."),
+    "doctor": ("muster.cli.doctor", "Show what this machine supports."),
+    "disk": ("muster.cli.disk", "Show what takes how much disk."),
+    "prune": ("muster.cli.prune", "Delete old runs and what nobody needs any more."),
+    "env": ("muster.cli.env", "List and prune environments installed for runs."),
     "completion": ("muster.cli.completion", "Print shell completion."),
 }
+#: First subcommand under a heading of `muster --help` -> the heading.
+_HEADINGS = {"run": "Runs", "jobs": "Jobs", "cluster": "Clusters", "doctor": "This machine"}
 
 
 class _Lazy(click.Group):
@@ -84,8 +86,15 @@ class _Lazy(click.Group):
         return [*(CompletionItem(name, help=_COMMANDS[name][1]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+        sections: list[tuple[str, list[tuple[str, str]]]] = []
+        for name, (_, line) in _COMMANDS.items():
+            if name in _HEADINGS:
+                sections.append((_HEADINGS[name], []))
+            sections[-1][1].append((name, line))
+        width = max(map(len, _COMMANDS))
+        for heading, lines in sections:
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{width}}", line) for name, line in lines])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

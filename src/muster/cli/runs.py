@@ -48,6 +48,7 @@ def runs() -> None:
     show_default=True,
     help="Maximum to show (0 = all).",
 )
+@click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
 @json_option()
 def list_runs(
     states: tuple[str, ...],
@@ -55,6 +56,7 @@ def list_runs(
     tags: tuple[str, ...],
     since: str | None,
     limit: int,
+    every: bool,
     as_json: bool,
 ) -> None:
     """List runs, newest first.
@@ -68,6 +70,7 @@ def list_runs(
     from muster.client.client import Client
 
     client = Client()
+    limit = 0 if every else limit
     found = client.summaries(
         states=state_filter(states),
         job=job_filter(client, job),
@@ -83,7 +86,7 @@ def list_runs(
         return
     print_runs(found)
     if limit and len(found) == limit:
-        echo(f"the newest {limit}; --limit 0 shows all", err=True)
+        echo(f"the newest {limit}; --all shows the others", err=True)
     client.service.warn_of_space()
 
 
