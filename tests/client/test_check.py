@@ -67,6 +67,8 @@ def without_frameworks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("SPARK_HOME", raising=False)
+    # which is not known before the start: this process has them
+    monkeypatch.setattr("muster.service.framework_check.PACKAGES", {})
 
 
 @pytest.mark.parametrize("framework", ["dask", "horovod", "ray"])

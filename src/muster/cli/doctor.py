@@ -6,7 +6,7 @@ import click
 from msgspec.structs import asdict
 
 from muster.cli.arguments import json_option
-from muster.cli.output import print_json
+from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo, style
 
 
@@ -15,17 +15,25 @@ from muster.cli.terminal import echo, style
 def doctor(as_json: bool) -> None:
     """Show what this machine supports, and what to install for more.
 
+    Lists the frameworks that Muster's Python has, and the programs for containers, Slurm, MPI and
+    git, with their versions.
+
     \b
     muster doctor
     """
     from muster.engines.local.doctor import examine
+    from muster.engines.local.software import framework_packages, programs
 
     findings = examine()
+    software = [*framework_packages(), *programs()]
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(one) for one in (*findings, *(each.finding() for each in software))])
         return
     for finding in findings:
         mark = style("yes", "green") if finding.works else style("no ", "yellow")
         echo(f"{mark} {finding.name}: {finding.says}")
         if finding.advice:
             echo(f"    for more: {finding.advice}")
+    echo()
+    rows = [(one.used_for, one.name, one.shown_version, one.where or "-") for one in software]
+    print_table(("FOR", "NAME", "VERSION", "WHERE, OR HOW TO INSTALL"), rows)

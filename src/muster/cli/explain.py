@@ -55,6 +55,7 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
         else:
             changed = changes(prepared.job_spec, prepared.overrides)
             first = [*modules, *(f"overridden for this run: {line}" for line in changed)]
+            first += [f"cannot start: {problem}" for problem in prepared.missing]
             describe(prepared.plan, first)
     if as_json:
         print_json(data[0] if len(data) == 1 else data)

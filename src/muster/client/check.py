@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,8 @@ def check(client: Client, prepared: PreparedRun) -> Report:
         run.wait()
         urls = url_checks.results()
     lines = (*_lines(answers, prepared.spec.framework), *_url_lines(urls))
+    if not any(line.what == "framework" for line in lines):
+        lines = (*_package_lines(prepared), *lines)
     silent = [node for node in run.nodes if node.rank not in answers]
     if silent:
         names = ", ".join(node.fqdn for node in silent)
@@ -82,6 +85,21 @@ def check(client: Client, prepared: PreparedRun) -> Report:
         run.delete()  # a run that found problems is kept for inspection
         client.service.delete_unused_job(run.job_id)
     return report
+
+
+def _package_lines(prepared: PreparedRun) -> Iterator[Line]:
+    """The result of looking for the framework's packages for the Python of the job's program."""
+    if prepared.missing:
+        missing = tuple(f"{one.message}: {one.hint}" for one in prepared.missing)
+        yield Line("framework", False, missing)
+        return
+    from muster.service.framework_check import check_framework
+
+    framework = prepared.spec.framework
+    checked = check_framework(prepared.plan, os.environ)
+    found = (f"{framework} is installed for {python}" for python in checked.pythons)
+    if texts := (*found, *checked.notes):
+        yield Line("framework", True, texts)
 
 
 def _check_spec(spec: JobSpec) -> JobSpec:

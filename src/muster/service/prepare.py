@@ -38,6 +38,8 @@ class PreparedRun(Struct, frozen=True):
     plan: RunPlan
     #: What the user should know about the run.
     notes: tuple[str, ...]
+    #: What the nodes lack, which refuses the start.
+    missing: tuple[Problem, ...] = ()
 
 
 def prepare_run(
@@ -56,6 +58,7 @@ def prepare_run(
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
+    from muster.spec.models import DEFAULT_FRAMEWORK
     from muster.spec.resolve import resolve, spec_from_json
 
     if home.config.exists():
@@ -69,7 +72,14 @@ def prepare_run(
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
         plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
-    plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes))
+    missing: tuple[Problem, ...] = ()
+    lacks: tuple[str, ...] = ()
+    if plan.framework != DEFAULT_FRAMEWORK:
+        from muster.service.framework_check import check_framework
+
+        checked = check_framework(plan, os.environ)
+        missing, lacks = checked.problems, checked.notes
+    plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
     return PreparedRun(
         job=job,
         new_job=new_job,
@@ -79,6 +89,7 @@ def prepare_run(
         origins=resolved.origins,
         plan=plan,
         notes=plan.notes,
+        missing=missing,
     )
 
 

@@ -23,6 +23,7 @@ from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
+from muster.service.jobs import discard
 from muster.service.prepare import PreparedRun
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
@@ -41,9 +42,13 @@ def start(
 
     environ: the variables that the nodes' environment starts from (default: this process's).
     queue: whether the run is QUEUED if other runs have the resources that it asks for; else it is
-    refused. Raises InvalidInput if it is refused, or the Job was deleted meanwhile, EngineError if
-    no supervisor starts.
+    refused. Raises InvalidInput if it is refused, the nodes lack something, or the Job was deleted
+    meanwhile, EngineError if no supervisor starts.
     """
+    if prepared.missing:
+        if prepared.new_job:
+            discard(context, prepared.job)
+        raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
         return record(context, prepared)
     environ = os.environ if environ is None else environ

@@ -1,0 +1,131 @@
+"""Check before the start that the Python of the nodes has the packages of the framework."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from shutil import which
+
+from msgspec import Struct
+
+from muster.errors import Problem
+from muster.frameworks.packages import PACKAGES, install_command, may_install, python_of
+from muster.plan.model import GroupPlan, RunPlan
+
+#: Prints the modules that another Python has.
+_PROBE = """
+import sys
+from importlib.util import find_spec
+for name in sys.argv[1:]:
+    found = find_spec(name)
+    if found is not None and found.origin is not None:
+        print(name)
+"""
+_PROBE_TIMEOUT = 20.0  # seconds
+
+
+class FrameworkCheck(Struct, frozen=True):
+    """What is known of the framework's packages on the nodes."""
+
+    problems: tuple[Problem, ...] = ()
+    #: About programs whose Python is not known.
+    notes: tuple[str, ...] = ()
+    #: Each Python that has the packages.
+    pythons: tuple[str, ...] = ()
+
+
+def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck:
+    """Look for the framework's packages, once for each Python that the nodes use.
+
+    Nothing is imported. environ: what the nodes' environment starts from.
+    """
+    needed, environment = PACKAGES.get(plan.framework), plan.environment
+    if needed is None or (environment is not None and environment.conda is not None):
+        return FrameworkCheck()
+    if environment is not None and may_install(environment.requirements, needed.modules):
+        return FrameworkCheck()
+    problems, notes, pythons = dict[str, Problem](), dict[str, None](), dict[str, None]()
+    known: dict[tuple[str, str | None], list[str] | None] = {}
+    for group in plan.groups:
+        if not (group.role.program or needed.services):
+            continue
+        file = plan.entrypoint_of(group) or (plan.artifact.file_name if plan.artifact else None)
+        given = "" if needed.services else python_of(group.command, file)
+        python, search_path = _resolve(given or "", group, environ), group.env.get("PYTHONPATH")
+        key = (python, search_path)
+        if key not in known:
+            known[key] = _missing(python, search_path, needed.modules, environ)
+        missing = known[key]
+        name = python or sys.executable
+        if missing is None:
+            notes[f"whether {name} has {' and '.join(needed.modules)} is not known"] = None
+        elif not missing:
+            pythons[name] = None
+        else:
+            text = f"{plan.framework} needs {' and '.join(missing)}, which {name} does not have"
+            if given is None or group.image is not None:
+                what = f"image {group.image}" if group.image else (group.command or (file,))[0]
+                notes[f"{text}; {what} may have its own"] = None
+            else:
+                hint = install_command(needed, missing, python)
+                if not python:
+                    hint += f", or add {' and '.join(missing)} to the job's requirements"
+                problems[text] = Problem("framework", text, hint)
+    return FrameworkCheck(tuple(problems.values()), tuple(notes), tuple(pythons))
+
+
+def _resolve(given: str, group: GroupPlan, environ: Mapping[str, str]) -> str:
+    """The path of a Python as the node finds it; "" for the nodes' own."""
+    own = os.path.dirname(sys.executable)
+    path = group.env.get("PATH") or os.pathsep.join([own, environ.get("PATH", os.defpath)])
+    if not given or os.path.dirname(given) == own:
+        return ""
+    found = given if "/" in given else which(given, path=path)
+    return "" if found is None or os.path.dirname(found) == own else found
+
+
+def _missing(
+    python: str,
+    search_path: str | None,
+    modules: Mapping[str, tuple[str, ...]],
+    environ: Mapping[str, str],
+) -> list[str] | None:
+    """The packages that a Python lacks; None if it cannot be asked."""
+    names = [name for several in modules.values() for name in several]
+    if not python and search_path is None:
+        found = {name for name in names if _is_importable(name)}
+    else:
+        env = {**environ, **({} if search_path is None else {"PYTHONPATH": search_path})}
+        asked = _ask(python or sys.executable, names, env)
+        if asked is None:
+            return None
+        found = asked
+    return [package for package, several in modules.items() if not found.intersection(several)]
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        found = find_spec(name)
+    except (ImportError, ValueError):  # a module that was put into sys.modules by hand
+        return name in sys.modules
+    return found is not None and found.origin is not None  # a folder left behind has no origin
+
+
+def _ask(python: str, names: list[str], env: Mapping[str, str]) -> set[str] | None:
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE, *names],
+            env=dict(env),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return set(done.stdout.split())
