@@ -91,9 +91,14 @@ def test_what_killed_processes_left_is_deleted(client: Client, own_home: Path) -
     checkout = own_home / "checkouts" / "dead"
     checkout.mkdir(parents=True)
     os.utime(orphan, (1, time.time() - 7200))
+    (own_home / "digests").mkdir()
+    for name, days in (("old", 31), ("new", 29)):
+        (own_home / "digests" / name).touch()
+        os.utime(own_home / "digests" / name, (1, time.time() - days * 86400))
     (left,) = (one for one in client.disk() if one.kind == "temporary")
     assert left.prunable >= 10_000
-    assert client.prune().leftovers == 2
+    assert client.prune().leftovers == 3
+    assert [path.name for path in (own_home / "digests").iterdir()] == ["new"]
     assert not part.parent.exists() and not orphan.exists() and not checkout.exists()
     assert recent.exists(), "it may belong to a run that is being submitted"
 

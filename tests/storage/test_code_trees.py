@@ -36,6 +36,11 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _small_folders_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_trees, "LEAST_CACHED", 0)
+
+
 NAMES = ["lib/a", "lib/b", "link", "main.py", "run.sh"]
 
 
@@ -160,6 +165,18 @@ def test_a_damaged_cache_only_takes_time(home: Home, code: Path, damage: str) ->
     cache.write_bytes(changed[damage])
     assert store(home, code) == first
     assert cache.read_bytes() == data
+
+
+def test_digests_of_small_and_temporary_folders_are_not_kept(
+    home: Home, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age(code)
+    FolderScan(home, code.rename(home.checkouts), NAMES).store()
+    assert not home.digests.exists()
+    home.checkouts.rename(code)
+    monkeypatch.setattr(code_trees, "LEAST_CACHED", 100)
+    store(home, code)
+    assert not home.digests.exists()
 
 
 def test_a_version_that_was_removed_is_stored_again(home: Home, code: Path, tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from muster.storage.disk_use import DiskUse, disk_use
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.storage.disk_use import DiskUse, _Ranges, disk_use
 
 
 def test_names_of_one_file_count_once(tmp_path: Path) -> None:
@@ -35,3 +38,12 @@ def test_a_file_with_a_name_elsewhere_is_not_freed(tmp_path: Path) -> None:
 
 def test_what_does_not_exist_takes_nothing(tmp_path: Path) -> None:
     assert disk_use(tmp_path / "nothing") == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 10)), max_size=12))
+def test_ranges_count_every_number_once(ranges: list[tuple[int, int]]) -> None:
+    counted, expected = _Ranges(), set[int]()
+    for start, length in ranges:
+        numbers = set(range(start, start + length))
+        assert counted.add(start, start + length) == len(numbers - expected)
+        expected |= numbers

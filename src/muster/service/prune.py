@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.control import lease
 from muster.control.expire import delete_run, remove_folder
@@ -43,7 +44,7 @@ class Candidates(Struct, frozen=True):
     code_size: int
     environments: Sequence[Installed]
     environments_size: int
-    #: Files of killed processes, and folders of runs without a record.
+    #: Files of killed processes, folders of runs without a record, and old digests.
     leftovers: Sequence[Path]
     leftovers_size: int
 
@@ -116,21 +117,14 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     for path in found.leftovers:
         if path.parent == home.runs:
             remove_folder(home, path.name)
+        elif path.parent == home.digests:
+            path.unlink(missing_ok=True)
     removed = [one.key for one in found.environments if environments.remove(home, one.key)]
     remove_abandoned(home.checkouts)
     if collect_code(db, home):
         return _report(found, removed, dry_run=False)
     kept = "stored code stays: another process is storing code now; prune again"
-    found = Candidates(
-        runs=found.runs,
-        runs_size=found.runs_size,
-        code=(),
-        code_size=0,
-        environments=found.environments,
-        environments_size=found.environments_size,
-        leftovers=(),
-        leftovers_size=0,
-    )
+    found = replace(found, code=(), code_size=0)
     return _report(found, removed, dry_run=False, kept=(kept,))
 
 
@@ -172,6 +166,8 @@ def _leftovers(context: Context, now: float) -> Iterator[Path]:
             if alone:  # otherwise some of these are being written
                 yield from home.artifacts.glob(".part-*")
                 yield from (Path(path) for path, links, _ in objects(home) if links == 1)
+    # those of a folder that has not changed since are computed again
+    yield from (one for one in entries_of(home.digests) if now - one.lstat().st_mtime > _UNUSED)
     known = {run.id for run in runs.listing(db)}
     for folder in entries_of(home.runs):
         old = now - folder.lstat().st_mtime > _SUBMITTING

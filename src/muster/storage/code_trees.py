@@ -31,6 +31,8 @@ from muster.storage.file_copies import Copier, can_clone, clone, digest_of
 from muster.storage.home import Home
 
 _VERSION = b"muster folder 1\0"
+#: Digests of a folder with fewer bytes are not kept.
+LEAST_CACHED = 1 << 20
 
 
 class StoredFolder(Struct, frozen=True):
@@ -89,7 +91,10 @@ class FolderScan:
         files = self._files
         if not self.is_stored:
             files = self._write()
-        self._cache.save()
+        # a small folder is read in less time, and a temporary checkout never again
+        temporary = self._folder.resolve().is_relative_to(self._home.root.resolve())
+        if _extent(files)[0] >= LEAST_CACHED and not temporary:
+            self._cache.save()
         return StoredFolder(_identity(files), *_extent(files))
 
     def _write(self) -> list[_File]:

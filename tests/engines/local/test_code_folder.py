@@ -154,6 +154,7 @@ used() { sync -f $DISK/xfs; df --output=used -B1M $DISK/xfs | tail -1; }
 before=$(used)
 muster run $DISK/xfs/code --entrypoint main.py --nodes 2 2>/dev/null
 echo $(($(used) - before)) MB
+muster disk --json | tr -d ' ,' | grep -E '"(size|prunable)"' | head -3
 cd $MUSTER_HOME/runs/*/nodes/1/work/code; ls; head -c 4 data
 cmp -s $DISK/xfs/code/data $MUSTER_HOME/artifacts/??/*/code/data && echo unchanged
 cd /; umount $DISK/xfs
@@ -166,6 +167,9 @@ def test_reflinks_share_the_blocks_of_the_users_files_with_store_and_nodes(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    size, data, main, rest = on_a_disk(disk, "size=500m", REFLINKS)
+    size, *shown, data, main, rest = on_a_disk(disk, "size=500m", REFLINKS)
+    code, prunable, runs = (int(line.partition(":")[2]) for line in shown)
+    assert 60_000_000 <= code < 61_000_000 and not prunable
+    assert runs < 1_000_000, "their blocks are those of the code"
     assert int(size.removesuffix(" MB")) < 10
     assert (data, main, rest) == ("data", "main.py", "mineunchanged")
