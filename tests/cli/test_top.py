@@ -78,6 +78,9 @@ def test_the_usage_of_a_run_is_recorded(client: Client) -> None:
 
 def test_cells_and_sorting() -> None:
     row = Row("0", "workers", 3, 1.256, 3 << 20, 1024.0, 0.0, None, None)
-    assert _cells(row) == ("0", "workers", "3", "1.26", "3MiB", "1KiB", "0B", "-", "-")
+    assert _cells(row, gpus=False) == ("0", "workers", "3", "1.26", "3MiB", "1KiB", "0B", "-", "-")
+    with_gpus = row._replace(gpus=1.5, gpu_memory=2 << 30)
+    assert _cells(with_gpus, gpus=True)[4:8] == ("3MiB", "1.50", "2GiB", "1KiB")
+    assert _cells(row, gpus=True)[5:7] == ("-", "-")
     keys = [_sort_key(row, name) for name in ("cpu", "memory", "read", "write", "in", "out")]
     assert keys == [1.256, 3 << 20, 1024.0, 0.0, -1.0, -1.0]

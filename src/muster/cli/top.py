@@ -10,9 +10,9 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from muster.client.client import Client
     from muster.storage.usage import Counters
 
+N = TypeVar("N", int, float)
+
 #: Column -> the field of `Row` that it is sorted by, the largest first.
-_SORTS = ("cpu", "memory", "read", "write", "in", "out")
+_SORTS = ("cpu", "memory", "read", "write", "in", "out", "gpu")
 
 
 class Row(NamedTuple):
@@ -45,6 +47,9 @@ class Row(NamedTuple):
     #: None for nodes on the machine's network.
     received: float | None
     sent: float | None
+    #: How many GPUs are busy, and bytes of their memory; None without GPUs.
+    gpus: float | None = None
+    gpu_memory: int | None = None
 
 
 #: The counters of one moment, by (the run's id, rank).
@@ -61,9 +66,9 @@ Sample = Mapping[tuple[str, int], "Counters"]
 def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_json: bool) -> None:
     """Show what the nodes of RUN, or of all running runs, use.
 
-    CPU is in CPUs (1.0: one CPU is busy). Memory counts each page that processes share once (PSS).
-    Disk and network are per second; a node on the machine's own network has no network figures.
-    Processes that have ended meanwhile count. q or Ctrl-C ends it.
+    CPUS are busy CPUs (1.00: one is busy), and GPUS busy GPUs, as nvidia-smi says. Memory counts
+    each page that processes share once (PSS). Disk and network are per second; a node on the
+    machine's own network has no network figures. q or Ctrl-C ends it.
 
     \b
     muster top
@@ -156,15 +161,18 @@ class _View:
             "disk_written": round(row.disk_written),
             "received": None if row.received is None else round(row.received),
             "sent": None if row.sent is None else round(row.sent),
+            "gpus": row.gpus,
+            "gpu_memory": row.gpu_memory,
         }
 
     def print(self, rows: list[Row], lines: int | None = None) -> None:
         """Print the table, with at most this many rows."""
         shown = rows if lines is None else rows[: max(lines - 1, 1)]
+        gpus = ("GPUS", "GPU MEM") if any(row.gpus is not None for row in rows) else ()
         title = ("RUN", "NODES") if self._run is None else ("RANK", "GROUP")
         print_table(
-            (*title, "PROCS", "CPUS", "MEMORY", "READ/s", "WRITE/s", "IN/s", "OUT/s"),
-            [_cells(row) for row in shown],
+            (*title, "PROCS", "CPUS", "MEMORY", *gpus, "READ/s", "WRITE/s", "IN/s", "OUT/s"),
+            [_cells(row, gpus=bool(gpus)) for row in shown],
             drop=("PROCS", "OUT/s", "IN/s"),
             shorten={title[0]: 12, title[1]: 8},
         )
@@ -200,7 +208,15 @@ def _row(
         used.disk_written / seconds,
         None if used.received is None else used.received / seconds,
         None if used.sent is None else used.sent / seconds,
+        _sum(counters.gpus for _, counters in nodes),
+        _sum(counters.gpu_memory for _, counters in nodes),
     )
+
+
+def _sum(values: Iterable[N | None]) -> N | None:
+    """The sum of the values that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], start=known[0]) if known else None
 
 
 def _sort_key(row: Row, name: str) -> float:
@@ -211,17 +227,23 @@ def _sort_key(row: Row, name: str) -> float:
         "write": row.disk_written,
         "in": row.received,
         "out": row.sent,
+        "gpu": row.gpus,
     }[name]
     return -1.0 if found is None else found
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, *, gpus: bool) -> tuple[str, ...]:
     from muster.spec.quantities import format_size
 
     rates = (row.disk_read, row.disk_written, row.received, row.sent)
     texts = ["-" if rate is None else format_size(round(rate)) for rate in rates]
     processes, cpu = str(row.processes), f"{row.cpu:.2f}"
-    return (row.name, row.what, processes, cpu, format_size(row.memory), *texts)
+    of_gpus = (
+        "-" if row.gpus is None else f"{row.gpus:.2f}",
+        "-" if row.gpu_memory is None else format_size(row.gpu_memory),
+    )
+    shown = of_gpus if gpus else ()
+    return (row.name, row.what, processes, cpu, format_size(row.memory), *shown, *texts)
 
 
 @contextmanager

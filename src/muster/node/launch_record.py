@@ -38,8 +38,9 @@ def publish(launch: LaunchMessage) -> int | None:
         descriptor = os.memfd_create(_NAME)
     except OSError:  # a sandbox forbids it; nothing else needs the record
         return None
-    with os.fdopen(os.dup(descriptor), "w") as file:
-        json.dump([launch.incarnation, launch.cwd, launch.env, own], file)
+    data = json.dumps([launch.incarnation, launch.cwd, launch.env, own]).encode()
+    while data:
+        data = data[os.write(descriptor, data) :]
     return descriptor
 
 

@@ -31,6 +31,10 @@ class Counters(Struct, frozen=True):
     sent: int | None
     #: How many processes run.
     processes: int
+    #: How many GPUs are busy (1.5: one always, one half the time), and their memory in bytes; None
+    #: for a node without GPUs. Not recorded with the run.
+    gpus: float | None = None
+    gpu_memory: int | None = None
 
 
 #: Of a node that has just started.

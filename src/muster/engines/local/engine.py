@@ -87,13 +87,18 @@ class LocalEngine:
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""
-        from muster.engines.local import counters, entry
+        from muster.engines.local import counters, entry, gpu_usage
 
         if not os.path.exists("/proc/self/stat"):
             raise EngineError("what nodes use is not known here: this system has no /proc")
         agents = entry.find_agents(folder, supervisor)
-        readings = counters.read_nodes(agents.values())
-        return {rank: readings[pid].counters for rank, pid in agents.items() if pid in readings}
+        found = counters.read_nodes(agents.values())
+        gpus = gpu_usage.read_gpus()
+        return {
+            rank: gpu_usage.with_gpus(found[pid].counters, pid, gpus)
+            for rank, pid in agents.items()
+            if pid in found
+        }
 
     def stacks(
         self, folder: RunDir, supervisor: int, ranks: Collection[int]

@@ -157,7 +157,8 @@ def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) ->
     entry = find(node)
     try:
         if entry.record is None:
-            raise EngineError(f"node-{node.rank} has started no program yet; try again later")
+            text = "has started no program yet, or an earlier version of Muster started it"
+            raise EngineError(f"node-{node.rank} {text}")
         pid = os.fork()
         if pid == 0:
             _stand_for(entry, entry.record, command, stdio)
