@@ -151,8 +151,8 @@ class LocalSession:
             return
         self._closed = True
         self._synced.abort()
+        self._usage.close()
         kill_everything(self._isolation.namespaces, [])
-        self._usage.write()
         for node in self._nodes.clear():
             node.channel.close()
             self._starter.release_gpus(node)

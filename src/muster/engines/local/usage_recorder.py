@@ -79,19 +79,28 @@ class UsageRecorder:
         if self._next is None or now < self._next:
             return
         spent = time.thread_time()
-        for agent, reading in read_nodes(self._watched.keys()).items():
-            watched = self._watched[agent]
-            self._add(watched, reading.counters, now)
-            watched.at, watched.reading = now, reading
+        self._sample(now)
         if self._write_at is not None and now >= self._write_at:
-            self.write()
+            self._write()
         cost = time.thread_time() - spent
         age = (now - self._newest) / 10
         allowed = min(_COST, _COST_PER_NODE * len(self._watched))
         self._next = now + max(min(max(age, _SHORTEST), _LONGEST), cost / allowed)
 
-    def write(self) -> None:
-        """Record the usage. A full disk or a deleted run is not reported here."""
+    def close(self) -> None:
+        """Record the usage of all nodes; those that were kept for a restart have not ended."""
+        if self._watched:
+            self._sample(time.monotonic())
+        self._write()
+
+    def _sample(self, now: float) -> None:
+        for agent, reading in read_nodes(self._watched.keys()).items():
+            watched = self._watched[agent]
+            self._add(watched, reading.counters, now)
+            watched.at, watched.reading = now, reading
+
+    def _write(self) -> None:
+        """Write the file. A full disk or a deleted run is not reported here."""
         self._write_at = None
         if self._usage:
             with contextlib.suppress(OSError):

@@ -1,0 +1,92 @@
+"""The usage of nodes is recorded at their end, and that of kept nodes when the session closes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.engines.local import usage_recorder
+from muster.engines.local.usage_recorder import UsageRecorder
+from muster.storage.home import RunDir
+from muster.storage.usage import read_usage
+
+#: In place of an agent: a child uses CPU time and ends, then the agent waits.
+AGENT = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.3: pass"])
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def agent() -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", AGENT]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def end(agent: subprocess.Popen[bytes]) -> float:
+    """End an agent; the CPU time of all its processes."""
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    agent.stdin.close()
+    agent.stdout.close()
+    _, _, used = os.wait4(agent.pid, 0)
+    agent.returncode = 0
+    return used.ru_utime + used.ru_stime
+
+
+def test_a_node_that_ends_between_two_samples(
+    tmp_path: Path, agent: subprocess.Popen[bytes]
+) -> None:
+    recorder = UsageRecorder(RunDir(tmp_path))
+    assert recorder.timeout() is None
+    recorder.start(3, agent.pid)
+    assert 0 < (recorder.timeout() or 0) <= 1
+    cpu = end(agent)
+    recorder.end(agent.pid, cpu)
+    assert recorder.timeout() is None
+    assert read_usage(RunDir(tmp_path)) == {}
+    recorder.close()
+    (used,) = read_usage(RunDir(tmp_path)).values()
+    assert (used.cpu_seconds, used.memory_peak) == (cpu, None)
+
+
+def test_a_kept_node_is_sampled_when_the_session_closes(
+    tmp_path: Path, agent: subprocess.Popen[bytes]
+) -> None:
+    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder.start(0, agent.pid)
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    recorder.close()
+    assert read_usage(RunDir(tmp_path))[0].cpu_seconds == pytest.approx(0.3, abs=0.1)
+    end(agent)
+
+
+def test_attempts_add_up_and_samples_are_not_taken_before_they_are_due(
+    tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = UsageRecorder(RunDir(tmp_path))
+    first.start(0, agent.pid)
+    first.end(agent.pid, 2.0)
+    first.close()
+    second = UsageRecorder(RunDir(tmp_path))
+    second.start(0, agent.pid)
+    monkeypatch.setattr(usage_recorder, "read_nodes", lambda _: pytest.fail("it is not due"))
+    second.step()
+    second.end(agent.pid, 3.0)
+    second.close()
+    assert read_usage(RunDir(tmp_path))[0].cpu_seconds == 5.0
+    end(agent)
+
+
+def test_a_deleted_run_is_no_error(tmp_path: Path, agent: subprocess.Popen[bytes]) -> None:
+    recorder = UsageRecorder(RunDir(tmp_path / "deleted"))
+    recorder.start(0, agent.pid)
+    recorder.end(agent.pid, end(agent))
+    recorder.close()
