@@ -1,4 +1,4 @@
-"""docs/internals/sources-table.md: what documents Muster follows, and the tests that show it does.
+"""README.md of this folder: what documents Muster follows, and the tests that show it does.
 
 The rows are in the YAML files next to this module, one per document. A test is tied to a row
 with `@pytest.mark.shows("DOCUMENT/ROW")`. Markers are read from the syntax trees of the tests, so
@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs/internals/sources-table.md"
+PAGE = Path(__file__).parent / "README.md"
 
 #: Documents, in the order of the page: the names of their files, without `.yaml`.
 DOCUMENTS = ("distributed-jobs", "jobs", "cluster-design", "ads-configuration", "jobset")
@@ -181,7 +181,7 @@ def _row_problems(name: str, row: Row, tests: list[Marker]) -> Iterator[str]:
 
 
 def page(found: Mapping[str, Document], marked: Iterable[Marker]) -> str:
-    """docs/internals/sources-table.md."""
+    """README.md of this folder."""
     tests: dict[str, list[Marker]] = {}
     for marker in marked:
         tests.setdefault(marker.row, []).append(marker)
@@ -225,7 +225,7 @@ def _line(row: Row, tests: list[Marker]) -> str:
 
 def _link(marker: Marker) -> str:
     name = marker.file.removeprefix("tests/") + (f"::{marker.test}" if marker.test else "")
-    return f"[`{name}`](../../{marker.file})"
+    return f"[`{name}`](../{marker.file.removeprefix('tests/')})"
 
 
 def _cell(text: str) -> str:

@@ -147,8 +147,8 @@ def test_the_page_has_a_table_for_each_section() -> None:
     assert "| [OCI: Paper](#oci-paper) | 3 | 1 | 1 | 1 |" in made
     assert made.partition("## OCI: Paper")[2] == (
         "\n\n### Overview\n\n| the document | Muster | shown by |\n| --- | --- | --- |\n"
-        "| x | y | [`x/test_it.py::test_it`](../../tests/x/test_it.py)"
-        "<br>[`x/test_it.py`](../../tests/x/test_it.py) |\n"
+        "| x | y | [`x/test_it.py::test_it`](../x/test_it.py)"
+        "<br>[`x/test_it.py`](../x/test_it.py) |\n"
         "| x | y | later: the server |\n"
         "\n### Networks\n\n| the document | Muster | shown by |\n| --- | --- | --- |\n"
         "| x |  | not: a \\| fact |\n"

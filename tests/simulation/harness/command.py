@@ -130,7 +130,7 @@ def _text(seeds: range) -> str:
 
 
 def report_lines(seeds: range, seen: dict[str, int], took: float, found: int) -> Iterator[str]:
-    """The report, as in docs/internals/simulation.md."""
+    """The report; docs/internals/simulation.md shows an extract."""
     yield f"seeds {seeds.start} to {seeds.stop - 1}: {found} of them break an invariant"
     yield f"{took:.1f} s, {took / len(seeds) * 1000:.1f} ms a seed"
     yield ""
