@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.main import cli
+from muster.cli.simulate_output import chart
 from muster.errors import InvalidInput
+from support.screen import Terminal
 
 JOB = """
 command: train
@@ -36,6 +41,32 @@ def test_simulate_shows_the_use_of_time_and_better_policies(tmp_path: Path) -> N
     assert "all 2 restarts are used up (failure.max_restarts)" in output
     assert "after the run failed" in output
     assert "best: max_restarts without limit, a checkpoint every 14 min" in output
+
+
+def test_wasted_time_is_told_from_useful_time(tmp_path: Path) -> None:
+    lines = simulate(tmp_path, "--hours", "48").output.splitlines()
+    table = {line[:24].strip(): line for line in lines}
+    assert re.search(r"useful +[█#]+$", table["useful work"])
+    assert re.search(r"overhead +[▒+]$", table["starting"])
+    assert re.search(r"wasted +[░.]+$", table["after the run failed"])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "rows"),
+    [(" .:#", ["  :#", " ###"]), (" ▄█", ["  ▄█", " ███"])],
+)
+def test_a_chart_has_a_column_for_each_share(blocks: str, rows: list[str]) -> None:
+    assert chart([0.0, 0.5, 0.8, 1.0], 2, blocks) == rows
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    argv = [sys.executable, "-m", "muster", "simulate", "job.yaml", "--mtbf", "200h", "--runs", "2"]
+    command = Terminal(argv, {**os.environ, "TERM": "xterm"}, cwd=str(tmp_path))
+    command.read_until(lambda screen: "simulated 0 of " in screen.lines[-1])
+    assert command.finish() == 0
+    assert not any(line.startswith("simulated") for line in command.screen.lines)
+    assert any(line.startswith("goodput") for line in command.screen.lines)
 
 
 def test_json_has_the_same_data(tmp_path: Path) -> None:

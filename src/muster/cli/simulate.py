@@ -96,7 +96,7 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
     muster simulate job.yaml --nodes 512 --mtbf 2000h --hours 72
     """
     from muster.cli.output import print_json
-    from muster.cli.simulate_output import print_forecasts, to_json
+    from muster.cli.simulate_output import print_forecasts, simulation_progress, to_json
     from muster.forecast.compare import forecast, variants
 
     policy = _policy(target, nodes, options["max_restarts"])
@@ -104,7 +104,8 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
     _check_size(policy.size, world, options)
     alternatives = variants(policy, world)
     workers = min(os.cpu_count() or 1, 8, options["runs"])
-    found = forecast(alternatives, options["runs"], options["seed"], workers)
+    with simulation_progress() as progress:
+        found = forecast(alternatives, options["runs"], options["seed"], workers, progress)
     if options["plot"]:
         from muster.forecast.plot import draw
 

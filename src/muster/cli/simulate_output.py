@@ -2,18 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from muster.cli.output import print_table
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, style, symbol
+from muster.describe.times import span
 from muster.forecast.compare import NOTABLE, Forecast
-from muster.forecast.model import TimeUse
+from muster.forecast.model import TimeUse, Worth
 from muster.forecast.plot import shares
 from muster.lifecycle.policy import Policy
 
-_BLOCKS = " ▁▂▃▄▅▆▇█"
+_BLOCKS, _ASCII_BLOCKS = " ▁▂▃▄▅▆▇█", " .:#"
 _WIDTH = 64
+_BAR = 24
+_INTERVAL = 0.1  # seconds between two drawings
+#: At the rows of the plot, from the top.
+_LABELS = ("100%", "", "50%", "")
+
+
+class _Look(NamedTuple):
+    """How bars of a kind look, with and without colours."""
+
+    color: str
+    block: str
+    ascii: str
+
+
+_LOOKS = {
+    Worth.USEFUL: _Look("green", "█", "#"),
+    Worth.OVERHEAD: _Look("blue", "▒", "+"),
+    Worth.WASTED: _Look("red", "░", "."),
+}
+
+
+@contextmanager
+def simulation_progress() -> Iterator[Callable[[int, int], None]]:
+    """Shows on a terminal how many runs are simulated, while they are."""
+    from muster.cli.live_area import LiveArea, can_be_live
+
+    if not can_be_live(1):
+        yield lambda _done, _total: None
+        return
+    started = drawn = time.monotonic()
+    with LiveArea().open() as area:
+
+        def show(done: int, total: int) -> None:
+            nonlocal drawn
+            now = time.monotonic()
+            if done and now - drawn < _INTERVAL:
+                return
+            drawn = now
+            left = f", about {span((now - started) / done * (total - done))} left" if done else ""
+            area.draw([[(f"simulated {done} of {total} runs{left}", "")]])
+
+        yield show
 
 
 def print_forecasts(policy: Policy, found: Sequence[Forecast], seed: int) -> None:
@@ -69,19 +114,37 @@ def _print_uses(specified: Forecast) -> None:
     for use in TimeUse:
         spent = specified.use(use)
         if spent:
-            bar = "█" * round(spent / total * 30)
-            rows.append((str(use), f"{spent / 3600:>12,.1f}", f"{spent / total:>6.1%}", bar))
-    print_table(("WHERE THE TIME GOES", "  NODE HOURS", " SHARE", ""), rows)
+            look = _LOOKS[use.worth]
+            bar = symbol(look.block, look.ascii) * (round(spent / total * _BAR) or 1)
+            figures = (f"{spent / 3600:>12,.1f}", f"{spent / total:>6.1%}")
+            rows.append((str(use), *figures, str(use.worth), style(bar, look.color)))
+    header = ("WHERE THE TIME GOES", "  NODE HOURS", " SHARE", "WORTH", "")
+    print_table(header, rows, drop=("  NODE HOURS", ""), shorten={})
 
 
 def _print_plot(specified: Forecast) -> None:
     outcome, horizon = specified.outcomes[0], specified.variant.assumptions.horizon
     columns = shares(outcome.productive, outcome.ended_at or horizon, horizon, _WIDTH)
-    top = len(_BLOCKS) - 1
-    line = "".join(_BLOCKS[round(share * top)] for share in columns)
-    echo("\nshare of nodes making progress, in the first run")
-    echo(f"100% |{line}|")
-    echo(f"      0{_duration_text(horizon):>{_WIDTH}}\n")
+    blocks = symbol(_BLOCKS, _ASCII_BLOCKS)
+    edge = symbol("┤", "|")
+    echo("\nnodes at work in the first run")
+    for label, row in zip(_LABELS, chart(columns, len(_LABELS), blocks), strict=True):
+        echo(f"{label:>4} {edge}{style(row, 'cyan')}")
+    middle, end = _duration_text(horizon / 2), _duration_text(horizon)
+    echo(f"     0{middle:^{_WIDTH - 1 - len(end)}}{end}")
+    block = style(blocks[-1], "cyan")
+    note = "share of nodes that work, even if a failure destroys the work later"
+    echo(f"     time; {block} {note}\n")
+
+
+def chart(columns: Sequence[float], height: int, blocks: str) -> list[str]:
+    """Shares (0 to 1) as columns of characters, the top row first. blocks: from empty to full."""
+    top = len(blocks) - 1
+    levels = [round(share * height * top) for share in columns]
+    return [
+        "".join(blocks[min(max(level - row * top, 0), top)] for level in levels).rstrip()
+        for row in reversed(range(height))
+    ]
 
 
 def _print_alternatives(found: Sequence[Forecast]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from math import sqrt
 from statistics import fmean
@@ -60,19 +60,37 @@ class Forecast(Struct, frozen=True):
         return min(found), max(found)
 
 
-def forecast(variants: Sequence[Variant], runs: int, seed: int, workers: int) -> list[Forecast]:
+def forecast(
+    variants: Sequence[Variant],
+    runs: int,
+    seed: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[Forecast]:
     """Simulate `runs` runs of each variant in `workers` processes. Run i has the same seed in each
-    variant."""
+    variant. progress: called with the number of runs that are simulated, and of all."""
     tasks = [(v.policy, v.assumptions, seed + run) for v in variants for run in range(runs)]
-    if workers == 1:
-        outcomes = [simulate(*task) for task in tasks]
-    else:
-        with ProcessPoolExecutor(workers) as pool:
-            outcomes = list(pool.map(simulate, *zip(*tasks, strict=True)))
+    outcomes: list[Outcome] = []
+    progress(0, len(tasks))
+    for outcome in _simulate_all(tasks, workers):
+        outcomes.append(outcome)
+        progress(len(outcomes), len(tasks))
     return [
         Forecast(variant, tuple(outcomes[i * runs : (i + 1) * runs]))
         for i, variant in enumerate(variants)
     ]
+
+
+def _simulate_all(
+    tasks: Sequence[tuple[Policy, Assumptions, int]], workers: int
+) -> Iterator[Outcome]:
+    """The outcomes in the order of the tasks."""
+    if workers == 1:
+        for task in tasks:
+            yield simulate(*task)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(simulate, *zip(*tasks, strict=True))
 
 
 def variants(policy: Policy, assumptions: Assumptions) -> list[Variant]:

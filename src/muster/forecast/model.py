@@ -34,6 +34,14 @@ class Assumptions(Struct, frozen=True):
     work: float | None = None
 
 
+class Worth(StrEnum):
+    """What a use of time is worth."""
+
+    USEFUL = "useful"
+    OVERHEAD = "overhead"  # needed to make progress, but none itself
+    WASTED = "wasted"
+
+
 class TimeUse(StrEnum):
     """What a node spent its time on."""
 
@@ -46,6 +54,19 @@ class TimeUse(StrEnum):
     STARTING = "starting"
     IDLE = "waiting for other groups, or done"
     OVER = "after the run failed"
+
+    @property
+    def worth(self) -> Worth:
+        """What it is worth."""
+        return _WORTH.get(self, Worth.WASTED)
+
+
+_WORTH = {
+    TimeUse.USEFUL: Worth.USEFUL,
+    TimeUse.CHECKPOINTS: Worth.OVERHEAD,
+    TimeUse.STARTING: Worth.OVERHEAD,
+    TimeUse.IDLE: Worth.OVERHEAD,
+}
 
 
 class Outcome(Struct, frozen=True):

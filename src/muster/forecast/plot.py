@@ -10,6 +10,18 @@ from muster.forecast.compare import Forecast
 from muster.forecast.model import TimeUse
 
 _COLUMNS = 360
+#: Green is useful, blue overhead, yellow to red wasted; hatches tell them apart without colours.
+_COLORS = {
+    TimeUse.USEFUL: ("#2e8b57", ""),
+    TimeUse.CHECKPOINTS: ("#6baed6", "/"),
+    TimeUse.AGAIN: ("#d7301f", "x"),
+    TimeUse.NOTICING: ("#fdae61", "."),
+    TimeUse.STOPPING: ("#fee08b", "o"),
+    TimeUse.WAITING: ("#f46d43", "+"),
+    TimeUse.STARTING: ("#9ecae1", "\\"),
+    TimeUse.IDLE: ("#c6dbef", "-"),
+    TimeUse.OVER: ("#7f0000", "|"),
+}
 
 Changes = Sequence[tuple[float, float]]
 
@@ -31,7 +43,9 @@ def draw(forecast: Forecast, path: Path) -> None:
     for use in TimeUse:
         share = forecast.use(use) / total * 100
         if share:
-            spent.barh(0, share, left=left, label=f"{use} {share:.1f} %")
+            color, hatch = _COLORS[use]
+            label = f"{use} {share:.1f} % ({use.worth})"
+            spent.barh(0, share, left=left, color=color, hatch=hatch, ec="white", label=label)
             left += share
     spent.set(yticks=[], xlim=(0, 100), xlabel="% of the nodes' time", title=_title(forecast))
     spent.legend(loc="upper center", bbox_to_anchor=(0.5, -0.45), ncols=3, frameon=False)
@@ -40,7 +54,10 @@ def draw(forecast: Forecast, path: Path) -> None:
     for outcome in forecast.outcomes:
         end = outcome.ended_at or horizon
         parts = shares(outcome.productive, end, horizon, _COLUMNS)
-        progress.plot(hours, [part * 100 for part in parts], linewidth=0.8, alpha=0.6)
+        # an underscore keeps a line out of the legend
+        name = "one line per simulated run" if outcome is forecast.outcomes[0] else "_other"
+        progress.plot(hours, [part * 100 for part in parts], linewidth=0.8, alpha=0.6, label=name)
+    progress.legend(loc="lower left", frameon=False)
     progress.set(xlabel="hours", ylabel="% of nodes that make progress", ylim=(0, 101))
     try:
         figure.savefig(path)
