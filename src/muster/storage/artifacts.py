@@ -274,7 +274,8 @@ def check_files(
                 check_start(entry, file.read(4))
         elif kind == "notebook":
             check_notebook(entry, (folder / entry).read_bytes(), "entrypoint")
-    sizes = (os.stat(folder / file, follow_symlinks=follow).st_size for file in files)
+    # as text: for 10,000 files, paths as objects take a third of the whole time
+    sizes = (os.stat(f"{folder}/{file}", follow_symlinks=follow).st_size for file in files)
     check_size(shown, sum(sizes))
 
 

@@ -88,14 +88,16 @@ class FolderScan:
 
     def store(self) -> StoredFolder:
         """Store this version unless it is stored already. Raises OSError."""
-        files = self._files
+        sha256, files = self._sha256, self._files
         if not self.is_stored:
             files = self._write()
+            sha256 = _identity(files)
+        size, count = _extent(files)
         # a small folder is read in less time, and a temporary checkout never again
         temporary = self._folder.resolve().is_relative_to(self._home.root.resolve())
-        if _extent(files)[0] >= LEAST_CACHED and not temporary:
+        if size >= LEAST_CACHED and not temporary:
             self._cache.save()
-        return StoredFolder(_identity(files), *_extent(files))
+        return StoredFolder(sha256, size, count)
 
     def _write(self) -> list[_File]:
         """Write the version. Returns its files as they were read now: one may have changed."""
@@ -221,11 +223,11 @@ def _examine(path: str, name: str, found: os.stat_result, cache: DigestCache) ->
 
 
 def _identity(files: Sequence[_File]) -> str:
-    digest = hashlib.sha256(_VERSION)
-    for file in files:
-        content = file.content if file.kind == "l" else file.content.hex().encode()
-        digest.update(b"%c%s\0%s\0" % (ord(file.kind), content, os.fsencode(file.name)))
-    return digest.hexdigest()
+    parts = [_VERSION]
+    for name, kind, _, content in files:
+        shown = content if kind == "l" else content.hex().encode()
+        parts += (kind.encode(), shown, b"\0", os.fsencode(name), b"\0")
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _extent(files: Sequence[_File]) -> tuple[int, int]:
