@@ -151,7 +151,8 @@ def _print_alternatives(found: Sequence[Forecast]) -> None:
     specified = found[0]
     others = [f for f in found[1:] if abs(f.goodput - specified.goodput) >= NOTABLE]
     rows = [_row(specified, None), *(_row(f, specified) for f in sorted(others, key=_by_goodput))]
-    print_table(("ALTERNATIVE", "GOODPUT", "", "RESTARTS", "FAILED"), rows)
+    header = ("ALTERNATIVE", "GOODPUT", "", "RESTARTS", "FAILED")
+    print_table(header, rows, shorten={"ALTERNATIVE": 24})
     best = min(found, key=_by_goodput)
     if best is specified:
         echo("\nno alternative is better than the job as specified")
