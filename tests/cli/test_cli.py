@@ -461,7 +461,8 @@ def test_bad_input_is_reported_and_leaves_nothing(
 def test_a_missing_program_is_reported() -> None:
     done = muster("run", "--", "no-such-program")
     assert done.returncode == 1
-    assert "failed with exit code 127:\n  no-such-program: command not found" in done.stderr
+    assert "FAILED, 1 node\n  no-such-program: command not found" in done.stderr
+    assert "failed with exit code 127" in done.stderr
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
@@ -525,7 +526,7 @@ def test_completion_for_each_shell(shell: str) -> None:
 def test_completion_suggests_runs() -> None:
     output_of("run", "--", "true")
     env = {**os.environ, "_MUSTER_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
-    out = output_of(env={**env, "COMP_WORDS": "muster runs show tr"})
+    out = output_of(env={**env, "COMP_WORDS": "muster\nruns\nshow\ntr"})
     assert "true-1" in out
 
 

@@ -48,7 +48,7 @@ def test_a_job_from_creation_to_deletion(tmp_path: Path) -> None:
     assert yaml.safe_load(f"name:{body}")["args"] == ["--epochs", "3"]
     output_of("run", "My trial", "--run-name", "one", "--tag", "level=1")
     output_of("jobs", "edit", "container", "--set", "description=Another")
-    shown = output_of("runs", "show", "one")
+    shown = output_of("runs", "show", "one", "--all")
     assert shown.startswith("container-1 (one)  SUCCEEDED")
     assert f"started by {USER}\ntag team=ml\ntag level=1\n" in shown
     (row,) = table("runs", "list", "--tag", "level=1")

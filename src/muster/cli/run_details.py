@@ -66,8 +66,8 @@ def _next(run: JobRun, *, every: bool) -> Iterator[str]:
 
 def _print_usage(run: JobRun) -> None:
     usage = run.usage
-    if not usage:
-        return
+    if not any(used.memory_average for used in usage.values()):
+        return  # there is next to nothing to show
     echo()
     print_table(
         ("RANK", "CPUS", "CPUS MAX", "MEMORY", "MEMORY MAX", "READ", "WRITTEN", "RECEIVED", "SENT"),
@@ -87,7 +87,7 @@ def _usage_row(rank: int, used: NodeUsage) -> tuple[str, ...]:
         used.sent,
     )
     texts = ["-" if size is None else format_size(size) for size in sizes]
-    return (str(rank), f"{used.cpu_average:.2f}", f"{used.cpu_peak:.2f}", *texts)
+    return (str(rank), f"{used.cpu_average:.2f}", f"{used.cpu_most:.2f}", *texts)
 
 
 def _print_outputs(run: JobRun) -> None:

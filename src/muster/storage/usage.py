@@ -65,11 +65,17 @@ class NodeUsage(Struct, frozen=True):
         """How many CPUs were busy on average."""
         return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
 
+    @property
+    def cpu_most(self) -> float:
+        """The peak, which is at least the average: a node may have ended before any sample."""
+        return max(self.cpu_peak, self.cpu_average)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data, with the average of CPUs."""
         data = asdict(self)
         del data["memory_seconds"]
-        return {**data, "cpu_average": round(self.cpu_average, 4)}
+        cpus = {"cpu_average": round(self.cpu_average, 4), "cpu_peak": round(self.cpu_most, 4)}
+        return {**data, **cpus}
 
 
 def add(usage: NodeUsage, before: Counters, now: Counters, seconds: float) -> NodeUsage:

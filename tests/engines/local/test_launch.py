@@ -96,7 +96,8 @@ def test_each_layer_of_environment_variables_overrides_the_former(plan_of: PlanO
 
 def test_references_in_commands_are_not_replaced(plan_of: PlanOf) -> None:
     plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
-    assert prepare_code(context(plan), plan.groups[0], Path()) == ["echo", "${rank}", "${rank}"]
+    command = prepare_code(context(plan), plan.groups[0], Path(), mountable=False)
+    assert command == ["echo", "${rank}", "${rank}"]
 
 
 def test_references_in_node_args_are_replaced(plan_of: PlanOf) -> None:
