@@ -108,7 +108,7 @@ def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator
     settings = explained_environment(plan, group, shown.text)
     if settings:
         owner = "its first process" if group.role.program else "each service"
-        yield f"  environment of {owner}, in addition to every node's (docs/concepts.md):"
+        yield f"  environment of {owner}, in addition to every node's:"
     for name, setting in settings.items():
         from_job = setting.origin in (Origin.ENV, Origin.NODE_ENV)
         value = hide(name, setting.value) if from_job else setting.value
