@@ -330,7 +330,7 @@ def test_a_run_ends_when_its_home_is_deleted(
             (own_home / "muster.db").unlink()
         errors = process.communicate(timeout=60)[1]
     assert process.returncode == 4
-    starts, *notes, last = errors.splitlines(keepends=True)
+    *notes, starts, last = errors.splitlines(keepends=True)
     assert starts == "sh-1 starts 2 nodes\n"
     assert all(note.startswith("note: the metadata file") for note in notes)
     assert last == (
