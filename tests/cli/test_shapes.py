@@ -38,11 +38,11 @@ def test_the_catalogue_is_listed(own_catalogue: Path) -> None:
     lines = call().output.splitlines()
     found = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     assert found["SHAPE"] == "OCPUS CPUS MEMORY GPUS FLEXIBLE ORIGIN SOURCE"
-    assert found["BM.GPU4.8"] == "64 128 2TiB 8 A100 no shipped Compute Shapes"
-    assert found["VM.Standard.A1.Flex"] == "4 4 24GiB none yes shipped Compute Shapes"
-    assert found["local"] == "- - - - no shipped the machine itself"
+    assert found["BM.GPU4.8"] == "64 128 2TiB 8 A100 no built-in Compute Shapes"
+    assert found["VM.Standard.A1.Flex"] == "4 4 24GiB none yes built-in Compute Shapes"
+    assert found["local"] == "- - - - no built-in the machine itself"
     assert found["tiny"] == "0.25 0.5 64MiB none no yours the lab's wiki"
-    assert found["VM.Standard2.1"] == "3 6 128MiB none no yours, replaces a shipped one"
+    assert found["VM.Standard2.1"] == "3 6 128MiB none no yours, replaces a built-in one"
     data = {shape["name"]: shape for shape in json.loads(call("--json").output)}
     assert len(data) == len(lines) - 1
     assert (data["tiny"]["origin"], data["tiny"]["catalogue"]) == ("own", str(own_catalogue))
@@ -53,12 +53,12 @@ def test_the_catalogue_is_listed(own_catalogue: Path) -> None:
 def test_a_shape_is_shown(own_catalogue: Path) -> None:
     assert call("VM.Standard2.1").output.splitlines() == [
         "VM.Standard2.1: 3 OCPUs (6 CPUs), 128MiB, GPUs: none",
-        f"from {own_catalogue}, replaces a shipped shape",
+        f"from {own_catalogue}, replaces a built-in shape",
     ]
     assert call("VM.Standard.E5.Flex:2:16GiB").output.splitlines() == [
         "VM.Standard.E5.Flex: 2 OCPUs (4 CPUs), 16GiB, GPUs: none",
         "flexible: VM.Standard.E5.Flex:OCPUS:MEMORY chooses the size",
-        "from the shipped catalogue",
+        "from the built-in catalogue",
         "source: Compute Shapes",
     ]
     assert json.loads(call("BM.GPU4.8", "--json").output)["gpus"] == 8

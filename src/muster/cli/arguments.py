@@ -111,7 +111,7 @@ def json_option(text: str = "Print JSON.", *, short: bool = True) -> Decorator:
         expose_value=False,
         is_eager=True,  # --json has to know
         callback=choose,
-        help="wide: all columns." if short else "wide: all columns. -o does the same.",
+        help="Output format; wide: all columns." + ("" if short else " Also -o."),
     )
     json = click.option("--json", "as_json", is_flag=True, callback=choose_json, help=text)
     return lambda function: json(output(function))
@@ -124,7 +124,7 @@ _OVERRIDES = (
         "-e",
         multiple=True,
         metavar="[GROUP:]K[=V]",
-        help="Environment variable; K alone passes on the value from here.",
+        help="Environment variable. K alone passes on its value here.",
     ),
     click.option(
         "--env-file",
@@ -132,7 +132,7 @@ _OVERRIDES = (
         multiple=True,
         metavar="FILE",
         shell_complete=values.files,
-        help="File of K=V lines, as for docker; --env takes precedence.",
+        help="File of K=V lines, as for docker. --env takes precedence.",
     ),
     click.option(
         "--option",
@@ -142,10 +142,16 @@ _OVERRIDES = (
         metavar="NAME=VALUE",
         is_eager=True,  # -o json is a format
         callback=split_formats,
-        help="Framework option.",
+        help="Set an option of the framework.",
     ),
-    click.option("--network", shell_complete=values.networks, help="shared, cluster or isolated."),
-    click.option("--max-runtime", metavar="TIME", help="Cancel the run after 90s, 10m, 30d."),
+    click.option(
+        "--network",
+        shell_complete=values.networks,
+        help="Network of the nodes: shared, cluster or isolated.",
+    ),
+    click.option(
+        "--max-runtime", metavar="TIME", help="Cancel the run after this time: 90s, 10m, 30d."
+    ),
     click.option("--max-restarts", type=int, metavar="N", help="Maximum restarts after failures."),
     click.option(
         "--mount",
@@ -153,9 +159,11 @@ _OVERRIDES = (
         multiple=True,
         metavar="SRC[:PATH[:ro]]",
         shell_complete=values.files,
-        help="Mount SRC on every node, instead of the job's mounts.",
+        help="Mount SRC on every node; replaces the job's mounts.",
     ),
-    click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting."),
+    click.option(
+        "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting of the spec."
+    ),
 )
 
 

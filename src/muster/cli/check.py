@@ -22,13 +22,15 @@ from muster.errors import EXIT_OK, EXIT_RUN_FAILED
 @json_option("Print the report as JSON.", short=False)
 @click.pass_context
 def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Preflight check: can the nodes that `muster run` would start work together?
+    """Check that a job's nodes can work together.
 
-    Takes the arguments of `muster run`. Starts the nodes for some seconds with a program that
-    checks the framework's installation, addresses, names, the framework's ports between every two
-    nodes, clocks, folders and disks. Meanwhile it checks that every URL in the job can be read
-    and, where the job writes, written (with a small object that it deletes again). Reports every
-    problem with its fix, such as the missing firewall rule. Exit code 1 if there is a problem.
+    A preflight check with the arguments of `muster run`. Starts the nodes for a few seconds with a
+    program that checks the framework's installation, addresses, host names, the framework's ports
+    between every two nodes, clocks, folders and disks. Also checks that every URL in the job can be
+    read and, where the job writes, written (with a small object, deleted at once).
+
+    Reports every problem with its fix, such as a missing firewall rule. Exits with 1 if there is a
+    problem.
 
     \b
     muster check job.yaml --nodes 4

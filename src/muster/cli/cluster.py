@@ -21,7 +21,7 @@ name_argument = click.argument("name", shell_complete=values.clusters)
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Start, scale and end persistent clusters for scripts and notebooks."""
+    """Start, scale and end clusters for scripts and notebooks."""
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
@@ -38,16 +38,38 @@ def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 @cluster.command()
 @click.argument("framework", shell_complete=values.frameworks)
-@click.option("--workers", type=Count(min=1), default=1, show_default=True, metavar="N")
-@click.option("--max-workers", type=Count(min=1), metavar="N", help="Maximum for `scale`.")
-@click.option("--name", help="The cluster's name. Default: the framework's.")
-@click.option("--ttl", callback=_duration, metavar="TIME", help="End the cluster after 30m, 2h.")
 @click.option(
-    "--idle-timeout", callback=_duration, metavar="TIME", help="End it when unused for this time."
+    "--workers",
+    type=Count(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number of workers.",
 )
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Framework option.")
+@click.option(
+    "--max-workers", type=Count(min=1), metavar="N", help="Maximum number of workers, for `scale`."
+)
+@click.option("--name", help="The cluster's name. Default: the framework's.")
+@click.option(
+    "--ttl", callback=_duration, metavar="TIME", help="End the cluster after this time: 30m, 2h."
+)
+@click.option(
+    "--idle-timeout",
+    callback=_duration,
+    metavar="TIME",
+    help="End the cluster when unused for this time.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of the framework.",
+)
 @click.option("--env", "-e", multiple=True, metavar="K=V", help="Environment variable.")
-@click.option("--no-wait", is_flag=True, help="Return as soon as the run is accepted.")
+@click.option(
+    "--no-wait", is_flag=True, help="Return at once; do not wait until the cluster is up."
+)
 @json_option()
 def up(
     framework: str,

@@ -63,7 +63,7 @@ def completion(**options: Any) -> None:
     zsh:  muster completion zsh > ~/.zfunc/_muster
     fish: muster completion fish > ~/.config/fish/completions/muster.fish
 
-    In zsh, ~/.zfunc has to be in $fpath before compinit is called. To try it in this shell:
+    In zsh, ~/.zfunc must be in $fpath before compinit is called. To try it in this shell:
 
     \b
     source <(muster completion bash)

@@ -25,13 +25,13 @@ from muster.errors import InvalidInput, Problem
     shell_complete=values.files,
     help="Write to FILE instead of stdout.",
 )
-@click.option("--show-secrets", is_flag=True, help="Write secrets in clear text, not as ***.")
+@click.option("--show-secrets", is_flag=True, help="Write secrets in plain text, not as ***.")
 def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
     """Convert a spec to a JobSet manifest, or a manifest to a spec.
 
-    FILE is a spec, which becomes a manifest, or a JobSet manifest (or a folder of them) or ADS's
-    YAML, which become specs; - is standard input. FILE#NAME is one JobSet of several. Fields that
-    the output format cannot express are listed on stderr.
+    A spec becomes a JobSet manifest. A JobSet manifest, a folder of manifests, or ADS's YAML
+    becomes a spec. FILE#NAME selects one of several JobSets; - is standard input. Fields that the
+    output format cannot express are listed on stderr.
 
     \b
     muster convert job.yaml > jobset.yaml

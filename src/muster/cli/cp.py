@@ -22,17 +22,18 @@ _PATIENCE, _PERIOD = 1.0, 0.2
 @click.argument("target", shell_complete=values.files)
 @click.pass_context
 def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
-    """Copy a file or folder from a node of a run, to it, or between nodes.
+    """Copy files and folders to, from and between nodes.
 
     SOURCE and TARGET are RUN:RANK:PATH, RUN:PATH if the run has one node, or a path on this machine
     (./a:b if it has a colon); - is standard input or output, for one file. A relative PATH starts
-    in the node's working directory. Variables of the node are replaced: '$MUSTER_OUTPUTS/model.pt'.
+    in the node's working directory. PATH may contain the node's variables, in quotes:
+    '$MUSTER_OUTPUTS/model.pt'.
 
-    As with cp -r, TARGET is the new name, or the folder to copy into; FOLDER/. is what is in
-    FOLDER. Files are replaced, links are copied as links.
+    As with cp -r, TARGET is the new name, or an existing folder to copy into; FOLDER/. means the
+    contents of FOLDER. Existing files are replaced, and links are copied as links.
 
-    While a node runs, PATH is what its program sees, with its mounts and its own /tmp, and with no
-    more rights. When it has ended, its outputs and its working directory can be read.
+    On a running node, PATH is what its program sees: with its mounts, its own /tmp and its
+    permissions. When a node has ended, only its outputs and working directory can be read.
 
     \b
     muster cp train-3:0:checkpoints .

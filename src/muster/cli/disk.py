@@ -16,9 +16,10 @@ _PARTS = {"nodes": "working directories", "other": "other files"}
 @click.command()
 @json_option()
 def disk(as_json: bool) -> None:
-    """Show what takes how much disk, and what `muster prune` would free.
+    """Show what Muster keeps on disk, and its size.
 
-    Blocks that versions of code or nodes share count once.
+    PRUNE FREES is what `muster prune` would free. Blocks that versions of code, or nodes, share
+    count once.
 
     \b
     muster disk

@@ -15,8 +15,8 @@ from muster.cli.terminal import echo, style
 def doctor(as_json: bool) -> None:
     """Show what this machine supports, and what to install for more.
 
-    Lists the frameworks that Muster's Python has, and the programs for containers, Slurm, MPI and
-    git, with their versions.
+    Also lists the frameworks installed for the Python that runs Muster, and programs for
+    containers, Slurm, MPI and git, with their versions.
 
     \b
     muster doctor

@@ -21,7 +21,9 @@ def env() -> None:
 @env.command("list")
 @json_option()
 def list_environments(as_json: bool) -> None:
-    """List environments made for `requirements` and `conda`, most recently used first.
+    """List environments, most recently used first.
+
+    Muster installs an environment for each set of `requirements`, or `conda` file, of jobs.
 
     \b
     muster env list -o wide
@@ -54,18 +56,19 @@ def list_environments(as_json: bool) -> None:
 
 @env.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "every", is_flag=True, help="All environments.")
+@click.option("--all", "every", is_flag=True, help="All environments that are not in use.")
 @click.option(
     "--older-than",
     default="30d",
     show_default=True,
     metavar="TIME",
-    help="Environments that no run started with in this time.",
+    help="Environments that no run has started with for this time.",
 )
 def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
-    """Delete the given environments; without KEY, incomplete and unused ones.
+    """Delete environments: KEYs, or all that are unused.
 
-    Environments in use are kept. A run that needs a deleted one installs it again.
+    Without KEY, also deletes incomplete environments. Environments in use are kept. A run that
+    needs a deleted environment installs it again.
 
     \b
     muster env prune

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument()
 @click.option("--follow", "-f", is_flag=True, help="Continue until the run has ended.")
-@click.option("--after", type=Count(min=0), default=0, help="Only entries after number N.")
+@click.option(
+    "--after", type=Count(min=0), default=0, metavar="N", help="Only events after number N."
+)
 @json_option()
 def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     """Show what happened to a run, when and why.
 
-    With --follow --json, each event is printed as one JSON object per line as it happens. To
-    continue later, pass the last number to --after.
+    --follow --json prints each event as it happens, one JSON object per line. To continue later,
+    pass the `seq` of the last one to --after.
 
     \b
     muster events last --follow

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from muster.engines.base import NodeCommand, RunningNode
 
 _rank_option = click.option(
-    "--rank", type=Count(min=0), metavar="N", help="The node. Default: the run's only one."
+    "--rank",
+    type=Count(min=0),
+    metavar="N",
+    help="Rank of the node; required if the run has several.",
 )
 
 #: Starts the first shell that the node has.
@@ -61,9 +64,10 @@ def exec(  # the command's name
 ) -> None:
     """Run COMMAND inside a running node, and exit with its exit code.
 
-    It runs as the node's program does: in the node's namespaces, with its user, environment,
-    working directory and limits. It ends with the node. Without namespaces (see `muster doctor`)
-    it is a process of this machine with that environment and directory, and outlives the node.
+    COMMAND runs as the node's program does: in the node's namespaces, with its user, environment,
+    working directory and limits. It ends when the node ends. Without namespaces (see `muster
+    doctor`), COMMAND only has the node's environment and working directory, and may outlive the
+    node.
 
     \b
     muster exec train-3 --rank 1 -- nvidia-smi
@@ -86,7 +90,7 @@ def exec(  # the command's name
 def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
     """Open a shell inside a running node: $SHELL, else bash, else sh.
 
-    It has the node's files, network, environment and limits, like the commands of `muster exec`.
+    The shell has the node's files, network, environment and limits, as with `muster exec`.
 
     \b
     muster shell train-3 --rank 1

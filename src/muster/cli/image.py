@@ -25,7 +25,9 @@ _BUILDER = click.option(
     type=click.Choice(["podman", "buildah", "docker"]),
     help="Builder to use (default: the first of these that is installed).",
 )
-_QUIET = click.option("--quiet", "-q", is_flag=True, help="Show the builder's output on failure.")
+_QUIET = click.option(
+    "--quiet", "-q", is_flag=True, help="Show the builder's output only on failure."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _OPTIONS = click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION]...")
 _FILE = click.Path(path_type=Path)
@@ -55,7 +57,7 @@ def image() -> None:
 
 @image.command(cls=_Build)
 @click.option("--framework", required=True, help="Framework of the cluster.")
-@click.option("--tag", "-t", help="Name of the image: REGISTRY/NAME:TAG.")
+@click.option("--tag", "-t", help="Name of the image, such as REGISTRY/NAME:TAG.")
 @click.option("--source", type=_FILE, help="Folder (or file) with the code; copied to /code.")
 @click.option("--entrypoint", metavar="FILE", help="The program, relative to the source.")
 @click.option(
@@ -67,7 +69,7 @@ def image() -> None:
     type=_FILE,
     multiple=True,
     metavar="FILE",
-    help="Conda environment (YAML). Repeatable: each adds to those before it.",
+    help="Conda environment file (YAML). Repeatable; files add up.",
 )
 @click.option(
     "--base",
@@ -90,8 +92,10 @@ def image() -> None:
 @click.option("--ca-bundle", type=_FILE, help="CA certificates for pip, during the build only.")
 @click.option("--micromamba", metavar="IMAGE", help="Image to copy micromamba from.")
 @click.option("--print", "only_print", is_flag=True, help="Print the recipe; build nothing.")
-@click.option("--output", "-o", type=_FILE, metavar="FOLDER", help="Keep the build context here.")
-@click.option("--no-build", is_flag=True, help="With --output: build nothing.")
+@click.option(
+    "--output", "-o", type=_FILE, metavar="FOLDER", help="Keep the build context in FOLDER."
+)
+@click.option("--no-build", is_flag=True, help="With --output: only write the build context.")
 @_BUILDER
 @_QUIET
 @_JSON

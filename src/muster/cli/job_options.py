@@ -55,7 +55,7 @@ _OPTIONS = (
     click.option(
         "--framework",
         shell_complete=values.frameworks,
-        help="generic (default), pytorch, dask, ray, ... (`muster ports`).",
+        help="generic (default), pytorch, dask, ray, ...; `muster ports` lists them all.",
     ),
     click.option("--name", help="The job's name (default: from TARGET)."),
     click.option(
@@ -72,7 +72,7 @@ _OPTIONS = (
         multiple=True,
         metavar="FILE|PACKAGE",
         shell_complete=values.files,
-        help="Python requirements of the nodes; installed once and cached.",
+        help="Python packages for the nodes; installed once and cached.",
     ),
     click.option(
         "--conda",
@@ -83,7 +83,7 @@ _OPTIONS = (
     click.option(
         "--copy",
         is_flag=True,
-        help="Without TARGET: send the current directory to the nodes; do not run in it.",
+        help="Without TARGET: run in a copy of the current directory.",
     ),
     click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
 )

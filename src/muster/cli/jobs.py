@@ -34,7 +34,9 @@ def jobs() -> None:
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the job and its runs.")
 @click.option("--nodes", "-n", multiple=True, metavar="N", help="Number of nodes.")
 @change_options
-@click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
+@click.option(
+    "--new", is_flag=True, help="Create a new job, even if one with the same content exists."
+)
 @json_option(short=False)
 @click.pass_context
 def create(ctx: click.Context, /, **options: Any) -> None:
@@ -89,7 +91,9 @@ def _prepare(
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only jobs with this tag.")
 @json_option()
 def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
-    """List jobs, newest first; a changed file is a new version of its job.
+    """List jobs, newest first.
+
+    A changed file is a new version of its job.
 
     \b
     muster jobs list --tag team=vision -o wide
@@ -135,9 +139,9 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
 @job_argument()
 @json_option()
 def show(job_name: str, as_json: bool) -> None:
-    """Show a job's spec as a spec file; omitted fields have their defaults.
+    """Print a job as a spec file.
 
-    With --json, every field, in bytes and seconds.
+    Omitted fields have their defaults. --json prints every field, in bytes and seconds.
 
     \b
     muster jobs show train@2 > job.yaml
@@ -160,14 +164,20 @@ def show(job_name: str, as_json: bool) -> None:
 @jobs.command()
 @job_argument()
 @click.option(
-    "--set", "sets", multiple=True, required=True, metavar="PATH=VALUE", help="Change a setting."
+    "--set",
+    "sets",
+    multiple=True,
+    required=True,
+    metavar="PATH=VALUE",
+    help="New value of a setting.",
 )
 @json_option()
 def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
-    """Change a job's resources, shape, mounts, display name, description or tags.
+    """Change a job's resources, mounts, description or tags.
 
-    Existing runs keep their settings. To change anything else, change the file and run it: that
-    creates a new version of the job.
+    The settings are resources, shape, mounts, display_name, description and tags. Existing runs
+    keep theirs. To change anything else, change the file and run it, which creates a new version of
+    the job.
 
     \b
     muster jobs edit train --set resources.memory=8GiB --set tags.team=vision
@@ -188,10 +198,10 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
 @click.option("--runs", is_flag=True, help="Also delete their runs and output.")
 @click.option("--all-versions", is_flag=True, help="Delete every version.")
 def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
-    """Delete jobs and their code; no new runs of them can start.
+    """Delete jobs and their code.
 
-    A job with runs that have not ended is not deleted. The job's record (`muster jobs list --all`)
-    and its ended runs can still be shown.
+    A job whose runs have not all ended is not deleted. A deleted job cannot start new runs, but its
+    record (`muster jobs list --all`) and its ended runs can still be shown.
 
     \b
     muster jobs delete train --all-versions --runs
@@ -223,10 +233,12 @@ def _newest_version(client: Client, job: JobRecord) -> str:
 
 @jobs.command()
 @job_argument()
-@click.option("--after", type=Count(min=0), default=0, help="Only entries after number N.")
+@click.option(
+    "--after", type=Count(min=0), default=0, metavar="N", help="Only events after number N."
+)
 @json_option()
 def events(job_name: str, after: int, as_json: bool) -> None:
-    """Show who created, edited and deleted a job, when, and what changed.
+    """Show a job's history: who changed what, and when.
 
     \b
     muster jobs events train

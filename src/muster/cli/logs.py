@@ -54,13 +54,15 @@ def _attempt(
     "services",
     multiple=True,
     metavar="NAME",
-    help="Output of a framework service (scheduler, head, ...; all), not of the program.",
+    help="Only this service of the framework: scheduler, head, ... or all.",
 )
 @click.option("--stderr", is_flag=True, help="The same as --stream stderr.")
 @click.option(
-    "--since", metavar="TIME", help="Only lines of the last 90s, 5m, 1d, or since 2026-11-23T10:00."
+    "--since",
+    metavar="TIME",
+    help="Only lines of the last 90s, 5m, 1d, or since a time: 2026-11-23T10:00.",
 )
-@click.option("--grep", metavar="RE", help="Only lines with this regular expression (RE2).")
+@click.option("--grep", metavar="RE", help="Only lines that match this regular expression (RE2).")
 @click.option("--tail", "-n", type=Count(min=0), metavar="N", help="Only the last N lines.")
 @click.option("--timestamps", "-t", is_flag=True, help="Print the time of each line.")
 @click.option("--utc", is_flag=True, help="As --timestamps, in UTC instead of local time.")
@@ -75,10 +77,10 @@ def logs(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show the output of a run's nodes and Muster's messages, in order of time.
+    """Show the output of a run's nodes, and Muster's messages.
 
-    By default, only the newest attempt; --follow continues with the attempts after it. With
-    --follow, all other options also select what is still to come, except --tail.
+    Shows the newest attempt, in order of time, unless --attempt selects another. --follow continues
+    through later attempts; all options except --tail apply to new lines, too.
 
     \b
     muster logs last -f

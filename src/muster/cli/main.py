@@ -29,39 +29,45 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": ("muster.cli.run", "Start a run and follow its output."),
     "ps": ("muster.cli.runs:list_runs", "List runs."),
-    "status": ("muster.cli.runs:show", "Show a run's state and why, and its nodes."),
+    "status": ("muster.cli.runs:show", "Show a run's state, the reason for it, and its nodes."),
     "logs": ("muster.cli.logs", "Show a run's output."),
     "events": ("muster.cli.events", "Show what happened to a run."),
-    "top": ("muster.cli.top", "Show what the nodes of running runs use."),
-    "outputs": ("muster.cli.outputs", "List or copy the files that a run has kept."),
-    "cp": ("muster.cli.cp", "Copy files from and to the nodes of a run."),
+    "wait": ("muster.cli.runs:wait", "Wait until a run ends."),
+    "cancel": ("muster.cli.runs:cancel", "Cancel runs; canceled runs cannot be resumed."),
+    "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),
+    "runs": ("muster.cli.runs", "Suspend, resume and scale runs; all commands for runs."),
+    "top": ("muster.cli.top", "Show the CPU, memory and I/O of running nodes, live."),
+    "outputs": ("muster.cli.outputs", "List or copy a run's output files."),
+    "cp": ("muster.cli.cp", "Copy files to, from and between nodes."),
     "exec": ("muster.cli.exec", "Run a command inside a running node."),
     "shell": ("muster.cli.exec:shell", "Open a shell inside a running node."),
     "stacks": ("muster.cli.stacks", "Show the Python stacks of a run's nodes."),
-    "open": ("muster.cli.open:open_", "Open a dashboard, or a port of a node."),
-    "wait": ("muster.cli.runs:wait", "Wait until a run has ended."),
-    "cancel": ("muster.cli.runs:cancel", "End runs for good."),
-    "rm": ("muster.cli.runs:delete", "Delete ended runs and their output."),
-    "runs": ("muster.cli.runs", "All commands for runs, also suspend, resume and scale."),
+    "open": ("muster.cli.open:open_", "Open a run's dashboard, or a port of a node."),
     "jobs": ("muster.cli.jobs", "Create, list, show, edit and delete jobs."),
-    "explain": ("muster.cli.explain", "Show what would run, without running it."),
-    "check": ("muster.cli.check", "Preflight check: can a job's nodes work together?"),
-    "simulate": ("muster.cli.simulate", "Estimate goodput of a long run with failures."),
+    "explain": ("muster.cli.explain", "Show what `muster run` would run."),
+    "check": ("muster.cli.check", "Check that a job's nodes can work together."),
+    "simulate": ("muster.cli.simulate", "Estimate a long run's goodput under node failures."),
+    "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
+    "node": ("muster.cli.node", "Run one node of a cluster whose nodes find each other."),
+    "image": ("muster.cli.image", "Build and push container images for cluster nodes."),
+    "doctor": ("muster.cli.doctor", "Show what this machine supports."),
+    "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),
+    "prune": ("muster.cli.prune", "Delete old runs and unused files."),
+    "env": ("muster.cli.env", "List and delete environments installed for runs."),
+    "shapes": ("muster.cli.shapes", "List shapes: named sizes of nodes."),
     "convert": ("muster.cli.convert", "Convert a spec to a JobSet manifest, or back."),
     "schema": ("muster.cli.schema", "Print the JSON Schema of the spec, for editors."),
-    "shapes": ("muster.cli.shapes", "List the shapes that jobs can use."),
-    "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
-    "node": ("muster.cli.node", "Run as one node of a cluster without a supervisor."),
-    "image": ("muster.cli.image", "Build and push container images of cluster nodes."),
-    "ports": ("muster.cli.ports", "Show which ports a framework needs."),
-    "doctor": ("muster.cli.doctor", "Show what this machine supports."),
-    "disk": ("muster.cli.disk", "Show what takes how much disk."),
-    "prune": ("muster.cli.prune", "Delete old runs and what nobody needs any more."),
-    "env": ("muster.cli.env", "List and prune environments installed for runs."),
-    "completion": ("muster.cli.completion", "Print shell completion."),
+    "ports": ("muster.cli.ports", "Show the ports a framework needs, or firewall rules."),
+    "completion": ("muster.cli.completion", "Print the completion script of a shell."),
 }
 #: First subcommand under a heading of `muster --help` -> the heading.
-_HEADINGS = {"run": "Runs", "jobs": "Jobs", "cluster": "Clusters", "doctor": "This machine"}
+_HEADINGS = {
+    "run": "Run and follow",
+    "top": "Look inside a run",
+    "jobs": "Jobs and clusters",
+    "doctor": "Machine and disk",
+    "convert": "Other",
+}
 
 
 class _Lazy(click.Group):
@@ -117,14 +123,15 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(None, "-V", "--version", package_name="muster-jobs")
 def cli() -> None:
-    """Run multi-node jobs, described once, on this machine.
+    """Run multi-node jobs on this machine.
 
-    RUN is a run's name, its id or a prefix of one, or `last`.
+    RUN is a run's name, the start of its id, or `last` (the newest run). `muster COMMAND --help`
+    shows a command's options and examples.
 
     \b
     Exit codes: 0 succeeded, 1 the run failed, 2 bad input, 3 canceled,
     suspended or timed out, 4 platform or engine error, or a bug in Muster,
-    130 interrupted (143, 129: by SIGTERM, SIGHUP).
+    130 interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP).
     """
 
 

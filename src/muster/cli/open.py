@@ -25,9 +25,16 @@ _Port = Count(min=1, max=65535)
 
 @click.command("open")
 @run_argument()
-@click.option("--port", type=_Port, metavar="N", help="A port of a node instead of the dashboard.")
-@click.option("--rank", type=Count(min=0), metavar="N", help="The node. Default: the only one.")
-@click.option("--local-port", type=_Port, metavar="N", help="Port here, if it is forwarded.")
+@click.option(
+    "--port", type=_Port, metavar="N", help="Open this port of a node instead of the dashboard."
+)
+@click.option(
+    "--rank",
+    type=Count(min=0),
+    metavar="N",
+    help="Rank of the node; required if the run has several.",
+)
+@click.option("--local-port", type=_Port, metavar="N", help="Port on this machine to forward from.")
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
 @click.pass_context
 def open_(
@@ -38,7 +45,7 @@ def open_(
     local_port: int | None,
     no_browser: bool,
 ) -> None:
-    """Open the dashboard of a run (Dask, Ray, Spark), or a port of one of its nodes.
+    """Open a run's dashboard (Dask, Ray, Spark), or a node's port.
 
     Prints the URL, and opens it in a browser if there is a display. If the nodes have a network of
     their own, the port is forwarded from this machine's loopback interface until Ctrl-C.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--to",
     metavar="DIR",
     shell_complete=values.files,
-    help="Copy the files into DIR, those of a node into rank-N.",
+    help="Copy the files into DIR; a node's own into DIR/rank-N.",
 )
 @click.option("--force", is_flag=True, help="With --to: overwrite files in DIR.")
 @json_option()
@@ -41,11 +41,11 @@ def outputs(
     force: bool,
     as_json: bool,
 ) -> None:
-    """List the files that a run's programs have kept with it, or copy them.
+    """List a run's output files, or copy them.
 
-    A program writes them to $MUSTER_OUTPUTS, a directory of its node, or to $MUSTER_RUN_OUTPUTS,
-    which all nodes of the run share. Both exist when it starts. They are kept over restarts, and
-    with the run until it is deleted.
+    Output files are what programs write to $MUSTER_OUTPUTS, a directory of their node, or to
+    $MUSTER_RUN_OUTPUTS, a directory that all nodes of the run share. Both exist when a program
+    starts. They survive restarts, and are deleted with the run.
 
     \b
     muster outputs last

@@ -23,17 +23,17 @@ _FORMS = ("security-list", "nftables", "ufw", "network-policy")
     "commands of ufw, or a NetworkPolicy of Kubernetes.",
 )
 @click.option("--source", "sources", metavar="CIDR", multiple=True,
-              help="Addresses nodes connect from, such as 10.0.1.0/24. Repeatable.")  # fmt: skip
+              help="Network that nodes connect from, such as 10.0.1.0/24. Repeatable.")  # fmt: skip
 @click.option("--selector", "selectors", metavar="KEY=VALUE", multiple=True,
-              help="network-policy: a label of the nodes' pods. Repeatable.")  # fmt: skip
-@click.option("--name", default="", help="network-policy: its name. Default: muster-FRAMEWORK.")
-@click.option("--namespace", default="", help="network-policy: its namespace.")
+              help="For network-policy: a label of the nodes' pods. Repeatable.")  # fmt: skip
+@click.option("--name", default="", help="For network-policy: its name. Default: muster-FRAMEWORK.")
+@click.option("--namespace", default="", help="For network-policy: its namespace.")
 @json_option()
 def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
-    """Show which ports must be open between the nodes of a FRAMEWORK, and why.
+    """Show the ports that a framework's nodes need, and why.
 
-    For nodes on separate machines; on one machine Muster finds free ports itself. Without
-    FRAMEWORK, lists the frameworks.
+    For nodes on separate machines, whose firewalls must open these ports. On one machine, Muster
+    finds free ports itself. Without FRAMEWORK, lists the frameworks.
 
     \b
     muster ports pytorch

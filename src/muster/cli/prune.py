@@ -21,10 +21,12 @@ _SHOWN = 5
 
 
 @click.command()
-@click.option("--older-than", metavar="TIME", help="Keep runs that ended within 12h, 7d, ...")
+@click.option(
+    "--older-than", metavar="TIME", help="Keep runs that ended within this time: 12h, 7d."
+)
 @click.option("--keep", type=Count(min=0), metavar="N", help="Keep the newest N ended runs.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
 @click.pass_context
 def prune(
@@ -35,14 +37,15 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete ended runs and what nobody needs any more.
+    """Delete old runs and unused files.
 
-    Deleted are ended runs that no option keeps, code that no job has, environments that no run has
-    used for that time (default: 30 days), and what killed processes have left. Runs in progress and
-    suspended runs stay, and so do jobs and volumes.
+    Deletes ended runs that no option keeps, code that no job uses, environments that no run has
+    used for --older-than (default: 30 days), and leftovers of killed processes. Keeps jobs,
+    volumes, suspended runs and runs in progress.
 
-    Without options, `[retention]` in MUSTER_HOME/config.toml says which runs stay; without that,
-    those of the last 7 days. With it, old runs are also deleted whenever another run ends.
+    Without options, `[retention]` in MUSTER_HOME/config.toml decides which ended runs to keep;
+    without that section, those of the last 7 days. With the section, Muster also deletes old runs
+    whenever a run ends.
 
     \b
     muster prune --dry-run

@@ -28,34 +28,41 @@ if TYPE_CHECKING:
 @click.command(cls=CommandWithProgram)
 @click.argument("target", required=False, shell_complete=values.targets)
 @click.option(
-    "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
+    "--nodes",
+    "-n",
+    multiple=True,
+    metavar="[GROUP=]N",
+    help="Number of nodes; with GROUP=, in each replica of it.",
 )
 @job_options
 @change_options
 @click.option(
     "--suspend", is_flag=True, help="Submit the run suspended; `muster runs resume` starts it."
 )
-@click.option("--run-name", metavar="TEXT", help="Display name of this run; need not be unique.")
+@click.option("--run-name", metavar="TEXT", help="Display name of the run; need not be unique.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", help="Tag of the run.")
-@click.option("--new", is_flag=True, help="Create a new job even if one has the same content.")
+@click.option(
+    "--new", is_flag=True, help="Create a new job, even if one with the same content exists."
+)
 @click.option(
     "--no-wait",
     is_flag=True,
-    help="Fail if other runs have the GPUs, memory or CPUs that this one asks for; without it, the "
-    "run is QUEUED until they end.",
+    help="Fail if other runs hold GPUs, memory or CPUs that this run needs. Default: wait.",
 )
 @click.option("--detach", "-d", is_flag=True, help="Print the run's id and return at once.")
 @click.option("--dry-run", is_flag=True, help="Check everything and print the plan; start nothing.")
-@json_option("Print the run as JSON; output to stderr.", short=False)
+@json_option("Print the run as JSON; its output goes to stderr.", short=False)
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Start a run of TARGET and follow its output until it ends.
 
-    TARGET is a spec file, a JobSet manifest or ADS's YAML (- is standard input), a script, a
-    notebook, a folder, an archive, a git repository, or the name of an existing job
-    (`muster jobs list`). The words after -- are the program's arguments. For a folder, archive or
-    repository without --entrypoint, they are a command that runs in a copy of it. Without TARGET,
-    they are a command that runs in the current directory itself, as with srun or torchrun.
+    TARGET is a spec file, a JobSet manifest or ADS's YAML (- reads it from standard input), a
+    script, a notebook, a folder, an archive, a git repository, or the name of an existing job
+    (`muster jobs list`).
+
+    The words after -- are arguments of the program. With a folder, archive or repository and no
+    --entrypoint, they are a command to run in a copy of it. Without TARGET, they are a command to
+    run in the current directory itself, as with srun or torchrun.
 
     \b
     muster run examples/pytorch-digits/job.yaml
@@ -64,9 +71,10 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run job.yaml --env-file .env --tag team=vision --dry-run
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
-    Ctrl-C detaches (exit code 130); pressed again within 5 seconds, it cancels (3). SIGTERM, and
-    SIGHUP when the terminal closes, detach as well (143, 129), as does SIGINT without a terminal. A
-    detached run keeps running: in a batch job or under `timeout`, end it with `muster cancel RUN`.
+    Ctrl-C detaches (exit code 130): the run continues. A second Ctrl-C within 5 seconds cancels it
+    (3). Without a terminal, SIGINT only detaches. SIGTERM (143) and SIGHUP, which a closing
+    terminal sends (129), detach too: in a batch job or under `timeout`, end the run with `muster
+    cancel RUN`.
     """
     if options["dry_run"]:
         from muster.cli.explain import explain_runs

@@ -39,9 +39,9 @@ _OPTIONS = (
     click.option(
         "--older-than",
         metavar="TIME",
-        help="Runs that ended, or else were created, 7d ago or more.",
+        help="Runs that ended (or began, if they have not) this long ago: 7d.",
     ),
-    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
 )
 
 

@@ -40,12 +40,13 @@ def runs() -> None:
 )
 @click.option("--job", metavar="JOB", shell_complete=values.jobs, help="Only runs of this job.")
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only runs with this tag.")
-@click.option("--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d.")
+@click.option("--since", metavar="TIME", help="Only runs started within this time: 90s, 10m, 1d.")
 @click.option(
     "--limit",
     type=Count(min=0),
     default=50,
     show_default=True,
+    metavar="N",
     help="Maximum to show (0 = all).",
 )
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
@@ -92,10 +93,14 @@ def list_runs(
 
 @runs.command()
 @run_argument()
-@click.option("--all", "every", is_flag=True, help="Also defaults, whole messages, ids and paths.")
+@click.option(
+    "--all", "every", is_flag=True, help="Also show defaults, whole messages, ids and paths."
+)
 @json_option()
 def show(run_name: str, every: bool, as_json: bool) -> None:
-    """Show a run's state and why, its nodes, and the settings that are not defaults.
+    """Show a run's state, the reason for it, and its nodes.
+
+    Also shows the settings that differ from their defaults.
 
     \b
     muster status last
@@ -128,7 +133,7 @@ def _find(names: tuple[str, ...]) -> list[JobRun]:
 @run_argument(nargs=-1)
 @choice_options
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
-@click.option("--force", is_flag=True, help="Kill the runs' processes at once, without SIGTERM.")
+@click.option("--force", is_flag=True, help="Kill all processes at once, without SIGTERM.")
 @json_option()
 @click.pass_context
 def cancel(
@@ -140,11 +145,12 @@ def cancel(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """End runs for good: SIGTERM, their grace period, SIGKILL.
+    """Cancel runs: SIGTERM, and SIGKILL after the grace period.
 
-    With --force, programs have no time to save anything, and supervisors are killed as well. Use
-    it when a run's supervisor hangs or is stopped and does not act on a cancel. If one run cannot
-    be canceled, the others still are.
+    Canceled runs cannot be resumed. If one run cannot be canceled, the others still are.
+
+    With --force, programs cannot save anything. It also kills supervisors: use it if a supervisor
+    hangs and does not act on `cancel`.
 
     \b
     muster cancel train-3 train-4
@@ -194,11 +200,11 @@ def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
 
 @runs.command()
 @run_argument()
-@click.option("--timeout", metavar="TIME", help="Give up after 90s, 10m, ... (exit code 3).")
+@click.option("--timeout", metavar="TIME", help="Give up after this time: 90s, 10m (exit code 3).")
 @json_option()
 @click.pass_context
 def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) -> None:
-    """Wait until a run has ended, and exit with its exit code.
+    """Wait until a run ends, and exit with its exit code.
 
     \b
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
@@ -225,9 +231,10 @@ def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) 
 @click.option("--no-wait", is_flag=True, help="Return as soon as the request is recorded.")
 @json_option()
 def suspend(run_name: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
-    """Suspend runs: programs save a checkpoint (`checkpoint`), then nodes end.
+    """Suspend runs, to resume them later.
 
-    `muster runs resume` starts them again.
+    Nodes get the signal of the job's `checkpoint` setting, if it has one, and time to save their
+    work; then they end. `muster runs resume` starts them again.
 
     \b
     muster runs suspend train-3 train-4
@@ -259,9 +266,9 @@ def _refuse_if_not_suspendable(found: list[JobRun]) -> None:
 @change_options
 @json_option(short=False)
 def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
-    """Resume suspended runs, optionally with other settings.
+    """Resume suspended runs, if needed with other settings.
 
-    The settings are those that `muster run` can override, except the number of nodes.
+    Options change what `muster run` can override, except the number of nodes.
 
     \b
     muster runs resume train-3 --set resources.memory=8GiB --max-runtime 2d
@@ -289,8 +296,8 @@ def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
 def scale(run_name: str, size: str, as_json: bool) -> None:
     """Change a running group's replica count.
 
-    `max_replicas` in the job is the upper limit. Added replicas start at once. Removed replicas
-    are ended, which is not a failure.
+    `max_replicas` in the job is the upper limit. Added replicas start at once. Removed replicas are
+    stopped, which does not count as a failure.
 
     \b
     muster runs scale train-3 workers=8
@@ -329,7 +336,7 @@ def _size(text: str, groups: list[str]) -> tuple[str, int]:
 @choice_options
 @click.pass_context
 def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> None:
-    """Delete ended runs, their records and their output.
+    """Delete ended runs and their output.
 
     If one run cannot be deleted, the others still are.
 

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @json_option()
 def shapes(name: str | None, as_json: bool) -> None:
-    """List the shapes that jobs can use, or show what a node of one has.
+    """List shapes, or show the resources of one.
 
-    Define your own in MUSTER_HOME/shapes.yaml; they may replace shipped ones. NAME may include a
-    size, as in a job: VM.Standard.E5.Flex:4:64GiB.
+    A shape is a named size of a node: CPUs, memory and GPUs. Define your own in
+    MUSTER_HOME/shapes.yaml; they may replace built-in ones. NAME may include a size, as in a job:
+    VM.Standard.E5.Flex:4:64GiB.
 
     \b
     muster shapes
@@ -69,8 +70,8 @@ def _lines(shape: Shape) -> list[str]:
     ]
     if shape.flex:
         lines.append(f"flexible: {shape.name}:OCPUS:MEMORY chooses the size")
-    where = shape.catalogue or "the shipped catalogue"
-    lines.append(f"from {where}" + (", replaces a shipped shape" * shape.replaces))
+    where = shape.catalogue or "the built-in catalogue"
+    lines.append(f"from {where}" + (", replaces a built-in shape" * shape.replaces))
     return lines + ([f"source: {shape.source}"] if shape.source else [])
 
 
@@ -86,8 +87,8 @@ def _gpus(shape: Shape) -> str:
 
 def _origin(shape: Shape) -> str:
     if not shape.catalogue:
-        return "shipped"
-    return "yours, replaces a shipped one" if shape.replaces else "yours"
+        return "built-in"
+    return "yours, replaces a built-in one" if shape.replaces else "yours"
 
 
 def _data(shape: Shape) -> dict[str, Any]:

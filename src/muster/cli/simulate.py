@@ -21,29 +21,37 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", shell_complete=values.targets)
 @click.option(
-    "--nodes", "-n", multiple=True, metavar="[GROUP=]N", help="Number of nodes (per replica)."
+    "--nodes",
+    "-n",
+    multiple=True,
+    metavar="[GROUP=]N",
+    help="Number of nodes; with GROUP=, in each replica of it.",
 )
 @click.option(
     "--mtbf",
     required=True,
     metavar="TIME",
-    help="Mean time between failures of one node: 2000h. A bare number is seconds.",
+    help="Mean time between failures of one node, such as 2000h.",
 )
 @click.option(
     "--hours",
     type=click.FloatRange(min=0, min_open=True, max=1e6),
     default=72.0,
     show_default=True,
+    metavar="HOURS",
     help="Hours to simulate.",
 )
 @click.option("--work", metavar="TIME", help="Work of each node's program. Default: unlimited.")
-@click.option("--max-restarts", type=int, metavar="N", help="Overrides the spec.")
+@click.option(
+    "--max-restarts", type=int, metavar="N", help="Maximum restarts, instead of the spec's."
+)
 @click.option(
     "--lost",
     type=click.FloatRange(0, 1),
     default=0.2,
+    metavar="SHARE",
     show_default=True,
-    help="Share of failures that lose the node.",
+    help="Share of failures in which the node is lost.",
 )
 @click.option(
     "--checkpoint-every",
@@ -64,33 +72,41 @@ if TYPE_CHECKING:
     default="60s",
     show_default=True,
     metavar="TIME",
-    help="From a program's start to progress.",
+    help="Time from a program's start until it makes progress.",
 )
 @click.option(
     "--node-start",
     default="2m",
     show_default=True,
     metavar="TIME",
-    help="Until a new node is ready.",
+    help="Time until a new node is ready.",
 )
 @click.option(
     "--notice",
     default="30s",
     show_default=True,
     metavar="TIME",
-    help="Until a lost node is noticed.",
+    help="Time until a lost node is detected.",
 )
 @click.option(
-    "--runs", type=Count(1, 1000), default=10, show_default=True, help="Runs to simulate."
+    "--runs",
+    type=Count(1, 1000),
+    default=10,
+    metavar="N",
+    show_default=True,
+    help="Runs to simulate.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the first run.")
+@click.option(
+    "--seed", type=int, default=0, metavar="N", show_default=True, help="Seed of the first run."
+)
 @click.option("--plot", metavar="FILE", help="Also draw a plot: .svg, .png or .pdf.")
 @json_option()
 def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Estimate goodput, restarts and lost time of a long run, and find a better policy.
+    """Estimate a long run's goodput under node failures.
 
-    Simulates the job's failure policy with nodes that fail at random. Starts nothing; the job may
-    be larger than this machine.
+    Simulates the job's failure policy with nodes that fail at random, and compares it with
+    alternatives. Shows goodput, the share of node time that becomes useful work, and where the rest
+    goes. Starts nothing; the job may be larger than this machine.
 
     \b
     muster simulate job.yaml --nodes 512 --mtbf 2000h --hours 72

@@ -11,17 +11,17 @@ from muster.cli.terminal import echo, warn
 @click.command()
 @run_argument()
 @ranks_option()
-@click.option("--threads", is_flag=True, help="All threads, not only the main threads.")
+@click.option("--threads", is_flag=True, help="Show all threads, not only main threads.")
 @json_option()
 @click.pass_context
 def stacks(
     ctx: click.Context, run_name: str, ranks: tuple[int, ...], threads: bool, as_json: bool
 ) -> None:
-    """Show what the Python processes of a run are doing: their stacks, equal ones together.
+    """Show the Python stacks of a run's processes.
 
-    If a run hangs, the rank whose stack differs from the others is often the one they wait for. The
-    stacks are read by py-spy (`pip install py-spy`), of which the programs notice nothing but a
-    pause of some milliseconds.
+    Lists processes with equal stacks together. If a run hangs, the rank whose stack differs from
+    the others is often the one they wait for. py-spy (`pip install py-spy`) reads the stacks;
+    programs only pause for some milliseconds.
 
     \b
     muster stacks train-3

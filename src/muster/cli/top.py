@@ -61,14 +61,19 @@ Sample = Mapping[tuple[str, int], "Counters"]
 @click.option("--interval", "-d", type=click.FloatRange(0.2, 3600), default=2.0, metavar="SECONDS",
               show_default=True, help="Time between two updates.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Print one table and exit, as in a pipe.")
-@click.option("--sort", type=click.Choice(_SORTS), help="The largest first. Default: as started.")
-@json_option("Print one sample as JSON; rates per second, sizes in bytes.")
+@click.option(
+    "--sort",
+    type=click.Choice(_SORTS),
+    help="Sort by this, largest first. Default: order of start.",
+)
+@json_option("Print one sample as JSON: rates per second, sizes in bytes.")
 def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_json: bool) -> None:
-    """Show what the nodes of RUN, or of all running runs, use.
+    """Show what nodes use: CPU, memory, disk, network and GPUs.
 
-    CPUS are busy CPUs (1.00: one is busy), and GPUS busy GPUs, as nvidia-smi says. Memory counts
-    each page that processes share once (PSS). Disk and network are per second; a node on the
-    machine's own network has no network figures. q or Ctrl-C ends it.
+    Without RUN, shows the nodes of all running runs. CPUS is the number of busy CPUs, GPUS that of
+    busy GPUs (as nvidia-smi reports it): 1.00 is one, fully used. Memory that processes share
+    counts once (PSS). Disk and network are rates per second; nodes that use the machine's own
+    network have no network rates. Press q or Ctrl-C to quit.
 
     \b
     muster top
