@@ -35,12 +35,13 @@ test-all: lint $(VENV)/.heavy $(VENV)/.system
 	-tests/frameworks/build_horovod.sh $(BIN)/python
 	$(PYTEST)
 
+# mkdocs --quiet would hide broken links from `strict: true`
 lint: $(VENV)/.dev $(VENV)/.frameworks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/mkdocs build
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
