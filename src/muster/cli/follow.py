@@ -32,7 +32,7 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     from muster.client.selection import Selection
 
     groups = {group.name: group.size for group in prepared.plan.groups}
-    _print_name(run, len(run.nodes))
+    _print_name(run, prepared.plan.policy.initial_size)
     gc.enable()  # main() disables it for a fast start; from here on the command may run for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)

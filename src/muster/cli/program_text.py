@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 
+# patterns are compiled when first used, which most runs never do
 #: Control characters but tabs and line breaks.
 _CHARACTERS = bytes([*range(9), *range(11, 32), 127])
 #: A control character, with the control sequence (CSI), string (OSC, DCS, ...) or other escape that
 #: it starts. A class of characters comes first because the search for one is fast.
-_CONTROL = re.compile(
+_CONTROL = (
     rb"[\x00-\x08\x0b-\x1f\x7f](?:(?<=\x1b)(?:"
     rb"\[[0-?]*[ -/]*[@-~]"
     rb"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
     rb"|[ -/]*[0-~]))?"
 )
-_COLOR = re.compile(rb"\x1b\[[0-9;:]*m")
-_COLORED = re.compile(rb"(?m)^(.*\x1b.*)$")
+_COLOR = rb"\x1b\[[0-9;:]*m"
+_COLORED = rb"(?m)^(.*\x1b.*)$"
 _RESET = b"\x1b[0m"
 
 
@@ -35,10 +36,10 @@ def harmless(data: bytes) -> bytes:
     """The lines without control sequences but colours, which end with their line."""
     if len(data.translate(None, _CHARACTERS)) == len(data):  # the fastest way to find none
         return data
-    kept = _CONTROL.sub(lambda found: found[0] if _COLOR.fullmatch(found[0]) else b"", data)
-    return _COLORED.sub(rb"\1" + _RESET, kept) if b"\x1b" in kept else kept
+    kept = re.sub(_CONTROL, lambda found: found[0] if re.fullmatch(_COLOR, found[0]) else b"", data)
+    return re.sub(_COLORED, rb"\1" + _RESET, kept) if b"\x1b" in kept else kept
 
 
 def without_controls(data: bytes) -> bytes:
     """The lines without any control sequences."""
-    return _CONTROL.sub(b"", data)
+    return re.sub(_CONTROL, b"", data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, SupportsIndex, TypeVar, overload
 
-from muster.client.html import table
 from muster.escapes import visible_line
 
 
@@ -54,6 +53,8 @@ class Table(list[T]):
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
+        from muster.client.html import table
+
         return table([item._cells() for item in self])
 
 

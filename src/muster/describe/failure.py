@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from muster.lifecycle.failure_details import reason_of
-from muster.node.failure_text import LAST_LINE
 
 
 def one_line(details: str) -> str:
@@ -19,7 +18,11 @@ def one_line(details: str) -> str:
 def cause_first(details: str) -> str:
     """The same with the error before the headline, for a place that shows only the start of it."""
     headline, reason = _parts(details)
-    if not reason or reason.startswith(LAST_LINE):
+    if not reason:
+        return headline
+    from muster.node.failure_text import LAST_LINE
+
+    if reason.startswith(LAST_LINE):
         return one_line(details)
     return f"{reason} ({headline})"
 
@@ -30,6 +33,8 @@ def cause_lines(details: str, most: int) -> list[str]:
     written = details.partition(":\n")[2].splitlines()
     if not written:
         return details.splitlines()
+    from muster.node.failure_text import LAST_LINE
+
     shown = written if len(written) <= most else ["...", *written[-most:]]
     alone = len(written) == 1 or (len(written) == 2 and written[0] == LAST_LINE)
     return [cause_first(details), *([] if alone else shown)]

@@ -19,17 +19,19 @@ import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from muster.describe.stacks import ThreadStack
 from muster.errors import Problem
 from muster.lifecycle.events import EngineEvent
 from muster.lifecycle.status import NodeRef
 from muster.plan.model import RunPlan
 from muster.storage.home import Home, RunDir
-from muster.storage.usage import Counters
+
+if TYPE_CHECKING:
+    from muster.describe.stacks import ThreadStack
+    from muster.storage.usage import Counters
 
 
 class RunContext(Struct, frozen=True):
