@@ -53,6 +53,11 @@ def test_explain_shows_overrides() -> None:
     assert "overridden for this run" not in muster("explain", "job.yaml").stdout
 
 
+def test_explain_shows_a_part_of_what_the_job_does_not_set() -> None:
+    output = muster("explain", "job.yaml", "--set", "checkpoint.signal=SIGUSR1").stdout
+    assert "overridden for this run: checkpoint.signal: SIGUSR1 (the job: not set)" in output
+
+
 def test_errors_name_the_flag() -> None:
     flags = [
         "node_groups[1].min_success=5",

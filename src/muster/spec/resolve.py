@@ -257,9 +257,12 @@ def _override(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
 
 
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of `origins`, in a spec in normal form as plain data."""
+    """The value at a path of `origins`, in a spec in normal form as plain data. Raises LookupError
+    if a record on the way is not set."""
     found: Any = spec
     for name, key in re.findall(r"([A-Za-z_]\w*)|\[([^\]]+)\]", path):
+        if found is None:
+            raise LookupError(f"{path}: {name or key} of what is not set")
         found = next(item for item in found if item["name"] == key) if key else found[name]
     return found
 
