@@ -12,6 +12,7 @@ import pytest
 from support.pages import ROOT, Page, read_page, type_commands
 
 README = read_page("README.md")
+RECOVER = read_page("docs/guides/recover.md")
 PAGES = [read_page(f"docs/{name}.md") for name in ("tutorial", "guides/arrays")]
 PYTORCH = read_page("docs/guides/pytorch.md")
 needs_pytorch = pytest.mark.skipif(
@@ -40,7 +41,7 @@ def type_page(page: Page, tmp_path: Path, folder: Path, *, slow: bool) -> None:
 
 
 def test_most_commands_of_the_pages_are_typed() -> None:
-    pages = [README, *PAGES, PYTORCH]
+    pages = [README, RECOVER, *PAGES, PYTORCH]
     assert sum(command.slow for page in pages for command in page.commands) <= 8
     assert all(len(page.commands) > 2 for page in pages)
 
@@ -54,8 +55,11 @@ def test_commands_print_what_the_readme_shows(tmp_path: Path, clone: Path) -> No
 @pytest.mark.slow
 @needs_pytorch
 @pytest.mark.usefixtures("client")
-def test_all_commands_print_what_the_readme_shows(tmp_path: Path, clone: Path) -> None:
-    type_page(README, tmp_path, clone, slow=True)
+@pytest.mark.parametrize("page", [README, RECOVER], ids=lambda page: page.name)
+def test_all_commands_of_a_clone_print_what_the_page_shows(
+    page: Page, tmp_path: Path, clone: Path
+) -> None:
+    type_page(page, tmp_path, clone, slow=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -30,7 +30,7 @@ from rich.text import Text
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-LINES = 60
+COLUMNS, LINES = 80, 60
 #: Shown by pictures, so the same on every machine.
 FOLDER = Path("/tmp/demo")
 PROMPT = "$ "
@@ -49,7 +49,6 @@ class Picture(NamedTuple):
     #: Typed before and afterwards without being shown.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    columns: int = 80
 
 
 PICTURES = [
@@ -62,21 +61,21 @@ PICTURES = [
         before=("muster run job.yaml --detach -- --steps 5000", "sleep 3"),
         after=("muster cancel last",),
     ),
-    Picture("simulate", ("muster simulate job.yaml -n 512 --mtbf 2000h --hours 72",), columns=92),
+    Picture("simulate", ("muster simulate job.yaml -n 512 --mtbf 2000h --hours 72",)),
 ]
 
 
 class Terminal:
     """A shell in a pseudo-terminal, and the screen it draws."""
 
-    def __init__(self, columns: int, folder: Path, env: dict[str, str]) -> None:
-        self.screen = pyte.Screen(columns, LINES)
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.screen = pyte.Screen(COLUMNS, LINES)
         self._stream = pyte.ByteStream(self.screen)
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile"], env)
-        size = struct.pack("HHHH", LINES, columns, 0, 0)
+        size = struct.pack("HHHH", LINES, COLUMNS, 0, 0)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, size)
         self._read_until_prompt()
 
@@ -113,7 +112,7 @@ def lines(screen: pyte.Screen) -> list[Text]:
     """The screen's text with its styles, without the last prompt and empty lines."""
     shown = []
     for y in range(screen.cursor.y):
-        cells = [screen.buffer[y][x] for x in range(screen.columns)]
+        cells = [screen.buffer[y][x] for x in range(COLUMNS)]
         line = Text()
         for style, alike in groupby(cells, _style):
             line.append("".join(cell.data for cell in alike), style)
@@ -138,13 +137,13 @@ def _color(name: str) -> str | None:
 
 def draw(picture: Picture, folder: Path, env: dict[str, str]) -> str:
     """The picture as SVG."""
-    terminal = Terminal(picture.columns, folder, env)
+    terminal = Terminal(folder, env)
     for command in picture.before:
         terminal.type(command)
     terminal.clear()
     for command in picture.typed:
         terminal.type(command)
-    console = Console(record=True, width=picture.columns, file=StringIO(), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     for line in lines(terminal.screen):
         console.print(line, soft_wrap=True)
     for command in picture.after:

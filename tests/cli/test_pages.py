@@ -1,0 +1,48 @@
+"""Commands that pages show exist, with their options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from muster.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Lines of indented blocks, and code in a sentence or table.
+SHOWN = re.compile(r"^ {4,}(?:\$ )?(muster [a-z][^#|&;\n]*)|`(muster [a-z][^`|&;]*)`", re.MULTILINE)
+
+
+def shown(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [match[1] or match[2] for match in SHOWN.finditer(text)]
+
+
+def unknown(command: str) -> list[str]:
+    """The words of a command, up to `--`, that are no subcommand or option of Muster."""
+    words = command.split(" -- ", maxsplit=1)[0].split()[1:]
+    found: click.Command = cli
+    with click.Context(found) as context:
+        while words and isinstance(found, click.Group) and not words[0].startswith("-"):
+            name = words.pop(0).rstrip(",.")
+            inner = found.get_command(context, name)
+            if inner is None:
+                return [name]
+            found = inner
+        known = {option for param in found.get_params(context) for option in param.opts}
+    options = [word.partition("=")[0].rstrip("]") for word in words if word.startswith("--")]
+    return [option for option in options if option not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_a_page_exist(page: Path) -> None:
+    assert {command: bad for command in shown(page) if (bad := unknown(command))} == {}
+
+
+def test_commands_are_found() -> None:
+    assert sum(len(shown(page)) for page in PAGES) > 150
+    assert unknown("muster run train.py --node 4") == ["--node"]
+    assert unknown("muster runs stopp last") == ["stopp"]
