@@ -1,4 +1,4 @@
-"""Commands that pages show exist, with their options."""
+"""Commands, options and Python functions that pages show exist."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
+import muster
 from muster.cli.main import cli
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Lines of indented blocks, and code in a sentence or table.
 SHOWN = re.compile(r"^ {4,}(?:\$ )?(muster [a-z][^#|&;\n]*)|`(muster [a-z][^`|&;]*)`", re.MULTILINE)
@@ -40,6 +41,12 @@ def unknown(command: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_a_page_exist(page: Path) -> None:
     assert {command: bad for command in shown(page) if (bad := unknown(command))} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_functions_of_a_page_exist(page: Path) -> None:
+    names = set(re.findall(r"\bmuster\.([a-z_]+)\(", page.read_text()))
+    assert {name for name in names if not hasattr(muster, name)} == set()
 
 
 def test_commands_are_found() -> None:
