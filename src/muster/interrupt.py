@@ -44,16 +44,17 @@ class Raised:
 
 
 class Held:
-    """Within this context signals are blocked, so that a started run is not lost to one."""
+    """Within this context signals are blocked, so that a started run is not lost to one. What an
+    outer one blocks stays blocked after an inner one."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
 
     def __enter__(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
 
     def __exit__(self, *_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 class Delivered:
@@ -63,10 +64,10 @@ class Delivered:
         self._numbers = numbers
 
     def __enter__(self) -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
+        self._before = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
 
     def __exit__(self, *_: object) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 def _exit_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from muster.client.client import Client
+from muster.interrupt import Delivered, Held
 from support.command import MUSTER
 from support.terminals import Terminal
 
@@ -260,3 +261,22 @@ def test_a_spawned_launcher_ignores_ctrl_c(own_home: Path) -> None:
         start_new_session=True,
     )
     assert (done.stdout, done.stderr) == ("SUCCEEDED\n", "")
+
+
+def test_nested_contexts_restore_what_was_blocked_around_them() -> None:
+    first, second = signal.SIGINT, signal.SIGUSR1
+
+    def blocked() -> set[int]:
+        return {*signal.pthread_sigmask(signal.SIG_BLOCK, ())} & {first, second}
+
+    with Held(first):
+        with Held(first, second):
+            assert blocked() == {first, second}
+        assert blocked() == {first}
+        with Delivered(first, second):
+            assert blocked() == set()
+        assert blocked() == {first}
+        with Delivered(first), Held(first):
+            assert blocked() == {first}
+        assert blocked() == {first}
+    assert blocked() == set()

@@ -10,7 +10,8 @@ import textwrap
 
 import pytest
 
-from muster.engines.local.counters import processes_of, read_nodes
+from muster.engines.local import counters
+from muster.engines.local.counters import Process, processes_of, read_nodes
 from support.faults import until
 
 #: In place of an agent: it starts the program, and waits for it.
@@ -72,3 +73,12 @@ def test_orphans_and_nested_processes_belong_to_the_node() -> None:
         assert read_nodes([agent.pid])[agent.pid].counters.processes == 3
         assert read_nodes([agent.pid, 2**22 + 1]).keys() == {agent.pid}
         agent.communicate()
+
+
+def test_a_chain_of_any_length_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = 2**22 + 1  # above the largest pid there can be
+    chain = [Process(first + n, first + n - 1, 1, 0, 1) for n in range(1, 5001)]
+    agent, other = Process(first, 1, 1, 0, 1), Process(first + 9999, 1, 1, 0, 1)
+    monkeypatch.setattr(counters, "_processes", lambda: iter([*chain, agent, other]))
+    assert processes_of(first) == [process.pid for process in chain]
+    assert read_nodes([first])[first].counters.processes == 5000

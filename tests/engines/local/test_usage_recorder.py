@@ -85,6 +85,29 @@ def test_attempts_add_up_and_samples_are_not_taken_before_they_are_due(
     end(agent)
 
 
+@pytest.mark.parametrize("error", [RecursionError("too deep"), OSError("too many open files")])
+def test_a_sample_that_fails_does_not_end_the_run(
+    tmp_path: Path,
+    agent: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(usage_recorder, "read_nodes", fail)
+    monkeypatch.setattr(usage_recorder, "_SHORTEST", 0.0)
+    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder.start(0, agent.pid)
+    recorder.step()
+    recorder.close()
+    assert capsys.readouterr().err.count("Traceback") == isinstance(error, RecursionError)
+    recorder.end(agent.pid, end(agent))
+    recorder.close()
+    assert read_usage(RunDir(tmp_path))[0].cpu_seconds > 0
+
+
 def test_a_deleted_run_is_no_error(tmp_path: Path, agent: subprocess.Popen[bytes]) -> None:
     recorder = UsageRecorder(RunDir(tmp_path / "deleted"))
     recorder.start(0, agent.pid)

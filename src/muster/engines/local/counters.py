@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -42,23 +42,18 @@ def read_nodes(agents: Collection[int], *, memory: bool = True) -> dict[int, Nod
     is that of all that ever existed.
     """
     table = {process.pid: process for process in _processes()}
-    children: dict[int, list[Process]] = {}
-    for process in table.values():
-        children.setdefault(process.parent, []).append(process)
+    children = _children(table.values())
     found = {}
     for pid in agents:
         if (agent := table.get(pid)) is not None:
-            tree = list(_descendants(pid, children))
+            tree = _descendants(pid, children)
             found[pid] = NodeReading(_counters(agent, tree, memory=memory), agent.own / _TICKS)
     return found
 
 
 def processes_of(agent: int) -> list[int]:
     """The pids of a node's processes, without its agent."""
-    children: dict[int, list[Process]] = {}
-    for process in _processes():
-        children.setdefault(process.parent, []).append(process)
-    return [process.pid for process in _descendants(agent, children)]
+    return [process.pid for process in _descendants(agent, _children(_processes()))]
 
 
 def _processes() -> Iterator[Process]:
@@ -71,10 +66,21 @@ def _processes() -> Iterator[Process]:
             yield Process(int(name), parent, user + system, ended, pages)
 
 
-def _descendants(pid: int, children: dict[int, list[Process]]) -> Iterator[Process]:
-    for child in children.get(pid, ()):
-        yield child
-        yield from _descendants(child.pid, children)
+def _children(processes: Iterable[Process]) -> dict[int, list[Process]]:
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process)
+    return children
+
+
+def _descendants(pid: int, children: Mapping[int, list[Process]]) -> list[Process]:
+    found: list[Process] = []
+    parents = [pid]  # not a recursion: a program may start a chain of any length
+    while parents:
+        born = children.get(parents.pop(), [])
+        found += born
+        parents += [child.pid for child in born]
+    return found
 
 
 def _counters(agent: Process, tree: list[Process], *, memory: bool) -> Counters:

@@ -9,6 +9,7 @@ import time
 from msgspec import Struct
 
 from muster.engines.local.counters import NodeReading, read_nodes
+from muster.secrets import print_traceback
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
 
@@ -40,6 +41,7 @@ class UsageRecorder:
         self._next: float | None = None
         self._write_at: float | None = None
         self._available = os.path.exists("/proc/self/stat")
+        self._failed = False  # whether a sample has met a fault
 
     def start(self, rank: int, agent: int) -> None:
         """A node starts, or restarts in place."""
@@ -94,7 +96,16 @@ class UsageRecorder:
         self._write()
 
     def _sample(self, now: float) -> None:
-        for agent, reading in read_nodes(self._watched.keys()).items():
+        try:
+            found = read_nodes(self._watched.keys())
+        except OSError:  # at the limit of open files: the next sample may succeed
+            return
+        except Exception:  # noqa: BLE001  a fault of the measurement must not end the run
+            if not self._failed:
+                print_traceback()  # in supervisor.log, once
+            self._failed = True
+            return
+        for agent, reading in found.items():
             watched = self._watched[agent]
             self._add(watched, reading.counters, now)
             watched.at, watched.reading = now, reading
