@@ -1,4 +1,4 @@
-"""Muster: multi-node jobs, described once, run on this machine or on the cluster you have.
+"""Muster runs multi-node jobs on this machine.
 
     import muster
 

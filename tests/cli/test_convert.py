@@ -85,8 +85,9 @@ def test_a_spec_becomes_a_manifest(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         "note: keep_attempts: the logs of earlier pods are not kept",
         "note: clean_env: pods get the variables of the manifest and of their image, no others",
-        "note: subdomain: is demo there: without one, names would not resolve",
-        "note: node_groups[workers].hostname: nodes are named demo-workers-REPLICA-INDEX there",
+        "note: subdomain: is demo in the JobSet: without one, names would not resolve",
+        "note: node_groups[workers].hostname: nodes are named "
+        "demo-workers-REPLICA-INDEX in the JobSet",
     ]
     data = yaml.safe_load(output.read_text())
     assert data["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 2
@@ -151,7 +152,7 @@ def test_explain_shows_dependencies_and_differences(tmp_path: Path) -> None:
     path.write_text(yaml.dump(job))
     output = muster("explain", str(path)).stdout
     assert "startup: workers when data has succeeded\n" in output
-    assert " --rank=0\n  of these, different on each node: '--rank=${index}'\n" in output
+    assert " --rank=0\n  arguments that differ on each node: '--rank=${index}'\n" in output
 
 
 def test_flags_that_describe_the_job_are_refused(manifest: Path) -> None:

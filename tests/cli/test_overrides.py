@@ -86,8 +86,8 @@ def test_options_that_describe_a_job_are_refused_for_an_existing_one(client: Cli
     assert muster("run", "job.yaml", "--suspend").returncode == 0
     hint = "(`muster run` with the file or code that train is from, changed, makes a new version)"
     assert errors_of("run", "train", "--framework", "dask", "--name", "other") == [
-        f"--name: belongs to the Job; a run cannot change it {hint}",
-        f"--framework: belongs to the Job; a run cannot change it {hint}",
+        f"--name: belongs to the job; a run cannot change it {hint}",
+        f"--framework: belongs to the job; a run cannot change it {hint}",
     ]
     assert len(client.runs()) == 1
 

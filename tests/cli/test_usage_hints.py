@@ -79,7 +79,7 @@ def refused(*words: str) -> str:
         ("run job.yaml --set node_groups.0.nodes=3", "(write node_groups[0].nodes=...)"),
         ("run job.yaml --set failure.max_restart=2", 'did you mean "max_restarts"?'),
         ("run job.yaml --set failre.max_restarts=2", 'did you mean "failure"?'),
-        ("run job.yaml --set framework=dask", "belongs to the Job; a run cannot change it"),
+        ("run job.yaml --set framework=dask", "belongs to the job; a run cannot change it"),
         ("run code", "(choose the file to run: --entrypoint main.py; or give a command"),
     ],
 )

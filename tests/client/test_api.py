@@ -215,7 +215,7 @@ def test_an_unreadable_url_fails_the_run_before_it_starts(client: Client, tmp_pa
     mounts = overrides_from_mapping({"mounts": [{"source": f"zip://x::file://{tmp_path}/file"}]})
     run = client.start(client.prepare_run(job, mounts, new_job=new)).wait(60)
     assert run.state == "FAILED"
-    assert "could not be started:\ncannot synchronise zip://" in run.details
+    assert "could not be started:\ncannot synchronize zip://" in run.details
 
 
 def test_the_api_returns_no_secrets(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_port_closed_by_a_firewall_is_reported(
         f"node-{rank}: cannot reach port 8786 of node-0 (10.77.0.1; scheduler): timed out"
         for rank in (1, 2)
     ]
-    assert rule.startswith("a rule is missing: open TCP 8786 on node-0 to 10.77.0.0/30 (")
+    assert rule.startswith("a firewall rule is missing: open TCP 8786 on node-0 to 10.77.0.0/30 (")
     command = re.search("`(.*)`", rule)
     assert command is not None
     words = shlex.split(command[1])

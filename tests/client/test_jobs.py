@@ -124,8 +124,8 @@ def test_options_that_describe_a_job_are_refused_for_its_runs(script: Path) -> N
     muster.create_job(script)
     hint = "(`muster run` with the file or code that train is from, changed, makes a new version)"
     with refused(
-        f"--name: belongs to the Job; a run cannot change it {hint}",
-        f"--display-name: belongs to the Job; a run cannot change it {hint}",
+        f"--name: belongs to the job; a run cannot change it {hint}",
+        f"--display-name: belongs to the job; a run cannot change it {hint}",
     ):
         muster.run("train", display_name="x", name="other")
     with refused("--env, --option: job train@1 describes the job already (change it there)"):

@@ -116,7 +116,7 @@ def test_C12_the_run_fails_after_all_its_restarts() -> None:
     assert (jobs.state, jobs.status.attempt, jobs.current()) == ("IN_PROGRESS", 1, ALL)
     jobs.all_ready().fail("b-0").finish_stopping(*ALL)
     assert jobs.state == "FAILED"
-    assert jobs.status.details.endswith("the one restart is used up (failure.max_restarts)")
+    assert jobs.status.details.endswith("the only restart is used up (failure.max_restarts)")
 
 
 def test_C13_a_rule_fails_the_run_with_restarts_left() -> None:

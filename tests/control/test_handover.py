@@ -334,8 +334,8 @@ def test_a_run_ends_when_its_home_is_deleted(
     assert starts == "sh-1 starts 2 nodes\n"
     assert all(note.startswith("note: the metadata file") for note in notes)
     assert last == (
-        f"error: {own_home} was deleted or moved away while sh-1 was running: its processes are "
-        "ended, and nothing more of it is recorded\n"
+        f"error: {own_home} was deleted or moved away while sh-1 was running: Muster ended its "
+        "processes and records nothing more of it\n"
     )
     assert alive(mark) == []
 

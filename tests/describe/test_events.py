@@ -19,7 +19,7 @@ SENTENCES: list[tuple[str, dict[str, Any], str]] = [
     (
         "run",
         {"state": "ACCEPTED", "details": "", "admitted": True},
-        "the run has what it waited for",
+        "the resources that the run waited for are free",
     ),
     ("run", {"state": "ACCEPTED", "details": "resumed by user"},
      "the run was accepted again: resumed by user"),

@@ -35,11 +35,11 @@ TWO = ((1, 2, None), (4, 1, None))
         ),
         (
             policy(*TWO),
-            "success: when g0, g1 have succeeded; nodes still running then are ended",
+            "success: when g0, g1 have succeeded; nodes still running then are stopped",
         ),
         (
             policy(*TWO, success=Success((1,), any_replica=True, wait=True)),
-            "success: when a replica of g1 succeeds; nodes still running then are waited for",
+            "success: when a replica of g1 succeeds; nodes still running then may finish",
         ),
         (
             policy(*TWO),

@@ -20,7 +20,7 @@ KERAS = "s = tf.distribute.MultiWorkerMirroredStrategy()\nmodel.fit(x)"
         ("dask", "c = Client(timeout=3)", None),
         ("dask", "\nc = Client(n_workers=4)", "line 2: Dask refuses Client(n_workers=...)"),
         ("dask", "c = dask.distributed.Client(processes=False)", "Client(processes=...)"),
-        ("dask", "c = Client(LocalCluster(n_workers=2))", "line 1: a LocalCluster uses the"),
+        ("dask", "c = Client(LocalCluster(n_workers=2))", "line 1: a LocalCluster uses only"),
         ("dask", "with distributed.LocalCluster() as c: pass", "line 1: a LocalCluster uses"),
         ("dask", "import lightgbm as lgb", "LightGBM on Dask"),
         (

@@ -36,7 +36,7 @@ def fail(run: RunDriver, rank: int, code: int = 1) -> RunDriver:
             {"max_restarts": 1},
             [1, 2],
             Spent(run=1, groups={"g0": 1}),
-            "failed with exit code 2\nthe one restart is used up (failure.max_restarts)",
+            "failed with exit code 2\nthe only restart is used up (failure.max_restarts)",
             id="one",
         ),
         pytest.param(
@@ -50,21 +50,21 @@ def fail(run: RunDriver, rank: int, code: int = 1) -> RunDriver:
             {"max_restarts": 1, "rules": (FREE,)},
             [9, 9, 9, 1, 2],
             Spent(run=1, rules={"free": 3}, groups={"g0": 1}),
-            "failed with exit code 2\nthe one restart is used up (failure.max_restarts)",
+            "failed with exit code 2\nthe only restart is used up (failure.max_restarts)",
             id="uncounted restarts are free",
         ),
         pytest.param(
             {"max_restarts": 9, "rules": (RARE,)},
             [1, 9, 9],
             Spent(run=2, rules={"rare": 1}, groups={"g0": 2}),
-            "failed with exit code 9\nthe one restart is used up (max_restarts of rule rare)",
+            "failed with exit code 9\nthe only restart is used up (max_restarts of rule rare)",
             id="the budget of a rule",
         ),
         pytest.param(
             {"max_restarts": 1, "rules": (RARE,)},
             [1, 9],
             Spent(run=1, groups={"g0": 1}),
-            "failed with exit code 9\nthe one restart is used up (failure.max_restarts)",
+            "failed with exit code 9\nthe only restart is used up (failure.max_restarts)",
             id="the budget of the run holds for rules",
         ),
     ],
@@ -86,7 +86,7 @@ def test_a_run_fails_when_a_budget_is_used_up(
     ("budget", "reason"),
     [
         (0, "max_restarts of group g0 allows no restart"),
-        (1, "the one restart is used up (max_restarts of group g0)"),
+        (1, "the only restart is used up (max_restarts of group g0)"),
     ],
 )
 def test_each_group_has_its_own_budget(budget: int, reason: str) -> None:

@@ -205,7 +205,7 @@ def test_each_replica_has_its_own_timeout() -> None:
     assert run.status.details == (
         "node-0 (group g0, rank 0) took too long:\n"
         "replica 0 of group g0 has not ended after 50 s\n"
-        "the one restart is used up (failure.max_restarts)"
+        "the only restart is used up (failure.max_restarts)"
     )
 
 

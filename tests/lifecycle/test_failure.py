@@ -213,7 +213,7 @@ def test_a_rule_before_retries_that_has_no_restart_left_is_final() -> None:
     rule = Rule("once", Action.RESTART_NODE, counted=False, max_restarts=1, before_retries=True)
     run = running(policy((1, 1, None, {"retries": 5}), rules=(rule,)))
     run.end(0, 1).up(0).end(0, 1)
-    assert run.status.details.endswith("the one restart is used up (max_restarts of rule once)")
+    assert run.status.details.endswith("the only restart is used up (max_restarts of rule once)")
 
 
 def test_rules_come_before_tolerated_failures() -> None:

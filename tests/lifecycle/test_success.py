@@ -89,7 +89,7 @@ def test_without_any_successful_replica_the_run_fails() -> None:
     assert run.status.state is RunState.IN_PROGRESS
     run.end(1, 1)
     assert run.status.state is RunState.FAILED
-    assert run.status.details == "no replica that would be enough has succeeded"
+    assert run.status.details == "too few replicas succeeded, and no others are left"
     assert run.status.cause is not None
     assert run.status.exit_code is None
 

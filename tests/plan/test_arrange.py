@@ -165,22 +165,22 @@ SERVES = "group b only serves the others: it ends when the run does"
     [
         (
             {"node_groups": [group("a", replicas=2)]},
-            "node_groups[a].replicas: the first node of dask is unlike the others; "
+            "node_groups[a].replicas: dask's first node has its own role; "
             "it cannot be one of many (put a group with one node before it)",
         ),
         (
             {"node_groups": [group("a", max_replicas=2)]},
-            "node_groups[a].replicas: the first node of dask is unlike the others; "
+            "node_groups[a].replicas: dask's first node has its own role; "
             "it cannot be one of many (put a group with one node before it)",
         ),
         (
             {"node_groups": [group("a", 2), group("main")]},
-            "node_groups[a].nodes: dask needs its first node to be unlike the others "
+            "node_groups[a].nodes: dask's first node has its own role "
             "(write group main first, with one node)",
         ),
         (
             {"node_groups": [group("a"), group("b", command=["y"])]},
-            "node_groups[b].command: dask decides itself what this group runs (leave it out)",
+            "node_groups[b].command: dask sets what this group runs (leave it out)",
         ),
         (
             {"node_groups": [group("a"), group("b", hang_timeout=5)]},

@@ -43,7 +43,7 @@ def test_ranks_run_over_groups_replicas_and_indices(plan_of: PlanOf) -> None:
 def test_network_follows_the_framework_unless_the_spec_sets_it(plan_of: PlanOf) -> None:
     assert plan_of({"command": "x"}).network == "shared"
     plan = plan_of({"command": "x", "network": "isolated"})
-    assert (plan.network, plan.network_reason) == ("isolated", "the spec says so")
+    assert (plan.network, plan.network_reason) == ("isolated", "set in the spec")
 
 
 def test_mounts_and_their_variables(plan_of: PlanOf) -> None:

@@ -81,7 +81,7 @@ def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> No
         (
             {"sets": ["framewrk=dask"]},
             "--set framewrk=dask: unknown field "
-            '(did you mean "framework"? it belongs to the Job: change the spec)',
+            '(did you mean "framework"? it belongs to the job: change the spec)',
         ),
         (
             {"sets": ["node_groups.a=1"]},
@@ -94,8 +94,8 @@ def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> No
         ({"max_restarts": -1}, "--max-restarts -1: must be at least 0, not -1"),
         (
             {"sets": ["framework=dask"]},
-            "--set framework=dask: belongs to the Job; a run cannot change it (change the spec: "
-            "that makes a new version of the Job)",
+            "--set framework=dask: belongs to the job; a run cannot change it (change the spec, "
+            "which makes a new version of the job)",
         ),
         (
             {"nodes": ["=3"]},
@@ -150,7 +150,7 @@ def test_mounts_of_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_fields_of_the_job_cannot_be_set() -> None:
-    with pytest.raises(InvalidInput, match="belongs to the Job; a run cannot change it"):
+    with pytest.raises(InvalidInput, match="belongs to the job; a run cannot change it"):
         overrides_from_flags(sets=["framework=pytorch"])
 
 
@@ -317,7 +317,7 @@ def test_items_of_the_job_and_of_its_groups() -> None:
         ),
         (
             "description=new",
-            "--set description=new: belongs to the Job; a run cannot change it "
+            "--set description=new: belongs to the job; a run cannot change it "
             "(`muster jobs edit JOB --set description=VALUE` does, or change the spec)",
         ),
         (

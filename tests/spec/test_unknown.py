@@ -67,14 +67,14 @@ def test_hints_for_unknown_fields(model: Any, name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("model", "name", "hint"),
     [
-        (RunOverrides, "framework", "change the spec: that makes a new version of the Job"),
+        (RunOverrides, "framework", "change the spec, which makes a new version of the job"),
         (RunOverrides, "description", "`muster jobs edit JOB --set description=VALUE` does, or"),
         (GroupOverrides, "name", "another name is another group; change the spec"),
     ],
 )
 def test_fields_of_the_job_in_overrides(model: Any, name: str, hint: str) -> None:
     problem = unknown_field(model, name, name)
-    assert problem.message == "belongs to the Job; a run cannot change it"
+    assert problem.message == "belongs to the job; a run cannot change it"
     assert problem.hint.startswith(hint)
 
 

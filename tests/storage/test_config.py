@@ -36,7 +36,7 @@ def test_settings(text: str, retention: Retention | None) -> None:
                 'c:4: retention.older_then: unknown setting (did you mean "older_than"?)',
             ],
         ),
-        ("keep = 3\n", ["c:1: keep: unknown setting (known are retention)"]),
+        ("keep = 3\n", ["c:1: keep: unknown setting (the settings are retention)"]),
         ("[retantion]\n", ['c:1: retantion: unknown setting (did you mean "retention"?)']),
         (
             "retention = 3\n",
@@ -45,8 +45,8 @@ def test_settings(text: str, retention: Retention | None) -> None:
         (
             '[retention]\nkeep = -1\nolder_than = "soon"\n',
             [
-                "c:2: retention.keep: must be a number from 0, not -1 "
-                "(how many of the newest ended runs stay)",
+                "c:2: retention.keep: must be 0 or more, not -1 "
+                "(the number of newest ended runs to keep)",
                 "c:3: retention.older_than: 'soon' is not a duration; write 90s, 10m, 1h30m or 30d",
             ],
         ),

@@ -53,15 +53,18 @@ def run(
     """Start a run and return at once; call `wait()` on the result.
 
     target: a spec file, a script, a notebook, a folder, an archive, a repository
-    (`git+https://...`) or the name of a Job; or give a `command`. A command without a target runs
-    in the current directory itself or, with `copy`, in a copy of it. name, entrypoint, framework
-    (default `generic`), processes_per_node (default 1), network, framework_options, requirements,
-    conda and display_name describe the Job. For a Job or a spec file, processes_per_node, network
-    and framework_options are overrides of the run, and the others cannot be given. new: create a
-    new Job, although one with the same content exists. overrides: env, args, nodes, resources,
-    node_groups, run_name, tags and the other settings that a run may change: RunOverrides in
-    docs/reference/spec.md. queue: whether the run is QUEUED while other runs have the GPUs, memory
-    or CPUs that it asks for; else it is refused.
+    (`git+https://...`) or the name of a Job.
+    command: a command to run. Without a target, it runs in the current directory itself or, with
+    `copy`, in a copy of it.
+    name, entrypoint, framework (default `generic`), framework_options, processes_per_node (default
+    1), network, requirements, conda, display_name: describe the Job. If target is a Job or a spec
+    file, only framework_options, processes_per_node and network can be given; they override its
+    settings in this run.
+    new: create a new Job, even if one with the same content exists.
+    queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in state
+    QUEUED. With False, raise InvalidInput instead.
+    overrides: env, args, nodes, resources, node_groups, run_name, tags and the other settings that
+    a run may change: RunOverrides in docs/reference/spec.md.
 
     Raises InvalidInput with every problem found, before anything starts.
     """
@@ -145,7 +148,7 @@ def create_job(
     """Create the Job of a spec file, code, a repository or a command; nothing starts.
 
     target, command and copy as for `run`. fields: fields of the spec, unless the target is a spec
-    file. new: create a new Job, although one with the same content exists.
+    file. new: create a new Job, even if one with the same content exists.
 
     Raises InvalidInput with every problem that a run of the Job would have.
     """

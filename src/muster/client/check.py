@@ -251,7 +251,7 @@ def _rules(
     sources = common_networks([node["address"] for node in answers.values()])
     given = " ".join(f"--source {source}" for source in sources)
     yield (
-        f"a rule is missing: open {ports} on {nodes} to {' and '.join(sources)} "
+        f"a firewall rule is missing: open {ports} on {nodes} to {' and '.join(sources)} "
         f"(`muster ports {framework} --as nftables {given}` prints it; --as also takes "
         "security-list, ufw and network-policy)"
     )

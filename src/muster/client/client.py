@@ -235,8 +235,8 @@ class Client:
         """Start a prepared run.
 
         environ: the variables that the nodes' environment starts from (default: this process's).
-        queue: whether the run is QUEUED while other runs have the GPUs, memory or CPUs that it asks
-        for; else InvalidInput is raised.
+        queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in
+        state QUEUED. With False, raise InvalidInput instead.
         """
         return JobRun(self.service, self.service.start(prepared, environ, queue=queue))
 
@@ -270,7 +270,7 @@ class Client:
         return self.service.runs(**filters)
 
     def disk(self) -> tuple[DiskItem, ...]:
-        """What takes how much disk in MUSTER_HOME, and what `prune` would free of it."""
+        """What Muster keeps on disk, its size, and what `prune` would free."""
         return self.service.disk()
 
     def prune(
@@ -280,12 +280,12 @@ class Client:
         older_than: float | str | None = None,
         dry_run: bool = False,
     ) -> Pruned:
-        """Delete ended runs and what nobody needs any more. See `muster.prune`."""
+        """Delete old runs and unused files. See `muster.prune`."""
         from muster.errors import Problem
         from muster.spec.quantities import parse_duration
 
         if keep is not None and keep < 0:
-            raise InvalidInput(Problem("keep", f"must be a number from 0, not {keep}"))
+            raise InvalidInput(Problem("keep", f"must be 0 or more, not {keep}"))
         try:
             age = None if older_than is None else parse_duration(older_than)
         except ValueError as error:

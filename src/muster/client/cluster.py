@@ -103,8 +103,8 @@ class Cluster:
     def wait(self) -> Cluster:
         """Return when it is up.
 
-        A cluster that fails before it was ever up would fail again: it is taken down, and
-        EngineError is raised with the cause.
+        A cluster that fails before it is up would fail again: it is ended, and EngineError is
+        raised with the cause.
         """
         was_up = False
         for event in self.run.events(follow=True):

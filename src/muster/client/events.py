@@ -33,7 +33,7 @@ class Event(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The entry as one line for people."""
+        """The entry as one readable line."""
         from muster.describe.events import sentence
 
         return sentence(self.kind, self.data)

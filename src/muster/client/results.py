@@ -31,11 +31,11 @@ class Results:
     def value(self, rank: int) -> Any:
         """The value that the process of this rank returned.
 
-        Raises the exception that it raised; RunFailed if it left no result.
+        Raises the exception that it raised; RunFailed if it returned no result.
         """
         result = self._read(rank)
         if result is None:
-            raise RunFailed(f"{self._run.name}: rank {rank} has left no result")
+            raise RunFailed(f"rank {rank} of {self._run.name} returned no result")
         if "value" not in result:
             _raise(self._run, rank, result)
         # safe to unpickle: written by Muster's program into a folder that only the user can write

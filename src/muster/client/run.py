@@ -68,16 +68,17 @@ class JobRun(RunFacts):
         return self
 
     def cancel(self, why: str = "canceled by user", *, force: bool = False) -> JobRun:
-        """Request the run's end; `wait` returns when none of its processes is left. Returns itself.
+        """Request that the run be canceled; `wait` returns when all its processes have ended.
+        Returns itself.
 
-        No effect on a run that has ended. force: kill all its processes at once, with a supervisor
-        that may not answer any more. Raises EngineError if that fails.
+        No effect on a run that has ended. force: kill all its processes at once, including a
+        supervisor that no longer answers. Raises EngineError if that fails.
         """
         self._service.cancel(self.id, why, force=force)
         return self.refresh()
 
     def suspend(self, why: str = "suspended by user") -> JobRun:
-        """Request the run's suspension; `wait` returns when none of its processes is left.
+        """Request that the run be suspended; `wait` returns when all its processes have ended.
 
         With `checkpoint`, nodes are signaled to save their state first. No effect on a suspended
         run. Returns itself. Raises InvalidInput if the run has ended or is being canceled.
@@ -170,12 +171,12 @@ class JobRun(RunFacts):
         since: datetime | timedelta | None = None,
         grep: str | None = None,
     ) -> Iterator[LogRecord]:
-        """Lines of output, merged by time over the nodes. follow: until the run has ended.
+        """Lines of output of all nodes, in order of time. follow: until the run has ended.
 
         streams: of `stdout`, `stderr` and `service`, Muster's own messages: their records have no
         rank, and are left out where ranks or groups are given. attempt: one attempt, or `all`;
         default: the newest and, with follow, those after it. since: only lines recorded at this
-        aware time or later, or in this last while. grep: only lines in which this regular
+        aware time or later, or within this timedelta. grep: only lines in which this regular
         expression (RE2) is found; `tail` counts these lines. Raises InvalidInput for parts that the
         run does not have.
         """

@@ -95,8 +95,7 @@ class RunFacts:
 
     @property
     def details(self) -> str:
-        """Why it is in this state, where the state alone does not tell; of a QUEUED run, what it
-        waits for by now."""
+        """Why it is in this state, if there is more to say; for a QUEUED run, what it waits for."""
         if self.state == RunState.QUEUED:
             return run_details.waiting_for(self._service.home, self._record)[0]
         return redacted(self._record.details)
@@ -226,8 +225,8 @@ class RunFacts:
     def outputs(
         self, *, ranks: Collection[int] | None = None, groups: Collection[str] | None = None
     ) -> Outputs:
-        """The files that its programs have written to $MUSTER_OUTPUTS and $MUSTER_RUN_OUTPUTS so
-        far, executed notebooks included.
+        """The files that its programs have written so far to $MUSTER_OUTPUTS and
+        $MUSTER_RUN_OUTPUTS, including executed notebooks.
 
         With ranks or groups, those of these nodes; files that nodes share are left out. Raises
         InvalidInput for parts that the run does not have.

@@ -88,7 +88,7 @@ def place_of_command(target: str | Path | None, *, copy: bool) -> dict[str, str]
     if target is None:
         return {"artifact" if copy else "working_dir": current_directory()}
     if copy:
-        text = f"is for a command alone, which runs in the current directory; {target} is not one"
+        text = f"applies to a command without TARGET, and TARGET is {target}"
         raise InvalidInput(Problem("--copy", text, "leave it out"))
     return {}
 
@@ -115,7 +115,7 @@ def problems_of_job_fields(job: str, fields: Mapping[str, Any]) -> list[Problem]
     """Problems with fields given for a run of an existing Job that a run cannot override."""
     given = [name for name, value in fields.items() if value is not None]
     hint = f"`muster run` with the file or code that {job} is from, changed, makes a new version"
-    text = "belongs to the Job; a run cannot change it"
+    text = "belongs to the job; a run cannot change it"
     return [Problem(_flag(name), text, hint) for name in given if name not in _OVERRIDABLE]
 
 

@@ -23,7 +23,7 @@ def end_supervisor(folder: RunDir, name: str) -> None:
     if pid is None:
         if lease.is_held(folder.lease):
             raise EngineError(
-                f"cannot find the process that drives {name}: it may belong to another user, or "
+                f"cannot find the supervisor of {name}: it may belong to another user, or "
                 f"to another container (`fuser {folder.lease}` names it)"
             )
         return
@@ -67,6 +67,6 @@ def _await(process: int, deadline: float, pid: int, name: str) -> None:
     os.close(process)
     if not ended:
         raise EngineError(
-            f"process {pid} of {name} was killed and has not ended: it is blocked in the kernel, "
-            "by a disk or a server that does not answer, for instance"
+            f"process {pid} of {name} was killed but has not ended: "
+            "it is blocked in the kernel, perhaps by a disk or a server that does not answer"
         )

@@ -42,7 +42,7 @@ def acquire_or_refuse(folder: RunDir, name: str) -> int:
         descriptor = acquire(folder.lease)
     if descriptor is None:
         by = f" (by process {pid})" if (pid := last_holder(folder.lease)) else ""
-        raise InvalidInput(Problem("", f"{name} is being resumed or canceled already{by}"))
+        raise InvalidInput(Problem("", f"{name} is already being resumed or canceled{by}"))
     return descriptor
 
 

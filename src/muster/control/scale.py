@@ -80,7 +80,7 @@ def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[
     elif count < 0:
         yield Problem(name, f"cannot have {count} replicas", "give 0 or more")
     elif count < least:
-        text = f"cannot have {count} replicas, of which {least} must succeed"
+        text = f"cannot have {count} replicas: {least} must succeed"
         yield Problem(name, text, f"at least {least} (min_success)")
     elif count < plan.policy.min_replicas(index):
         hint = f"`muster runs suspend {run.name}` stops all nodes"

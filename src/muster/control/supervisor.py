@@ -99,7 +99,7 @@ def _delete_old_runs(database: Database, home: Home) -> None:
     try:
         apply_retention(database, home)
     except (MusterError, OSError) as error:
-        print(f"old runs are not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
+        print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:

@@ -87,7 +87,7 @@ def _run(fields: Mapping[str, str]) -> str:
     state = fields["state"]
     text = _RUN.get(state, f"the run is {state}")
     if "admitted" in fields:
-        return "the run has what it waited for"
+        return "the resources that the run waited for are free"
     if "details" not in fields:
         return text
     again = " again" if state == RunState.ACCEPTED else ""

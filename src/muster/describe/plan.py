@@ -98,10 +98,10 @@ def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[s
     times = f", {processes} times on each node" if processes > 1 else ""
     yield f"  runs {words}{times}"
     if own:
-        yield f"  of these, different on each node: {shlex.join(hidden_words(group.node_args))}"
+        yield f"  arguments that differ on each node: {shlex.join(hidden_words(group.node_args))}"
     if group.command is not None:
         is_shell = os.path.basename(command[0]) in ("sh", "bash", "dash", "zsh", "ksh")
-        yield f"  {'a shell runs it' if is_shell else 'no shell runs it'}"
+        yield f"  {'run by a shell' if is_shell else 'started directly, without a shell'}"
 
 
 def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:

@@ -42,7 +42,7 @@ def _success(policy: Policy) -> str:
         text = f"when every node of {names} has ended, with any outcome"
     else:
         text = f"when {names} {'has' if len(rules.groups) == 1 else 'have'} succeeded"
-    others = "are waited for" if rules.wait else "are ended"
+    others = "may finish" if rules.wait else "are stopped"
     return f"{text}; nodes still running then {others}"
 
 

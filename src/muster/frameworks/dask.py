@@ -216,7 +216,7 @@ def _advice(source: str, network: Network) -> Iterator[str]:
     for name, line, given in calls(source):
         if name == "LocalCluster":
             yield (
-                f"line {line}: a LocalCluster uses the main node alone; `Client()` without it "
+                f"line {line}: a LocalCluster uses only the main node; `Client()` without it "
                 "connects to the run's cluster"
             )
         elif name == "Client" and (own := sorted(_OWN_CLUSTER & given)):

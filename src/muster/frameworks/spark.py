@@ -195,7 +195,7 @@ def _check(options: SparkOptions, *, working: bool) -> None:
         hint = "give at most framework_options.memory"
         problems.append(Problem("framework_options.executor_memory", text, hint))
     if not working:
-        text = "there would be no workers: the main node is the only node"
+        text = "there would be no worker: the main node is the only node"
         hint = "leave it out, or add nodes"
         problems.append(Problem("framework_options.worker_on_main", text, hint))
     if problems:

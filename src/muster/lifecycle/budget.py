@@ -34,7 +34,7 @@ def _none_left(budget: int, where: str) -> str:
     if budget == 0:
         return f"{where} allows no restart"
     if budget == 1:
-        return f"the one restart is used up ({where})"
+        return f"the only restart is used up ({where})"
     return f"all {budget} restarts are used up ({where})"
 
 

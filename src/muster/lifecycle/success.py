@@ -20,7 +20,7 @@ def apply(transition: Transition) -> None:
     if not reached(transition):
         if not may_still_succeed:  # for instance, because each failure was tolerated by its group
             stopping.begin(
-                transition, RunState.FAILED, "no replica that would be enough has succeeded"
+                transition, RunState.FAILED, "too few replicas succeeded, and no others are left"
             )
     elif not (transition.policy.success.wait and may_still_succeed):
         stopping.begin(transition, RunState.SUCCEEDED, "")

@@ -310,7 +310,7 @@ class Program:
             return code if code is not None and code > 0 else 1
         if code == 0 and not self._is_complete:
             missing = self._per_node * len(self._relays) - len(self._exit_codes)
-            sys.stderr.write("muster mpi: %d ranks have not ended as they should\n" % missing)
+            sys.stderr.write("muster mpi: %d ranks did not end normally\n" % missing)
             return 1
         return 1 if code is None else 128 - code if code < 0 else code
 

@@ -209,7 +209,7 @@ def _tar(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as tar:
             yield tar
     except tarfile.TarError as error:
-        raise TransferError(errno.EIO, "The transfer broke off: %s" % error) from None
+        raise TransferError(errno.EIO, "The transfer was interrupted: %s" % error) from None
 
 
 def write(target: str, stream: IO[bytes]) -> int:

@@ -40,8 +40,8 @@ _LOST: tuple[ReasonName, ...] = (
 _SIGNALS = ("SIGKILL", "SIGABRT", "SIGBUS", "SIGSEGV")
 #: Settings of a group's program -> why a group without a program cannot have them.
 _OF_PROGRAMS = {
-    "command": "{framework} decides itself what this group runs",
-    "startup_probe": "{framework} decides itself when this group is ready",
+    "command": "{framework} sets what this group runs",
+    "startup_probe": "{framework} sets when this group is ready",
     "hang_timeout": "this group only serves the others, and may write no output",
     "min_success": "this group only serves the others: it ends when the run does",
 }
@@ -95,12 +95,12 @@ def _with_main(spec: JobSpec) -> JobSpec:
     if first.nodes * first.most_replicas == 1:
         return spec
     if first.most_replicas > 1:
-        text = f"the first node of {spec.framework} is unlike the others; it cannot be one of many"
+        text = f"{spec.framework}'s first node has its own role; it cannot be one of many"
         hint = "put a group with one node before it"
         raise InvalidInput(Problem(f"node_groups[{first.name}].replicas", text, hint))
     conflicting = next((one.name for one in spec.node_groups if as_label(one.name) == MAIN), None)
     if conflicting is not None:
-        text = f"{spec.framework} needs its first node to be unlike the others"
+        text = f"{spec.framework}'s first node has its own role"
         hint = f"write group {conflicting} first, with one node"
         raise InvalidInput(Problem(f"node_groups[{first.name}].nodes", text, hint))
     main = replace(first, name=MAIN, nodes=1)

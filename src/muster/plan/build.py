@@ -72,7 +72,7 @@ def build_plan(
         job_id=identity.job_id,
         job_name=identity.job_name,
         framework=spec.framework,
-        network_reason="the spec says so" if spec.network else setup.network_reason,
+        network_reason="set in the spec" if spec.network else setup.network_reason,
         policy=build_policy(arranged, seed=crc32(identity.run_id.encode()), in_place=in_place),
         groups=groups,
         nodes=_nodes(groups, identity.run_id, addresses(network, sum(g.size for g in groups))),

@@ -233,7 +233,7 @@ def _connect(sender: _End, receiver: _End) -> tuple[str, ...]:
     outcomes = [receiver.finish(), sender.finish()]
     if any(outcome.failed for outcome in outcomes):
         errors = [outcome.error for outcome in reversed(outcomes) if outcome.error is not None]
-        raise errors[0] if errors else EngineError("the copy broke off")
+        raise errors[0] if errors else EngineError("the copy was interrupted")
     return tuple(line for outcome in outcomes for line in outcome.left_out)
 
 
@@ -269,7 +269,9 @@ def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: P
         run, node = _find_node(service, place)
         if not _is_running(run, node):
             text = f"nothing can be copied to node-{node.rank} of {run.name}: it is {node.state}"
-            raise InvalidInput(Problem(str(place), text, "a mount gives files to nodes that start"))
+            raise InvalidInput(
+                Problem(str(place), text, "to give nodes files when they start, use a mount")
+            )
         running = service.running_node(run.id, node.rank)
         return _InNode(place, running, "write" if raw else "receive")
     if place == STREAM:

@@ -61,7 +61,7 @@ def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck
         missing = known[key]
         name = python or sys.executable
         if missing is None:
-            notes[f"whether {name} has {' and '.join(needed.modules)} is not known"] = None
+            notes[f"cannot tell whether {name} has {' and '.join(needed.modules)}"] = None
         elif not missing:
             pythons[name] = None
         else:

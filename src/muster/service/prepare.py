@@ -173,7 +173,7 @@ def prepare_resume(
     arranged = arrange(resolved.spec)
     sizes = [(group.name, group.most_replicas, group.nodes) for group in arranged.spec.node_groups]
     if sizes != [(group.name, group.replicas, group.nodes) for group in before.groups]:
-        text = "with these options the run would have other nodes; a suspended run keeps its nodes"
+        text = "these options change the nodes; a suspended run keeps its nodes"
         raise InvalidInput(Problem("framework_options", text, "start another run"))
     code = before.artifact
     identity = Identity(run.id, run.name, run.job_id, run.job_name)

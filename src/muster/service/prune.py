@@ -123,7 +123,7 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     remove_abandoned(home.checkouts)
     if collect_code(db, home):
         return _report(found, removed, dry_run=False)
-    kept = "stored code stays: another process is storing code now; prune again"
+    kept = "stored code was kept: another process is storing code; prune again later"
     found = replace(found, code=(), code_size=0)
     return _report(found, removed, dry_run=False, kept=(kept,))
 
@@ -139,7 +139,7 @@ def _report(
         environments=tuple(removed),
         leftovers=len(found.leftovers),
         freed=found.size - sum(one.size for one in in_use),
-        kept=(*kept, *(f"environment {one.key} is in use by now" for one in in_use)),
+        kept=(*kept, *(f"environment {one.key} is in use now" for one in in_use)),
     )
 
 

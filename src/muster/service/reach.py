@@ -74,5 +74,5 @@ def listen(port: int | None, preferred: int) -> socket.socket:
             return socket.create_server(("127.0.0.1", number))
         except OSError as error:
             reason = error.strerror
-    hint = "choose another, or leave it out and a free one is found"
+    hint = "choose another, or leave it out to use a free one"
     raise InvalidInput(Problem("--local-port", f"{port} cannot be used: {reason}", hint))

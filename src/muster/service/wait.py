@@ -89,13 +89,13 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
     if context.db.replaced:
         raise HomeGone(
             f"{context.home.root} was deleted or moved away while {run.name} was running: "
-            "its processes are ended, and nothing more of it is recorded"
+            "Muster ended its processes and records nothing more of it"
         )
     if context.home.read_only():
         raise StoreError(
             f"{run.name} is {run.state}, but its supervisor has ended, and {context.home.root} "
-            "is read-only: copy it to where it can be written to, and set MUSTER_HOME to "
-            "the copy, to have the run's end recorded"
+            "is read-only: to record the run's end, copy it to a folder you can write to, "
+            "and set MUSTER_HOME to the copy"
         )
 
 

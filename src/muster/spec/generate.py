@@ -26,7 +26,7 @@ TARGET = Path(__file__).with_name("override_models.py")
 _KINDS = ("RunWide", "Inherited", "GroupOnly", "OnlyGroup", "Merged", "Code", "AlwaysShown", "Flag")
 _CHANGEABLE = {"RunWide", "Inherited", "GroupOnly", "OnlyGroup", "Merged"}
 _DURATION_METAS = (*unwrap(values.Duration)[2], *unwrap(values.Runtime)[2])
-_HEAD = '''"""What a run may change of its Job, and the names of settings by kind.
+_HEAD = '''"""What a run may change of its job, and the names of settings by kind.
 
 Generated from `spec.models` by `python -m muster.spec.generate` (`make docs`); do not edit.
 
@@ -41,10 +41,10 @@ _GROUP = '''class GroupOverrides(Struct, frozen=True, kw_only=True):
     node_env are merged key by key; mounts replace all mounts that the job has for the group."""
 '''
 _RUN = '''class RunOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of its Job: how the Job runs, but not its program. env, tags and
-    framework_options are merged key by key; every other field replaces the Job's value.
+    """What a run may change of its job: how the job runs, but not its program. env, tags and
+    framework_options are merged key by key; every other field replaces the job's value.
 
-    Run-level overrides take precedence over the Job and its groups; overrides of a group take
+    Run-level overrides take precedence over the job and its groups; overrides of a group take
     precedence over both.
     """
 '''
@@ -117,7 +117,7 @@ def _tables(
         ("Where the code is and what it needs.", "CODE", job.of("Code")),
         ("Explained even if they are not set.", "ALWAYS_SHOWN", shown),
         (
-            "What the Job is: a run cannot change it.",
+            "What the job is: a run cannot change it.",
             "OF_THE_JOB",
             [name for name in job.kinds if name not in changeable and name != "node_groups"],
         ),

@@ -175,7 +175,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     working_dir: Inherited[Text | None] = None
     """Directory where processes start."""
     node_args: GroupOnly[Words | None] = None
-    """Further arguments, with placeholders as in node_env."""
+    """Additional arguments, with placeholders as in node_env."""
     env: Merged[Env] = field(default_factory=dict)
     """Environment variables, added to the job's."""
     resources: Inherited[Resources | None] = None
@@ -233,9 +233,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     """Name of the job in commands. Its runs are NAME-1, NAME-2, ... Default: from the file's
     name."""
     display_name: DisplayName | None = None
-    """Name for people: one line of any text. Need not be unique."""
+    """Display name: one line of any text. Need not be unique."""
     description: str = ""
-    """Description for people."""
+    """Description: any text."""
     artifact: Code[Text | None] = None
     """The code: a Python file, notebook, shell script, folder, zip, tar(.gz/.bz2/.xz), JAR or
     class file."""

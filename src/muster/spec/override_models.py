@@ -1,4 +1,4 @@
-"""What a run may change of its Job, and the names of settings by kind.
+"""What a run may change of its job, and the names of settings by kind.
 
 Generated from `spec.models` by `python -m muster.spec.generate` (`make docs`); do not edit.
 
@@ -143,7 +143,7 @@ ALWAYS_SHOWN = (
     "grace_period",
     "logging",
 )
-#: What the Job is: a run cannot change it.
+#: What the job is: a run cannot change it.
 OF_THE_JOB = (
     "name",
     "display_name",
@@ -214,10 +214,10 @@ class GroupOverrides(Struct, frozen=True, kw_only=True):
 
 
 class RunOverrides(Struct, frozen=True, kw_only=True):
-    """What a run may change of its Job: how the Job runs, but not its program. env, tags and
-    framework_options are merged key by key; every other field replaces the Job's value.
+    """What a run may change of its job: how the job runs, but not its program. env, tags and
+    framework_options are merged key by key; every other field replaces the job's value.
 
-    Run-level overrides take precedence over the Job and its groups; overrides of a group take
+    Run-level overrides take precedence over the job and its groups; overrides of a group take
     precedence over both.
     """
 

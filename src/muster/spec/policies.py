@@ -117,7 +117,7 @@ class SuccessPolicy(Struct, frozen=True, kw_only=True):
     groups: tuple[Text, ...] = ()
     """Groups that decide. Default: all except those with min_success 0."""
     others: Literal["stop", "wait"] = "stop"
-    """Nodes that still run then: stop ends them, wait lets them finish."""
+    """What happens to nodes that still run then: stop ends them, wait lets them finish."""
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How nodes are made to save a checkpoint before the run is suspended or its time is over."""
+    """How nodes save a checkpoint before the run is suspended or reaches its maximum runtime."""
 
     signal: SignalName = "SIGUSR1"
     """Signal that is sent to them."""

@@ -87,7 +87,7 @@ class Git(Struct, frozen=True, kw_only=True):
     """Branch or tag. Default: the repository's default branch."""
     commit: Annotated[str, Meta(extra={"parse": _commit})] | None = None
     """A fixed commit, at least 4 digits of it; with all 40, only that commit is fetched. A stored
-    Job has the commit that its branch pointed to."""
+    job has the commit that its branch pointed to."""
     path: Annotated[str, Meta(extra={"parse": _inside})] | None = None
     """Folder of the repository with the code. Default: the whole repository."""
     token_env: Annotated[str, Meta(extra={"parse": _variable})] | None = None

@@ -135,14 +135,14 @@ def unknown_field(model: type[msgspec.Struct], where: str, name: str) -> Problem
         of_run = model is override_models.RunOverrides
         job = names(models.JobSpec if of_run else models.NodeGroup)
         if name in job:
-            text = "belongs to the Job; a run cannot change it"
+            text = "belongs to the job; a run cannot change it"
             return Problem(where, text, _way_to_change(name, of_run=of_run))
         if of_run and name in names(override_models.GroupOverrides):
             hint = f"it belongs to a group: node_groups.NAME.{name}"
             return Problem(where, "unknown field", hint)
         meant = close_to(name, [*known, *job], 1, 0.7)
         if meant and meant[0] not in known:
-            hint = f'did you mean "{meant[0]}"? it belongs to the Job: change the spec'
+            hint = f'did you mean "{meant[0]}"? it belongs to the job: change the spec'
             return Problem(where, "unknown field", hint)
     hint, meant_here = _hint(model, name, known)
     parent = where.removesuffix(name)
@@ -157,7 +157,7 @@ def _way_to_change(name: str, *, of_run: bool) -> str:
         return "another name is another group; change the spec"
     if name in EDITABLE:
         return f"`muster jobs edit JOB --set {name}=VALUE` does, or change the spec"
-    return "change the spec: that makes a new version of the Job"
+    return "change the spec, which makes a new version of the job"
 
 
 def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str, str]:

@@ -83,7 +83,7 @@ def _check_program(path: Path, file: IO[bytes]) -> str:
         hint = f"run it as a command: muster run -- {path}"
         raise InvalidInput(Problem("artifact", f"{path.name} is a binary program", hint))
     known = ", ".join([*KINDS, *ARCHIVES])
-    hint = f"known are {known}, folders, and files that begin with #!"
+    hint = f"supported are {known}, folders, and files that begin with #!"
     raise InvalidInput(Problem("artifact", f"do not know how to run {path.name}", hint))
 
 
@@ -125,5 +125,5 @@ def nearest_files(name: str, files: Sequence[str]) -> Sequence[str]:
 def check_start(entry: str, start: bytes) -> None:
     """Check by its first bytes that a file of unknown kind is a program. Raises InvalidInput."""
     if start[:2] != b"#!" and start[:4] != b"\x7fELF":
-        hint = f"known are {', '.join(KINDS)}, programs, and files that begin with #!"
+        hint = f"supported are {', '.join(KINDS)}, programs, and files that begin with #!"
         raise InvalidInput(Problem("entrypoint", f"do not know how to run {entry}", hint))

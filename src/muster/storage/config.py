@@ -91,15 +91,15 @@ def _problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _unknown(path: str, key: str, known: Mapping[str, Any] | tuple[str, ...]) -> Problem:
     close = close_to(key, [*known])
-    hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
+    hint = f'did you mean "{close[0]}"?' if close else f"the settings are {', '.join(known)}"
     return Problem(path, "unknown setting", hint)
 
 
 def _retention_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
     keep = given.get("keep", 0)
     if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
-        hint = "how many of the newest ended runs stay"
-        yield Problem("retention.keep", f"must be a number from 0, not {keep!r}", hint)
+        hint = "the number of newest ended runs to keep"
+        yield Problem("retention.keep", f"must be 0 or more, not {keep!r}", hint)
     try:
         parse_duration(given.get("older_than", 0))
     except ValueError as error:

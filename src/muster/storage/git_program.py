@@ -174,10 +174,10 @@ def explain(failed: GitFailed, remote: Remote) -> InvalidInput:
         hint = f"if you trust it: git config --global --add safe.directory {url}"
         return InvalidInput(Problem("git.url", f"{url} belongs to another user", hint))
     if re.search(r"transport '.*' not allowed|not a supported|unable to find remote helper", low):
-        hint = f"known are {', '.join(PROTOCOLS.split(':'))}"
+        hint = f"supported are {', '.join(PROTOCOLS.split(':'))}"
         return InvalidInput(Problem("git.url", f"{url} cannot be cloned: {last}", hint))
     if "host key verification failed" in low:
-        hint = "look at its key by hand, once: ssh-keyscan, or ssh to it and answer"
+        hint = "connect to it with ssh once, and accept its key"
         return InvalidInput(Problem("git.url", f"the host of {url} is not known to ssh", hint))
     denied = any(text in low for text in _DENIED)
     if denied or any(text in low for text in _MISSING):

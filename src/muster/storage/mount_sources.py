@@ -132,7 +132,7 @@ def _check_protocol(shown: str, protocol: str) -> list[Problem]:
     if not registered and protocol not in registry and not entry.package:
         known = ", ".join(sorted({"file", *(n for n, p in PROTOCOLS.items() if p.package)}))
         text = f"{shown}: no package can read {protocol}://"
-        return [Problem("", text, f"known are {known}")]
+        return [Problem("", text, f"supported are {known}")]
     module, package = entry.module or registered, entry.package or registered
     if module == "fsspec" or protocol in registry:
         return []

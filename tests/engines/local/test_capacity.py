@@ -65,6 +65,6 @@ def test_shapes_larger_than_the_machine_together_are_noted() -> None:
     machine = Machine(2, 8 * GIB, 0)
     assert shape_notes(plan(SMALL, 2), machine) == []
     assert shape_notes(plan(SMALL, 10), machine) == [
-        "the shapes of 10 nodes have 10 CPUs together, this machine 2: they share it",
-        "the shapes of 10 nodes have 10GiB of memory together, this machine 8GiB: they share it",
+        "the shapes of 10 nodes add up to 10 CPUs; this machine has 2: they share it",
+        "the shapes of 10 nodes add up to 10GiB of memory; this machine has 8GiB: they share it",
     ]

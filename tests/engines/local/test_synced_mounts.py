@@ -83,7 +83,7 @@ def test_a_failed_copy_is_repeated_for_the_next_incarnation(
     assert released is not None
     (end,) = released.ends
     assert (end.rank, end.incarnation, end.reason) == (0, 0, Reason.NOT_STARTED)
-    assert "cannot synchronise file:///there" in end.message
+    assert "cannot synchronize file:///there" in end.message
     assert synced.hold_start([NodeRef(0, 1)]), "no node starts without the copy"
     assert copies.started[1:] == [("in", "file:///there")]
     assert synced.reaped(2, 0) == Released((NodeRef(0, 1),))

@@ -116,7 +116,7 @@ def _smaller_than(resources: ResourcePlan, machine: Machine) -> str:
 
 def _sharing_note(nodes: int, total: str, available: str) -> str:
     return (
-        f"the shapes of {nodes} nodes have {total} together, this machine {available}: "
+        f"the shapes of {nodes} nodes add up to {total}; this machine has {available}: "
         "they share it"
     )
 
@@ -185,7 +185,7 @@ def _check_disk_image(group: GroupPlan) -> Iterator[Problem]:
     missing = node_folders.disk_image_unavailable()
     if missing is not None:
         reason, advice = missing
-        hint = f"{advice}, or leave it out: what nodes use is measured then"
+        hint = f"{advice}, or leave it out: their disk usage is only measured then"
         yield Problem(path, f"is not possible here: {reason}", hint)
 
 
@@ -221,6 +221,6 @@ def disk_notes(plan: RunPlan) -> Iterator[str]:
 
         possible = node_folders.disk_image_unavailable() is None
         yield (
-            "resources.disk is not enforced: what nodes use is measured, and excess is reported"
+            "resources.disk is not enforced: disk usage is measured, and excess is reported"
             + (" (disk_image enforces it)" if possible else "")
         )

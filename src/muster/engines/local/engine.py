@@ -90,7 +90,7 @@ class LocalEngine:
         from muster.engines.local import counters, entry, gpu_usage
 
         if not os.path.exists("/proc/self/stat"):
-            raise EngineError("what nodes use is not known here: this system has no /proc")
+            raise EngineError("resource usage is not measured here: this system has no /proc")
         agents = entry.find_agents(folder, supervisor)
         found = counters.read_nodes(agents.values())
         gpus = gpu_usage.read_gpus()
@@ -136,7 +136,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
             held = addresses.hold_port(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
-                hint = "leave it out and a free one is found, or use network: cluster"
+                hint = "leave it out to use a free one, or use network: cluster"
                 problems.append(Problem(port.variable, text, f"choose another, {hint}"))
             else:
                 held.close()
@@ -155,7 +155,7 @@ def _port_notes(plan: RunPlan) -> list[str]:
         elif port.preferred and not port.each:
             held = addresses.hold_ports(port.number, port.count)
             if held is None:
-                why = "in use on this machine, the run gets a free one"
+                why = "in use on this machine; the run gets a free one"
                 notes.append(f"port {port.number} ({port.name}) is {why}")
             for one in held or ():
                 one.close()
@@ -255,11 +255,11 @@ def _check_in_place(plan: RunPlan) -> list[Problem]:
             continue
         path = f"node_groups[{group.name}]"
         if fault := _directory_fault(group.in_place):
-            hint = "make it, or name another directory"
+            hint = "create it, or name another directory"
             problems.append(Problem(f"{path}.working_dir", f"{group.in_place} {fault}", hint))
         for mount in group.mounts:
             if mount.link is not None:
-                text = f"the link {mount.link} would be made in {group.in_place} itself"
+                text = f"the link {mount.link} would be created in {group.in_place} itself"
                 hint = f"use ${mount.variable} or {mount.path} there, or a copy of the code"
                 problems.append(Problem(f"{path}.mounts", text, hint))
     return problems

@@ -139,7 +139,7 @@ def enter(entry: Entry) -> None:
     try:
         limits.join_groups_of(entry.agent)
     except OSError as error:  # of version 2, another part of the hierarchy may be out of reach
-        say(f"outside the node's limits on CPUs and memory: {error}")
+        say(f"the node's CPU and memory limits do not apply to this command: {error}")
     path, user, group = list(entry.path), entry.user, entry.group
     if os.geteuid() == 0 != entry.user:  # root enters a run of somebody else
         os.setgroups(entry.groups)

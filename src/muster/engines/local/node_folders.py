@@ -120,7 +120,7 @@ def _run(*argv: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise EngineError(f"the node's disk image cannot be made: {argv[0]}: {reason}")
+        raise EngineError(f"the node's disk image cannot be created: {argv[0]}: {reason}")
 
 
 # --- the OCI folder

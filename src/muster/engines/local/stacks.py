@@ -116,7 +116,7 @@ def _frame(frame: dict[str, Any], work: str) -> Frame:
 
 def _reason(errors: bytes) -> str:
     text = errors.decode(errors="replace").strip()
-    last = text.splitlines()[0] if text else "py-spy ended without a word"
+    last = text.splitlines()[0] if text else "py-spy ended without an error message"
     try:
         scope = int(_SCOPE.read_text())
     except (OSError, ValueError):

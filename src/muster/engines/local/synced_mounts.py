@@ -170,7 +170,7 @@ class SyncedMounts:
 
     def _error(self, source: str) -> str:
         if source not in self._exports:
-            return f"cannot synchronise {source}: see the run's supervisor.log"
+            return f"cannot synchronize {source}: see the run's supervisor.log"
         return (
             f"cannot mount {source} (its error is in the run's supervisor.log); "
             "mount it yourself and give the directory as the source"

@@ -96,7 +96,7 @@ def test_addresses_belong_to_one_run() -> None:
 def test_an_isolated_network_has_addresses_for_1000_nodes() -> None:
     found = addresses.allocate("isolated", 1000)
     assert (found[0], found[254], found[255]) == ("10.77.0.1", "10.77.0.255", "10.77.1.0")
-    with pytest.raises(InvalidInput, match="network: isolated holds 1000 nodes"):
+    with pytest.raises(InvalidInput, match="network: isolated supports 1000 nodes"):
         addresses.allocate("isolated", 1001)
 
 

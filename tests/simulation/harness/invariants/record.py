@@ -337,4 +337,4 @@ def _cause(view: View, final: RunStatus) -> Iterator[str]:
 
 
 #: The details of a run that failed without a failure that it could not tolerate.
-_NOTHING_LEFT = "no replica that would be enough has succeeded"
+_NOTHING_LEFT = "too few replicas succeeded, and no others are left"

@@ -78,7 +78,10 @@ def test_pytorch(folder: Path, command: str, expected: tuple[str, ...], processe
         ("torchrun --nproc-per-node=0 a.py", "must be a number here, not '0'"),
         ("torchrun --nproc-per-node=² a.py", "must be a number here, not '²'"),
         ("accelerate launch --num_processes=all a.py", "not 'all'"),
-        ("accelerate launch --num_processes=3 a.py", "3 processes cannot be as many on each node"),
+        (
+            "accelerate launch --num_processes=3 a.py",
+            "3 processes do not divide evenly",
+        ),
         ("deepspeed --num_gpus=x a.py", "not 'x'"),
         ("torchrun --tee=3 a.py", "torchrun --tee is not known here"),
         ("torchrun 'a.py", "cannot be split into words"),

@@ -40,7 +40,7 @@ def test_groups_are_renamed_in_every_reference() -> None:
 
 def test_losses_name_groups_as_they_were_written() -> None:
     losses = dict(write_jobset(spec_from_mapping(job())).losses)
-    assert losses["node_groups[NODE_GROUP_1].name"] == "is node-group-1 there"
+    assert losses["node_groups[NODE_GROUP_1].name"] == "is named node-group-1 in the JobSet"
     assert "node_groups[NODE_GROUP_1].max_restarts" in losses
     assert not any("node-group-1" in path for path in losses)
 

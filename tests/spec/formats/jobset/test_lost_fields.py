@@ -304,5 +304,5 @@ def test_a_long_name_is_shortened_at_its_end(tmp_path: Path) -> None:
     back.write_text(text)
     name = f"start-{'n' * 45}"
     assert f"name: {name}\n" in text
-    assert f"name: is {name} there: pods' names start with it and are labels" in notes
+    assert f"name: is {name} in the JobSet: pods' names start with it and are labels" in notes
     assert convert_file(back, None, "muster")[0].startswith(f"name: {name}\n")

@@ -50,7 +50,7 @@ def allocate(network: Network, nodes: int) -> Sequence[str]:
             raise InvalidInput(
                 Problem(
                     "network",
-                    f"network: {network} holds {MAX_BRIDGE_NODES} nodes, the run has {nodes}",
+                    f"network: {network} supports {MAX_BRIDGE_NODES} nodes, the run has {nodes}",
                     "use network: shared",
                 )
             )

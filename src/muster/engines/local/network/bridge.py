@@ -77,7 +77,7 @@ class Bridge:
 
 def isolated_unavailable() -> tuple[str, str] | None:
     """Why `network: isolated` does not work on this machine, and what to do; None if it works."""
-    failure = "no bridge can be made in a network namespace"
+    failure = "a network namespace cannot have a bridge here"
     if reason := namespaces.probe(lambda: Bridge().close(), failure):
         works = not namespaces.probe()
         return reason, "load the modules bridge and veth" if works else namespaces.advice()
@@ -135,7 +135,7 @@ def _create(*, routed: bool) -> tuple[int, list[int]]:
     os.waitpid(pid, 0)
     if not descriptors:
         text = data.decode() or "no answer"
-        raise EngineError(f"no network of the run's own on this machine: {text}")
+        raise EngineError(f"the run's own network cannot be created on this machine: {text}")
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     return int(data), descriptors

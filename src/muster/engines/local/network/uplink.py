@@ -130,7 +130,7 @@ class Uplink:
         if self._ready:
             self._remove_path()
         elif time.monotonic() >= self._deadline:
-            self._fail(f"did nothing for {_START_TIMEOUT:g} s")
+            self._fail(f"did not start within {_START_TIMEOUT:g} s")
 
     def check(self) -> None:
         """Raises EngineError if it has failed."""

@@ -37,9 +37,9 @@ _FOR_ALL_NODES = (
 )
 #: Variables that ADS's own launchers read -> why Muster does not.
 _NOT_READ = {
-    "HOROVOD_ARGS": "horovodrun is not run",
-    "ENABLE_TIMELINE": "set HOROVOD_TIMELINE for Horovod's own",
-    "POST_PROCESSING_WAIT": "nothing is waited for",
+    "HOROVOD_ARGS": "Muster does not run horovodrun",
+    "ENABLE_TIMELINE": "set HOROVOD_TIMELINE for Horovod's own timeline",
+    "POST_PROCESSING_WAIT": "Muster does not wait for post-processing",
 }
 
 

@@ -80,7 +80,7 @@ class LauncherCommand:
             each = "on all nodes" if option == _ALL_PROCESSES else "per node"
             self._refuse("command", text, f"write the number of processes {each}")
         elif int(value) % nodes:
-            text = f"{launcher} {option} {value}: {value} processes cannot be as many on each node"
+            text = f"{launcher} {option} {value}: {value} processes do not divide evenly"
             self._refuse("command", text, f"write a multiple of the {nodes} replicas")
         else:
             return {"processes_per_node": int(value) // nodes}

@@ -80,7 +80,9 @@ class WrittenFailures:
         late = [number for number, rule in enumerate(rules) if not rule.before_retries]
         for rule in rules[min(late, default=len(rules)) :]:
             if rule.before_retries and ".pods." not in (rule.name or ""):
-                self.losses.append(Loss(_path(rule), "applies after the rules before it there"))
+                self.losses.append(
+                    Loss(_path(rule), "applies after the rules before it in the JobSet")
+                )
 
     def _default(self, action: str) -> list[dict[str, Any]]:
         """The rule for failures that no other rule matches. JobSet: all Jobs restart."""
@@ -89,7 +91,7 @@ class WrittenFailures:
         if action == "restart_replica":
             return [{"name": "otherwise", "action": "RestartJob"}]
         self.losses.append(
-            Loss("failure.action", f"is to restart all there; JobSet has no {action}")
+            Loss("failure.action", f"becomes a restart of all Jobs: JobSet has no {action}")
         )
         return []
 
@@ -234,7 +236,7 @@ class WrittenFailures:
         cleaned = re.sub(r"[^A-Za-z0-9_,:]", "_", given).strip(",:")
         name = cleaned if cleaned[:1].isalpha() else f"r_{cleaned}"
         if name != given or not _OURS.fullmatch(rule.name or ""):
-            self.losses.append(Loss(f"{_path(rule)}.name", f"is {name} there"))
+            self.losses.append(Loss(f"{_path(rule)}.name", f"is named {name} in the JobSet"))
         return name
 
 

@@ -198,7 +198,7 @@ def _losses(context: JobContext, group: NodeGroup, path: str) -> Iterator[Loss]:
         if name not in _WRITTEN and getattr(group, name) not in (default, usual.get(name, default)):
             yield Loss(f"{path}.{name}", _WHYS.get(name, "a JobSet has no such setting"))
     if group.hostname != hostname_template(context.name, group.name):
-        why = f"nodes are named {context.name}-{group.name}-REPLICA-INDEX there"
+        why = f"nodes are named {context.name}-{group.name}-REPLICA-INDEX in the JobSet"
         yield Loss(f"{path}.hostname", why)
     if group.working_dir is not None and not _is_absolute(group.working_dir):
         yield Loss(f"{path}.working_dir", "is left out: a pod has no copy of the code")

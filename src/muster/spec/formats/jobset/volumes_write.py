@@ -51,7 +51,7 @@ class Volumes:
                 volumes[mount.source] = {"name": _free(_volume_name(mount), taken), **kind}
             name = name or volumes[mount.source]["name"]
             if mount.source.startswith((NODE, RUN)) and not mount.source.endswith(f"/{name}"):
-                why = f"is named {name} there"
+                why = f"is named {name} in the JobSet"
                 self.losses.append(Loss(f"{path}.mounts[{number}].source", why))
             if mount.source.startswith(INCARNATION) and kept:
                 why = "is not emptied there when a program restarts"

@@ -96,7 +96,7 @@ def write_jobset(job: JobSpec) -> JobSetFile:
 
 def _name_losses(old_names: Mapping[str, str]) -> Iterator[Loss]:
     for name, old in old_names.items():
-        yield Loss(f"node_groups[{old}].name", f"is {name} there")
+        yield Loss(f"node_groups[{old}].name", f"is named {name} in the JobSet")
 
 
 def _at_old_names(losses: Iterable[Loss], old_names: Mapping[str, str]) -> Iterator[Loss]:
@@ -187,14 +187,14 @@ def _losses(job: JobSpec, spec: JobSpec, name: str) -> Iterator[Loss]:
         if field not in _WRITTEN and getattr(spec, field) != usual:
             yield Loss(field, _WHYS.get(field, "a JobSet has no such setting"))
     if name != spec.name:
-        yield Loss("name", f"is {name} there: pods' names start with it and are labels")
+        yield Loss("name", f"is {name} in the JobSet: pods' names start with it and are labels")
     if job.artifact is not None:
         yield Loss("artifact", "must be in the image")
     for field in ("git", "notebook", "requirements", "conda"):
         if getattr(job, field) is not None:
             yield Loss(field, "must be in the image, and the command has to run it")
     if spec.subdomain is None and not _has_jobset_hostnames(spec, name):
-        yield Loss("subdomain", f"is {name} there: without one, names would not resolve")
+        yield Loss("subdomain", f"is {name} in the JobSet: without one, names would not resolve")
     if spec.success.others == "wait":
         yield Loss("success.others", "JobSet ends what still runs then")
     for field in ("grace_period", "ttl_after_finished"):
