@@ -53,3 +53,8 @@ def test_commands_are_found() -> None:
     assert sum(len(shown(page)) for page in PAGES) > 150
     assert unknown("muster run train.py --node 4") == ["--node"]
     assert unknown("muster runs stopp last") == ["stopp"]
+
+
+@pytest.mark.parametrize(("page", "words"), [("README.md", 700), ("docs/concepts.md", 2000)])
+def test_the_first_pages_stay_short(page: str, words: int) -> None:
+    assert len((ROOT / page).read_text().split()) <= words

@@ -135,4 +135,4 @@ def _script(chosen: list[Command], results: Path) -> str:
 
 def _comparable(line: str) -> str:
     """A line of output without times; the order of nodes differs, too."""
-    return re.sub(r"\b\d+(\.\d+)?(s|ms)\b", "TIME", line)
+    return re.sub(r"\b(\d+(\.\d+)?(ms|s|m|h))+\b", "TIME", line)
