@@ -323,7 +323,7 @@ def test_a_supervisor_that_survives_sigkill_is_reported_and_continues(
     with monkeypatch.context() as patched:
         patched.setattr(force, "_KILL_TIMEOUT", 0.0)
         patched.setattr(os, "kill", lambda pid, number: None)
-        with pytest.raises(EngineError, match="was killed and has not ended"):
+        with pytest.raises(EngineError, match="was killed but has not ended"):
             end_supervisor(client.service.home.run_dir(run.id), run.name)
     run.cancel("enough")
     assert run.wait(60).state == "CANCELED"
@@ -337,7 +337,7 @@ def test_a_forced_cancel_kills_only_the_supervisor_of_the_run(client: Client) ->
         held = lease.acquire_or_refuse(folder, run.name)
         os.pwrite(held, b"%-9d\n" % other.pid, 0)
         assert lease.holder_pid(folder.lease) is None
-        with pytest.raises(EngineError, match="cannot find the process that drives"):
+        with pytest.raises(EngineError, match="cannot find the supervisor of"):
             end_supervisor(folder, run.name)
         os.close(held)
         end_supervisor(folder, run.name)

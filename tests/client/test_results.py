@@ -127,7 +127,7 @@ def test_only_ranks_that_returned_have_results(tmp_path: Path) -> None:
     (others / "result.pickle").touch()
     run = Run("SUCCEEDED", None)
     assert results_of(tmp_path, run, LAUNCHER, SERVER).values() == [0, 1, 3]
-    with pytest.raises(RunFailed, match="run-1: rank 7 has left no result"):
+    with pytest.raises(RunFailed, match="rank 7 of run-1 returned no result"):
         results_of(tmp_path, run, LAUNCHER, SERVER).value(7)
 
 

@@ -164,7 +164,7 @@ def test_impossible_sizes_are_refused(client: Client, tmp_path: Path) -> None:
     run = start(client, tmp_path, command=SLEEP, node_groups=groups, suspend=True)
     for group, replicas, text in (
         ("workers", 6, "workers: cannot have 6 replicas, the maximum is 5"),
-        ("workers", 1, "workers: cannot have 1 replicas, of which 2 must succeed"),
+        ("workers", 1, "workers: cannot have 1 replicas: 2 must succeed"),
         ("workers", -1, "workers: cannot have -1 replicas"),
         ("head", 0, "head: cannot have 0 replicas: the run's success depends on the group"),
         ("head", 2, "its 2 nodes are one replica"),

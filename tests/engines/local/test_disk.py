@@ -66,7 +66,7 @@ def test_a_node_within_its_disk_is_not_reported(client: Client) -> None:
     assert run.state == "SUCCEEDED", run.details
     assert "disk" not in [entry.kind for entry in run.events()]
     (note,) = run.notes
-    assert "resources.disk is not enforced: what nodes use is measured" in note
+    assert "resources.disk is not enforced: disk usage is measured" in note
 
 
 def test_disk_usage_is_reported_while_the_node_runs(client: Client, tmp_path: Path) -> None:

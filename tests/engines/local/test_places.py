@@ -93,7 +93,7 @@ def test_a_working_dir_that_goes_while_the_run_restarts_fails_it(
 
 def test_a_link_is_not_made_in_a_directory_used_in_place(client: Client, tmp_path: Path) -> None:
     mount = {"source": "scratch:run/data", "path": "/mnt/data", "link": "data"}
-    with pytest.raises(InvalidInput, match=f"the link data would be made in {tmp_path} itself"):
+    with pytest.raises(InvalidInput, match=f"the link data would be created in {tmp_path} itself"):
         run(client, "true", mounts=[mount], group={"working_dir": str(tmp_path)})
 
 
