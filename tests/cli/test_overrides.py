@@ -42,11 +42,11 @@ def test_explain_shows_overrides() -> None:
         if line.startswith("overridden for this run: ")
     ]
     assert changed == [
-        "startup: in_order (the job: parallel)",
+        "startup: in_order (in the job: parallel)",
         'node_groups[a].resources: {"cpus": 0.5, "memory": "1GiB"} '
-        '(the job: {"cpus": 1.0, "memory": "1GiB"})',
-        "node_groups[b].min_success: 1 (the job: not set)",
-        "node_groups[b].env.SECRET_KEY: *** (the job: not set)",
+        '(in the job: {"cpus": 1.0, "memory": "1GiB"})',
+        "node_groups[b].min_success: 1 (in the job: not set)",
+        "node_groups[b].env.SECRET_KEY: *** (in the job: not set)",
     ]
     assert "startup: each group when the one before it is ready" in output
     assert "group b: 2 nodes, at least 1 of 2 replicas must succeed" in output
@@ -55,7 +55,7 @@ def test_explain_shows_overrides() -> None:
 
 def test_explain_shows_a_part_of_what_the_job_does_not_set() -> None:
     output = muster("explain", "job.yaml", "--set", "checkpoint.signal=SIGUSR1").stdout
-    assert "overridden for this run: checkpoint.signal: SIGUSR1 (the job: not set)" in output
+    assert "overridden for this run: checkpoint.signal: SIGUSR1 (in the job: not set)" in output
 
 
 def test_errors_name_the_flag() -> None:

@@ -27,7 +27,7 @@ from muster.errors import InvalidInput, Problem
 )
 @click.option("--show-secrets", is_flag=True, help="Write secrets in plain text, not as ***.")
 def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -> None:
-    """Convert a spec to a JobSet manifest, or a manifest to a spec.
+    """Convert a spec to a JobSet manifest, or back.
 
     A spec becomes a JobSet manifest. A JobSet manifest, a folder of manifests, or ADS's YAML
     becomes a spec. FILE#NAME selects one of several JobSets; - is standard input. Fields that the

@@ -13,7 +13,7 @@ from muster.cli.terminal import echo, style
 @click.command()
 @json_option()
 def doctor(as_json: bool) -> None:
-    """Show what this machine supports, and what to install for more.
+    """Show what this machine supports, and how to extend it.
 
     Also lists the frameworks installed for the Python that runs Muster, and programs for
     containers, Slurm, MPI and git, with their versions.

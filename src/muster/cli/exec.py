@@ -62,7 +62,7 @@ def exec(  # the command's name
     interactive: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND inside a running node, and exit with its exit code.
+    """Run COMMAND in a running node, and exit with its exit code.
 
     COMMAND runs as the node's program does: in the node's namespaces, with its user, environment,
     working directory and limits. It ends when the node ends. Without namespaces (see `muster
@@ -88,9 +88,10 @@ def exec(  # the command's name
 @_rank_option
 @click.pass_context
 def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
-    """Open a shell inside a running node: $SHELL, else bash, else sh.
+    """Open a shell inside a running node.
 
-    The shell has the node's files, network, environment and limits, as with `muster exec`.
+    The shell is $SHELL, else bash, else sh. It has the node's files, network, environment and
+    limits, as with `muster exec`.
 
     \b
     muster shell train-3 --rank 1

@@ -111,7 +111,7 @@ def build(
     options: tuple[str, ...],
     **requested: Any,
 ) -> None:
-    """Build an image whose containers form a cluster by themselves.
+    """Build an image whose containers form a cluster.
 
     The image holds the framework, Muster, the code and its requirements. Started without a command,
     a container joins the others in WORK_DIR (see docs/guides/images.md). Words after -- are passed

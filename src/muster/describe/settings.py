@@ -54,7 +54,7 @@ def changes(job: JobSpec, overrides: RunOverrides) -> Iterator[str]:
         value, old = setting_value(after, path), _before(before, path)
         if value != old:
             was = "not set" if old is None else value_text(path, old)
-            yield f"{path}: {value_text(path, value)} (the job: {was})"
+            yield f"{path}: {value_text(path, value)} (in the job: {was})"
 
 
 def _before(spec: Any, path: str) -> Any:
