@@ -16,6 +16,15 @@ from support.runs import until_ready
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
 
+#: Has 60 MiB and uses a part of a CPU, as long as it runs.
+BUSY = """
+import time
+data = b"x" * (60 << 20)
+while True:
+    sum(range(200_000))
+    time.sleep(0.02)
+"""
+
 
 def start(client: Client, nodes: int, program: str) -> JobRun:
     job, new = client.job(None, command=["python3", "-c", program], name="demo")
@@ -23,7 +32,7 @@ def start(client: Client, nodes: int, program: str) -> JobRun:
 
 
 def test_a_snapshot_of_runs_and_of_nodes(client: Client) -> None:
-    run = start(client, 2, "data = b'x' * (60 << 20)\nwhile True: pass")
+    run = start(client, 2, BUSY)
     until_ready(run)
     nodes: list[dict[str, Any]] = json_of("top", run.name, "--json")
     assert [(node["rank"], node["group"]) for node in nodes] == [(0, "workers"), (1, "workers")]

@@ -145,11 +145,9 @@ def test_a_cancellation_waits_for_a_call_in_a_thread() -> None:
             raise ValueError("of a call that nobody waits for any more")
 
         task = asyncio.ensure_future(in_thread(call))
-        while not begun.is_set():
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(begun.wait, 60)
         task.cancel()
-        await asyncio.sleep(0.01)
-        assert not task.done()
+        assert await asyncio.wait({task}, timeout=0.05) == (set(), {task})
         release.set()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from muster.client.run import JobRun
 from muster.engines.local.reservations import Reservations
 from muster.engines.local.resources import count_cpus, count_memory
 from muster.errors import InvalidInput
-from support.command import json_of, muster
+from support.command import MUSTER, json_of, muster
 from support.faults import kill, until
 from support.runs import output, start_spec, supervisor_pid, until_ready, until_state
 
@@ -169,15 +170,33 @@ def test_a_detached_run_is_reported_as_queued(client: Client, tmp_path: Path) ->
     assert listed["details"] == run["details"]
 
 
+def test_a_followed_run_is_reported_as_queued_and_then_followed(
+    client: Client, tmp_path: Path
+) -> None:
+    first = start(client, tmp_path)
+    words = [*MUSTER, "run", "--set", f"resources.memory={MOST}", "--", "echo", "done"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
+        head = process.stderr.readline()
+        assert head.startswith("echo-1 is QUEUED, waiting for memory: needs ")
+        assert head.endswith(" (Ctrl-C detaches)\n")
+        first.cancel("enough")
+        out, errors = process.communicate(timeout=60)
+    assert "done" in out
+    assert "starts 1 node" not in errors
+
+
 def test_a_waiting_supervisor_sleeps(client: Client, tmp_path: Path) -> None:
     start(client, tmp_path)
     second = start(client, tmp_path)
     stat = Path(f"/proc/{supervisor_pid(client, second)}/status")
-    until(lambda: "State:\tS" in stat.read_text())
-    time.sleep(0.2)  # its first step may not be recorded yet
-    before = _switches(stat)
-    time.sleep(0.5)
-    assert _switches(stat) == before, "nothing has woken it"
+
+    def is_not_woken() -> bool:
+        before = _switches(stat)
+        time.sleep(0.5)
+        return _switches(stat) == before
+
+    until(is_not_woken, "nothing wakes it", timeout=20)
 
 
 @pytest.mark.slow

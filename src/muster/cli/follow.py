@@ -36,8 +36,6 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
     gc.enable()  # main() disables it for a fast start; from here on the command may run for days
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, DETACH_SIGNALS)
-        if run.state == "QUEUED":
-            echo(f"{run.name} is QUEUED, {run.details} (Ctrl-C detaches)", err=True)
         if not as_json:
             _print_cluster_when_up(run, prepared)
         to = 2 if as_json else 1  # stdout then holds the JSON alone
@@ -89,7 +87,10 @@ def _live_status(run: JobRun, prepared: PreparedRun, to: int) -> Iterator[RunSta
 
 def _print_name(run: JobRun, nodes: int) -> None:
     """Print what the run is called before anything else: every other command needs it."""
-    echo(f"{style(run.name, 'bold')} starts {nodes} node{'s' * (nodes != 1)}", err=True)
+    starts = f"starts {nodes} node{'s' * (nodes != 1)}"
+    if run.state == "QUEUED":
+        starts = f"is QUEUED, {run.details} (Ctrl-C detaches)"
+    echo(f"{style(run.name, 'bold')} {starts}", err=True)
 
 
 def _print_cluster_when_up(run: JobRun, prepared: PreparedRun) -> None:

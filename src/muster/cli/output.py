@@ -13,21 +13,11 @@ from muster.cli.formats import output_format
 from muster.cli.layout import cells, fit
 from muster.cli.layout import shorten as shortened
 from muster.cli.terminal import echo, plain, style, symbol
+from muster.describe.colors import STATE_COLORS
 from muster.describe.times import span
 from muster.escapes import visible, visible_line
 from muster.secrets import hidden
 
-_COLORS = {
-    "SUCCEEDED": "green",
-    "FAILED": "red",
-    "CANCELED": "yellow",
-    "CANCELING": "yellow",
-    "SUSPENDED": "yellow",
-    "QUEUED": "yellow",
-    "STOPPED": "yellow",
-    "IN_PROGRESS": "cyan",
-    "RUNNING": "cyan",
-}
 #: Between two columns of a table.
 _GAP = "  "
 #: The last column of a table is shortened to no less than this, if nothing else is said.
@@ -36,7 +26,7 @@ _LEAST = 24
 
 def state(name: str) -> str:
     """A state in its colour."""
-    return style(name, _COLORS.get(name))
+    return style(name, STATE_COLORS.get(name))
 
 
 def node_state(name: str) -> tuple[str, str]:

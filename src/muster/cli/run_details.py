@@ -52,10 +52,12 @@ def _next(run: JobRun, *, every: bool) -> Iterator[str]:
     """Commands that are useful in the run's state."""
     name = run.name
     match run.state:
-        case "ACCEPTED" | "IN_PROGRESS":
+        case "ACCEPTED" | "QUEUED" | "IN_PROGRESS":
             yield from (f"logs {name} --follow", f"cancel {name}")
         case "SUSPENDED":
             yield from (f"runs resume {name}", f"cancel {name}")
+        case "CANCELING":
+            yield f"logs {name} --follow"
         case "FAILED":
             yield from (f"logs {name}", f"events {name}")
         case _:

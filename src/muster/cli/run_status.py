@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from muster.cli.live_area import LiveArea, Piece
 from muster.cli.program_text import final_text, without_controls
 from muster.cli.terminal import symbol
+from muster.describe.colors import STATE_COLORS
 from muster.escapes import visible_line
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _TAIL = 400  # bytes at the end of some output that may say how far the program 
 _STEP = re.compile(
     rb"(?i)\b(epoch|step|iter|iteration|batch|round)s?\b[ :=#\[(]{0,3}(\d+) ?(?:/|of) ?(\d+)"
 )
-_STATE_STYLES = {"RUNNING": "cyan", "CANCELING": "yellow"}
 
 
 class RunStatus:
@@ -79,7 +79,7 @@ class RunStatus:
         if number := run.restarts:
             limit = f" of {self._max_restarts}" if number <= self._max_restarts < 1000 else ""
             parts.append(f"restart {number}{limit}")
-        pieces = [(run.name, "bold"), (f" {state} ", _STATE_STYLES.get(state, ""))]
+        pieces = [(run.name, "bold"), (f" {state} ", STATE_COLORS.get(state) or "")]
         return [*pieces, (self._separator.join(parts), "")]
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from muster.describe.colors import STATE_COLORS, Color
 from muster.escapes import visible, visible_line
 
 #: Readable on a light and on a dark background.
-_COLORS = {
-    "SUCCEEDED": "#2e9e5b",
-    "UP": "#2e9e5b",
-    "FAILED": "#e0483e",
-    "CANCELED": "#b7791f",
-    "CANCELING": "#b7791f",
-    "SUSPENDED": "#b7791f",
-    "STOPPED": "#b7791f",
-    "IN_PROGRESS": "#1c8fd1",
-    "RUNNING": "#1c8fd1",
-    "STARTING": "#1c8fd1",
+_SHADES: Mapping[Color, str] = {
+    "green": "#2e9e5b",
+    "red": "#e0483e",
+    "yellow": "#b7791f",
+    "cyan": "#1c8fd1",
 }
 #: Rows of a table; a notebook keeps them in its file.
 _MOST_ROWS = 100
@@ -64,8 +59,8 @@ def _cell(header: str, value: str) -> str:
 
 
 def _state(state: str) -> str:
-    color = _COLORS.get(state)
-    dot = f'<span style="color:{color}">&#9679;</span> ' if color else ""
+    color = STATE_COLORS.get(state)
+    dot = f'<span style="color:{_SHADES[color]}">&#9679;</span> ' if color else ""
     return f"{dot}{_text(state)}"
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 #: What to do about a run that has no processes, by its state; others have ended.
 _HINTS = {
     RunState.ACCEPTED: "try again when it has started: `muster runs show {name}`",
-    RunState.QUEUED: "try again when it has started: `muster runs show {name}`",
     RunState.QUEUED: "it starts when other runs have ended: `muster runs show {name}`",
     RunState.SUSPENDED: "`muster runs resume {name}` starts it again",
 }
