@@ -162,7 +162,7 @@ def _of_stopping(data: Mapping[str, Any], step: Step) -> Iterator[str]:
         note = step.after.details.rpartition("\n")[2]
     if data["why"].startswith("maximum runtime"):
         yield "maximum runtime over"
-    if data["why"].startswith("no replica"):
+    if data["why"].startswith("too few replicas"):
         yield "nothing left to succeed with"
     if data["why"].startswith("its supervisor broke"):
         yield "given up as broken"
