@@ -144,3 +144,17 @@ def test_the_module_lists_its_public_names() -> None:
     assert list(inspect.signature(muster.Node).parameters)[:2] == ["rank", "group"]
     text = pydoc.plain(pydoc.render_doc(muster))
     assert "run(target:" in text and "class JobRun" in text
+
+
+def test_columns_of_wide_characters_are_aligned() -> None:
+    class Item:
+        def __init__(self, **cells: str) -> None:
+            self.cells = cells
+
+        def _cells(self) -> dict[str, str]:
+            return self.cells
+
+        _facts = _cells
+
+    text = str(Table([Item(NAME="日本", STATE="UP"), Item(NAME="ab", STATE="DOWN")]))
+    assert text == "NAME  STATE\n日本  UP\nab    DOWN"

@@ -227,7 +227,7 @@ def down(names: tuple[str, ...]) -> None:
 
 def print_cluster(one: Cluster, *, as_json: bool) -> None:
     """Print a cluster's addresses and nodes."""
-    from muster.cli.output import node_state, print_json, print_table, state
+    from muster.cli.output import node_cells, print_cells, print_json, state
     from muster.client.cluster import CLIENTS
 
     if as_json:
@@ -250,10 +250,9 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
         if value:
             echo(f"  {what:<10} {value}")
     echo()
-    nodes = [(str(n.rank), n.group, n.fqdn, n.address, *node_state(n.state)) for n in one.run.nodes]
-    print_table(
+    print_cells(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY"),
-        nodes,
+        [node_cells(node) for node in one.run.nodes],
         drop=("GROUP",),
         shorten={"NAME": 16, "GROUP": 12},
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ from muster.cli.arguments import Count, change_options, job_argument, json_optio
 from muster.cli.command_hints import Group
 from muster.cli.formats import output_format
 from muster.cli.job_options import CommandWithProgram, command_and_changes, job_fields, job_options
-from muster.cli.output import ago, print_json, print_table
+from muster.cli.output import ago, print_cells, print_json
 from muster.cli.terminal import echo, echo_notes
 
 if TYPE_CHECKING:
@@ -112,24 +111,27 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
         return
     if not found:
         echo("no such jobs" if tags else "no jobs", err=True)
-    columns: dict[str, Callable[[JobRecord], str]] = {
-        "JOB": lambda job: job.handle,
-        "ID": lambda job: job.id,
-        "NAME": lambda job: job.display_name or "-",
-        "STATE": lambda job: job.state,
-        "CREATED": lambda job: ago(job.created_at),
-        "BY": lambda job: job.created_by or "-",
-        "CODE": lambda job: job.artifact_name or "-",
-        "DESCRIPTION": lambda job: job.description.partition("\n")[0],
-    }
     wide = output_format() == "wide"
-    if not wide and not any(job.display_name for job in found):
-        del columns["NAME"]
-    if not wide and not deleted:
-        del columns["STATE"]
-    print_table(
-        [*columns],
-        [[cell(job) for cell in columns.values()] for job in found],
+    print_cells(
+        [
+            "JOB",
+            "ID",
+            *(["NAME"] if wide or any(job.display_name for job in found) else []),
+            *(["STATE"] if wide or deleted else []),
+            "CREATED",
+            "BY",
+            "CODE",
+            "DESCRIPTION",
+        ],
+        [
+            {
+                **Job(client, job)._cells(),
+                "CREATED": ago(job.created_at),
+                "CODE": job.artifact_name or "-",
+                "DESCRIPTION": job.description.partition("\n")[0],
+            }
+            for job in found
+        ],
         drop=("BY", "ID", "NAME"),
         shorten={"JOB": 16, "DESCRIPTION": 16, "CODE": 12},
     )
@@ -245,26 +247,18 @@ def events(job_name: str, after: int, as_json: bool) -> None:
     """
     from muster.client.client import Client
     from muster.client.job import Job
-    from muster.describe.times import rfc3339
 
     client = Client()
     found = Job(client, client.service.job(job_name)).events(after=after)
     if as_json:
         print_json([entry.to_dict() for entry in found])
         return
-    rows = [(f"{e.seq:>3}", rfc3339(e.time), e.kind, e.by or "-", _changes(e.data)) for e in found]
-    print_table(("SEQ", "TIME", "WHAT", "BY", "DATA"), rows, drop=("BY",), shorten={"DATA": 30})
-
-
-def _changes(data: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{path}: {_value(change['from'])} -> {_value(change['to'])}"
-        for path, change in data.get("changes", {}).items()
+    print_cells(
+        ("SEQ", "TIME", "WHAT", "BY", "DATA"),
+        [entry._cells() for entry in found],
+        drop=("BY",),
+        shorten={"DATA": 30},
     )
-
-
-def _value(value: Any) -> str:
-    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def _header(job: Mapping[str, Any]) -> Iterator[str]:

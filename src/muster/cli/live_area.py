@@ -11,9 +11,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from muster.cli.layout import cells, cut
 from muster.cli.streams import write
 from muster.cli.terminal import before_output, sgr, symbol, use_color
+from muster.describe.layout import cells, cut
 from muster.interrupt import Held
 
 #: A text and its style ("" = none).

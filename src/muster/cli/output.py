@@ -7,16 +7,19 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.cli.formats import output_format
-from muster.cli.layout import cells, fit
-from muster.cli.layout import shorten as shortened
 from muster.cli.terminal import echo, plain, style, symbol
 from muster.describe.colors import STATE_COLORS
+from muster.describe.layout import cells, fit
+from muster.describe.layout import shorten as shortened
 from muster.describe.times import span
 from muster.escapes import visible, visible_line
 from muster.secrets import hidden
+
+if TYPE_CHECKING:
+    from muster.client.node import Node
 
 #: Between two columns of a table.
 _GAP = "  "
@@ -29,11 +32,14 @@ def state(name: str) -> str:
     return style(name, STATE_COLORS.get(name))
 
 
-def node_state(name: str) -> tuple[str, str]:
-    """The STATE and READY cells of a node. A stored state of READY means that the node runs."""
-    if name in ("RUNNING", "READY"):
-        return state("RUNNING"), "yes" if name == "READY" else "no"
-    return state(name), "-"
+def node_cells(node: Node) -> dict[str, str]:
+    """The row of a node in a table: title -> text."""
+    cells_of_node = node._cells()
+    return {
+        **cells_of_node,
+        "ADDRESS": node.address,
+        "STATE": state(cells_of_node["STATE"]),
+    }
 
 
 def print_json(data: Any) -> None:
@@ -95,6 +101,18 @@ def print_table(
     echo("\n".join([style(lines[0], "bold"), *lines[1:]]))
 
 
+def print_cells(
+    header: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    *,
+    drop: Sequence[str] = (),
+    shorten: Mapping[str, int] | None = None,
+) -> None:
+    """As `print_table`. rows: title -> text; those that the header does not name are left out."""
+    texts = [[row[title] for title in header] for row in rows]
+    print_table(header, texts, drop=drop, shorten=shorten)
+
+
 def _width(column: Sequence[str]) -> int:
     return max(cells(plain(cell)) for cell in column)
 
@@ -112,8 +130,3 @@ def _row(row: Sequence[str], widths: Mapping[str, int]) -> str:
 def ago(seconds: float | None) -> str:
     """The time since a moment (epoch seconds), as text."""
     return "-" if seconds is None else f"{span(time.time() - seconds)} ago"
-
-
-def elapsed(started: float, finished: float | None) -> str:
-    """The time between two moments (epoch seconds), or until now, as text."""
-    return span((finished or time.time()) - started)

@@ -75,21 +75,11 @@ def _report_none(run: str, *, selected: bool) -> None:
 
 
 def _print(found: Outputs) -> None:
-    from muster.cli.output import ago, print_table
+    from muster.cli.output import ago, print_cells
     from muster.spec.quantities import format_size
 
-    print_table(
-        ("RANK", "SIZE", "WRITTEN", "PATH"),
-        [
-            (
-                "-" if one.rank is None else str(one.rank),
-                format_size(one.size) if one.link is None else "-",
-                ago(one.modified.timestamp()),
-                str(one.path) if one.link is None else f"{one.path} -> {one.link}",
-            )
-            for one in found
-        ],
-    )
+    rows = [{**one._cells(), "WRITTEN": ago(one.modified.timestamp())} for one in found]
+    print_cells(("RANK", "SIZE", "WRITTEN", "PATH"), rows)
     echo(f"{_count(len(found))}, {format_size(found.size)}, in {found[0].root}", err=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from muster.cli.output import elapsed, node_state, print_table, state
+from muster.cli.output import node_cells, print_cells, print_table, state
 from muster.cli.terminal import echo
 from muster.describe.failure import cause_lines
 from muster.describe.settings import value_text
@@ -13,7 +13,6 @@ from muster.describe.times import ran
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
-    from muster.client.node import Node
     from muster.client.run import JobRun
     from muster.storage.usage import NodeUsage
 
@@ -30,9 +29,9 @@ def print_run(run: JobRun, *, every: bool) -> None:
     """
     _print_head(run, most=_ALL if every else _CAUSE_LINES)
     echo()
-    print_table(
+    print_cells(
         ("RANK", "GROUP", "NAME", "ADDRESS", "STATE", "READY", "EXIT", "TIME"),
-        [_node_row(node) for node in run.nodes],
+        [node_cells(node) for node in run.nodes],
         drop=("ADDRESS", "READY", "GROUP"),
         shorten={"NAME": 16, "GROUP": 12},
     )
@@ -123,21 +122,6 @@ def _took(run: JobRun) -> str:
         return ""
     how = ", running" if run.state == "IN_PROGRESS" else " after"
     return f"{how} {ran(run.seconds, run.suspended_seconds)}"
-
-
-def _node_row(node: Node) -> tuple[str, ...]:
-    started, finished = node.started_at, node.finished_at
-    return (
-        str(node.rank),
-        node.group,
-        node.fqdn,
-        node.address,
-        *node_state(node.state),
-        "-" if node.exit_code is None else str(node.exit_code),
-        "-"
-        if started is None
-        else elapsed(started.timestamp(), finished.timestamp() if finished else None),
-    )
 
 
 def _print_settings(run: JobRun, *, every: bool) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from muster.cli.formats import output_format
-from muster.cli.output import ago, print_table, state
-from muster.describe.times import span
+from muster.cli.output import ago, print_cells, state
+from muster.client.run_cells import run_cells
 
 if TYPE_CHECKING:
     from muster.store.records import RunSummary
@@ -21,42 +21,35 @@ _PARTS_OF_SECONDS = ("ran_before", "running_since")
 def print_runs(runs: Sequence[RunSummary]) -> None:
     """Print a table. The NAME and BY columns are left out where they would say nothing, unless
     the format is `wide`."""
-    columns = dict(_COLUMNS)
     wide = output_format() == "wide"
-    if not wide and not any(run.display_name for run in runs):
-        del columns["NAME"]
-    if not wide and len({run.created_by for run in runs}) == 1:
-        del columns["BY"]
-    print_table(
-        [*columns],
-        [[cell(run) for cell in columns.values()] for run in runs],
+    named = wide or any(run.display_name for run in runs)
+    several_users = wide or len({run.created_by for run in runs}) > 1
+    print_cells(
+        [
+            "RUN",
+            "ID",
+            *(["NAME"] if named else []),
+            "STATE",
+            "NODES",
+            "STARTED",
+            *(["BY"] if several_users else []),
+            "TIME",
+            "DETAILS",
+        ],
+        [_cells(run) for run in runs],
         drop=("BY", "ID", "NAME", "STARTED", "NODES"),
         shorten={"DETAILS": 40, "RUN": 16},
     )
 
 
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else span(seconds)
-
-
-def _details(run: RunSummary) -> str:
-    from muster.describe.failure import cause_first
-
-    return cause_first(run.details)
-
-
-#: Header -> the cell of a run.
-_COLUMNS: dict[str, Callable[[RunSummary], str]] = {
-    "RUN": lambda run: run.name,
-    "ID": lambda run: run.id,
-    "NAME": lambda run: run.display_name or "-",
-    "STATE": lambda run: state(str(run.state)),
-    "NODES": lambda run: str(run.node_count),
-    "STARTED": lambda run: ago(run.created_at),
-    "BY": lambda run: run.created_by or "-",
-    "TIME": lambda run: _time(run.seconds(time.time())),
-    "DETAILS": _details,
-}
+def _cells(run: RunSummary) -> dict[str, str]:
+    return {
+        **run_cells(run, seconds=run.seconds(time.time()), details=run.details),
+        "NAME": run.display_name or "-",
+        "STATE": state(str(run.state)),
+        "STARTED": ago(run.created_at),
+        "BY": run.created_by or "-",
+    }
 
 
 def summary_dict(run: RunSummary) -> dict[str, object]:

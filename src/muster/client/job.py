@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,12 @@ class JobEvent(Struct, frozen=True):
         return {"seq": self.seq, "time": self.time, "kind": self.kind, "by": self.by}
 
     def _cells(self) -> dict[str, str]:
-        changed = ", ".join(self.data.get("changes", ()))
         return {
-            "SEQ": str(self.seq),
+            "SEQ": f"{self.seq:>3}",
             "TIME": rfc3339(self.time),
             "WHAT": self.kind,
             "BY": self.by or "-",
-            "DATA": changed,
+            "DATA": ", ".join(_changes(self.data)),
         }
 
     def __str__(self) -> str:
@@ -234,6 +234,15 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.name}@{self.version} {self.id}>"
+
+
+def _changes(data: Mapping[str, Any]) -> Iterator[str]:
+    for path, change in data.get("changes", {}).items():
+        yield f"{path}: {_value(change['from'])} -> {_value(change['to'])}"
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from muster.client.node import Node, node_from
 from muster.client.selection import Selection
-from muster.describe.times import minute, moment, optional_moment, span
+from muster.describe.times import moment, optional_moment, span
 from muster.lifecycle.states import NodeState, RunState
 from muster.secrets import hidden, redacted
 from muster.service import Service, run_details
@@ -328,17 +328,9 @@ class RunFacts:
         }
 
     def _cells(self) -> dict[str, str]:
-        from muster.describe.failure import one_line
+        from muster.client.run_cells import run_cells
 
-        return {
-            "RUN": self.name,
-            "ID": self.id,
-            "STATE": self.state,
-            "NODES": str(self._record.node_count),
-            "CREATED": minute(self.created_at),
-            "TIME": "-" if self.seconds is None else span(self.seconds),
-            "DETAILS": one_line(self.details),
-        }
+        return run_cells(self._record, seconds=self.seconds, details=self.details)
 
     def __str__(self) -> str:
         from muster.describe.failure import one_line

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, SupportsIndex, TypeVar, overload
 
+from muster.describe.layout import cells
 from muster.escapes import visible_line
 
 
@@ -48,14 +49,19 @@ class Table(list[T]):
         if not rows:
             return "[]"
         columns = [[name, *(visible_line(row[name]) for row in rows)] for name in rows[0]]
-        widths = [max(map(len, column)) for column in columns]
-        lines = zip(*columns, strict=True)
-        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+        lines = zip(*map(_aligned, columns), strict=True)
+        return "\n".join("  ".join(line).rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
         from muster.client.html import table
 
         return table([item._cells() for item in self])
+
+
+def _aligned(column: Sequence[str]) -> list[str]:
+    """The texts with spaces after them, so that all are equally wide."""
+    width = max(map(cells, column))
+    return [text + " " * (width - cells(text)) for text in column]
 
 
 def flat(facts: Mapping[str, Any]) -> dict[str, Any]:

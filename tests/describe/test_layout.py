@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cli.layout import cells, cut, fit, shorten
+from muster.describe.layout import cells, cut, fit, shorten
 
 
 @pytest.mark.parametrize(
