@@ -267,8 +267,8 @@ BAD = {
     "arguments that a shell does not pass on": (
         "command: for i in a b; do echo $i; done\nargs: x\n",
         [
-            "job.yaml:2: args: a shell runs the command, which does not end with a program to "
-            'pass them to (use them in the command: write "$@" where they belong)',
+            "job.yaml:2: args: a shell runs the command, which does not end with one program "
+            'to pass them to (put them into the command, or write "$@" where they belong)',
         ],
     ),
     "the wrong quotes": (

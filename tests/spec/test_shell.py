@@ -64,7 +64,15 @@ SHELL = {
     "cd src; python t.py": WAIT + 'cd src; exec python t.py "$@"',
     "cd src\npython t.py": WAIT + 'cd src\nexec python t.py "$@"',
     "a &&\n b": WAIT + 'a &&\n exec b "$@"',
-    "a | b": WAIT + 'a | b "$@"',
+    "a | b": WAIT + "a | b",
+    "c && a 2>&1 | b": WAIT + "c && a 2>&1 | b",
+    "awk 'BEGIN { print $1 }' $X": "exec awk 'BEGIN { print $1 }' $X \"$@\"",
+    "p $X # not $1": 'exec p $X "$@" # not $1',
+    r'p $X "\$1" \$1': r'exec p $X "\$1" \$1 "$@"',
+    'p ${#X} "${#X}"': 'exec p ${#X} "${#X}" "$@"',
+    "p ${1:-a} $X": "exec p ${1:-a} $X",
+    'p "${@:2}"': 'exec p "${@:2}"',
+    "X=1": "X=1",
     "a | b && c": WAIT + 'a | b && exec c "$@"',
     "a &": WAIT + "a &",
     "p http://x/?a=1&b=2": WAIT + "p http://x/?a=1&b=2",
@@ -128,11 +136,27 @@ def test_arguments_reach_the_last_program(tmp_path: Path) -> None:
     assert found.stdout == "first\n<a><b c><$d>"
 
 
+def test_parameters_of_another_program_are_not_those_of_the_script() -> None:
+    text = "awk 'BEGIN { print ARGC, $1 }' $X"
+    words = [*words_or_script(text), "given", "too"]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"3 \n"
+
+
 def test_arguments_that_nothing_uses_are_known() -> None:
-    assert ignores_arguments(words_or_script("a; exit 3"))
-    assert not ignores_arguments(words_or_script("a; exit $1"))
-    assert not ignores_arguments(words_or_script("echo $X"))
-    assert not ignores_arguments(["sh", "-c", "a", "sh"])
+    for text in (
+        *("a; exit 3", "X=1", "cd src", "a 2>&1 | b", "trap x EXIT; a", "cat <<E\nx\nE"),
+        *("for i in 1 2; do awk '{ print $1 }'; done", "a; exit 3  # not $1", "a | b ${#X}"),
+        r'a | b "\$1"',
+    ):
+        assert ignores_arguments(words_or_script(text)), text
+    for text in (
+        *("a; exit $1", "echo $X", "X=$1", "a | b $#", 'a "$@" | b', 'a | b "$(c "$1")"'),
+        *('a | b ${1:-"x y"}', ". ./run.sh", "if a; then b $*; fi", "cat <<E\n$1\nE"),
+    ):
+        assert not ignores_arguments(words_or_script(text)), text
+    assert ignores_arguments(["sh", "-c", "a", "sh"])
+    assert not ignores_arguments(["sh", "-c", "it's", "sh"])
+    assert not ignores_arguments(["sh", "-c", "a"])
     assert not is_script(["sh", "-c", "a"])
 
 

@@ -37,7 +37,8 @@ _EXPANDED = re.compile(rf"{_EXPANSION}|\$[({{]|`|\\[$`]", re.ASCII)
 _HOME = re.compile(r"~[\w.-]*(?:/|$)", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLACEHOLDER = re.compile(r"\$\{\w+\.[\w.]+\}", re.ASCII)
-_PARAMETER = re.compile(r"\$(?:[@*#1-9]|\{[@*#1-9])")
+#: The use of an argument, of all of them, or of their number; or an escaped character.
+_PARAMETER = re.compile(r"\\.|(\$(?:[@*#1-9]|\{(?:[@*1-9]|#[@*}1-9])))", re.DOTALL)
 #: First words of compound commands.
 _RESERVED = re.compile(
     r"!|\{|\}|if|then|elif|else|fi|for|while|until|do|done|case|esac|function|select"
@@ -64,6 +65,8 @@ class _Token(Struct):
     shell: bool
     #: Whether it has a substitution that is not parsed.
     opaque: bool = False
+    #: Whether it uses the script's arguments.
+    parameter: bool = False
 
 
 class _Command(Struct):
@@ -92,8 +95,8 @@ def words_or_script(text: str) -> list[str]:
     """The words to start for a command: its own, or those of a shell that runs it.
 
     Where a program ends the script, the shell becomes that program, so that signals and exit codes
-    are the program's; words that are added are its arguments. Raises ValueError with what is
-    wrong if its end is missing.
+    are the program's; words that are added are its arguments, unless the script uses them itself.
+    Raises ValueError with what is wrong if its end is missing.
     """
     joined = re.sub(r"('[^']*')|\\\n", lambda match: match[1] or "", text).strip()
     return ["sh", "-c", _script(joined), "sh"] if needs_shell(joined) else shlex.split(joined)
@@ -113,8 +116,15 @@ def program_of_script(words: Sequence[str]) -> list[str]:
 
 def ignores_arguments(words: Sequence[str]) -> bool:
     """Whether words that are added to a script of `words_or_script` are not used by it."""
-    made = is_script(words) and words[2].startswith(_WAIT_FOR_PROGRAM)
-    return made and _PARAMETER.search(words[2]) is None
+    if not is_script(words):
+        return False
+    try:
+        tokens = list(_tokens(words[2]))
+    except ValueError:  # written as a list: the shell will name the error
+        return False
+    # a file that the shell itself reads gets the arguments of the script
+    reads = any(command.name in (".", "source") for command in _commands(words[2], tokens))
+    return not reads and not any(token.parameter for token in tokens)
 
 
 def placeholder_in(text: str) -> str:
@@ -133,11 +143,12 @@ def _script(text: str) -> str:
     if any(_RESERVED.fullmatch(command.name) for command in commands):
         return _WAIT_FOR_PROGRAM + text
     last, script = commands[-1], text
-    if last.program is not None and not _BUILTIN.fullmatch(last.name):
-        if not _PARAMETER.search(text):
+    # the programs of a pipeline are equals: arguments are for none of them
+    ends_with_program = last.program is not None and last.after != "|"
+    if ends_with_program and not _BUILTIN.fullmatch(last.name):
+        if not any(token.parameter for token in tokens):
             script = f'{text[: last.end]} "$@"{text[last.end :]}'
-        replaces = last.name != "exec" and not _ALSO_BUILTIN.fullmatch(last.name)
-        if replaces and last.after != "|":
+        if last.name != "exec" and not _ALSO_BUILTIN.fullmatch(last.name):
             script = f"{script[: last.program]}exec {script[last.program :]}"
     return script if len(commands) == 1 else _WAIT_FOR_PROGRAM + script
 
@@ -174,6 +185,10 @@ def _tokens(text: str) -> Iterator[_Token]:
                 found = _EXPANDED.findall(piece) if kind == "double" else []
                 word.shell |= kind in ("expansion", "opaque", "pattern") or bool(found)
                 word.opaque |= kind == "opaque" or any(one in ("$(", "${", "`") for one in found)
+                if kind in ("expansion", "double"):
+                    word.parameter |= any(_PARAMETER.findall(piece))
+                elif kind == "opaque" and (used := _PARAMETER.match(text, start)):
+                    word.parameter |= used[1] is not None
     if word is not None:
         yield word
 

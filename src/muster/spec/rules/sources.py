@@ -47,7 +47,7 @@ def lost_programs(spec: JobSpec) -> Iterator[Problem]:
 
 
 def ignored_arguments(spec: JobSpec) -> Iterator[Problem]:
-    """Arguments of commands that a shell runs and that do not end with a program."""
+    """Arguments of commands that a shell runs, and that neither use them nor end with a program."""
     if spec.command is not None and _ignores(spec.command, spec.args):
         yield _ignored("args")
     for number, group in enumerate(spec.node_groups):
@@ -66,8 +66,8 @@ def _ignores(command: Sequence[str], arguments: Sequence[str] | None) -> bool:
 
 
 def _ignored(path: str) -> Problem:
-    text = "a shell runs the command, which does not end with a program to pass them to"
-    return Problem(path, text, 'use them in the command: write "$@" where they belong')
+    text = "a shell runs the command, which does not end with one program to pass them to"
+    return Problem(path, text, 'put them into the command, or write "$@" where they belong')
 
 
 def _relative_program(command: Sequence[str]) -> str | None:
