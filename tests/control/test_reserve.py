@@ -12,7 +12,9 @@ import pytest
 from muster.client.client import Client
 from muster.control import reserve
 from muster.control.persist import plan_of
+from muster.engines.choice import default_engine
 from muster.engines.local import reservations, resources
+from muster.engines.local import reserve as engine_reserve
 from muster.engines.local.reservations import Reservations
 from muster.errors import InvalidInput
 from muster.service.prepare import PreparedRun
@@ -27,7 +29,7 @@ Submit = Callable[[int], str]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs of the machine."""
     numbers = [0, 1, 2, 3]
-    for module in (resources, reservations, reserve):
+    for module in (resources, reservations, engine_reserve):
         monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
     return numbers
 
@@ -68,7 +70,7 @@ def test_each_gpu_is_given_to_one_run(client: Client, submit: Submit) -> None:
     for count in (1, 2, 2, 1):
         submit(count)
     assert given(client) == [(0,), (1, 2), None, None], "the last one must not overtake"
-    texts = reserve.waiting_runs(client.service.home).values()
+    texts = default_engine().waiting(client.service.home).values()
     assert [*texts] == [
         "waiting for GPUs: needs 2, 1 of 4 free; held by true-1 (1), true-2 (2)",
         "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); 1 run before it",

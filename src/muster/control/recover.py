@@ -117,16 +117,15 @@ def record_lost(
     home: given if a supervisor is to be started, for which the run reserves resources again.
     """
     # imported here: every command looks for such runs, few commands find one
-    from muster.engines.local import limits
+    from muster.engines.choice import default_engine
 
-    limits.remove_cgroups(run_id)
+    default_engine().clean_up(run_id)
     record = runs.get(db, run_id)
     if RunState(record.state).terminal:
         return False
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
     from muster.control.unsupervised_steps import record_step
-    from muster.engines.local.nodes import started_ranks
     from muster.lifecycle.events import Event, RunBroken, SupervisorLost
     from muster.lifecycle.status import NodeRef
 
@@ -135,7 +134,7 @@ def record_lost(
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
-    started = started_ranks(folder, refs)
+    started = default_engine().started_ranks(folder, refs)
     lost = events.count_since_last_node_entry(db, run_id, "supervisor_lost")
     if not started and lost >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
@@ -151,7 +150,7 @@ def _admission(
 ) -> RunAdmitted | RunQueued:
     """Whether a run can continue now, or waits for resources that other runs have by now."""
     from muster.control.reserve import reserve_again
-    from muster.engines.local import admission
+    from muster.engines import admission
     from muster.lifecycle.events import RunAdmitted, RunQueued
 
     lacking = () if home is None else reserve_again(db, home, run, plan)
@@ -160,9 +159,9 @@ def _admission(
 
 def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:
     """End a run that cannot continue under any policy."""
-    from muster.engines.local import limits
+    from muster.engines.choice import default_engine
 
-    limits.remove_cgroups(run_id)
+    default_engine().clean_up(run_id)
     try:
         _record_broken(db, folder, runs.get(db, run_id), why)
     except CorruptRecord as error:

@@ -37,9 +37,9 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     if before == count:
         return
     if count > before:
-        from muster.engines.local.capacity import check_added
+        from muster.engines.choice import default_engine
 
-        if lacking := check_added(plan, home.root, group, count - before):
+        if lacking := default_engine().check_added(plan, home.root, group, count - before):
             raise InvalidInput(*lacking)
         from muster.control.reserve import reserve_more
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,6 +31,8 @@ from muster.storage.home import Home, RunDir
 
 if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
+    from muster.engines.admission import Shortage
+    from muster.plan.model import ResourcePlan
     from muster.storage.usage import Counters
 
 
@@ -52,6 +54,27 @@ class RunContext(Struct, frozen=True):
     resumes: int = 0
     #: When the run first started (seconds since the epoch). Restarts do not change it.
     started: float = field(default_factory=time.time)
+
+
+class Claim(Struct, frozen=True):
+    """A run that needs resources."""
+
+    plan: RunPlan
+    #: Group -> its desired number of replicas.
+    replicas: Mapping[str, int]
+    #: The run's name; "" while it is not recorded.
+    name: str = ""
+    #: When it was submitted or resumed (epoch seconds); 0 if that is now.
+    since: float = 0.0
+    #: Whether it still waits for resources.
+    queued: bool = False
+
+
+#: Returns the runs in progress, read from the store.
+InProgress = Callable[[], Iterable[Claim]]
+
+#: Records a run. Gets what the run lacks, empty if it may start, and returns the run's name.
+Record = Callable[[Sequence["Shortage"]], str]
 
 
 class RunningNode(Struct, frozen=True):
@@ -188,6 +211,63 @@ class Engine(Protocol):
 
         Not errors: the run is started, and the notes are shown with it.
         """
+        ...
+
+    def check_added(self, plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+        """As `check`, for this many more replicas of a group of a run in progress."""
+        ...
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """Group -> what each of its nodes gets, as a phrase; without groups that have no limits.
+
+        resources: those of each group.
+        """
+        ...
+
+    def may_queue(self, plan: RunPlan) -> bool:
+        """Whether a run may need resources that no other run can have at the same time; cheap.
+
+        If not, nothing is reserved for it.
+        """
+        ...
+
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+        """Reserve for a run that is submitted or resumed, behind all others.
+
+        The reservation lasts while the run's liveness pipe is open. in_progress: called if the
+        engine has no table of reservations. record: called once, with what the run lacks, before
+        any other run is considered; nothing is reserved if it raises.
+        """
+        ...
+
+    def reserve_again(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """Reserve for a run whose supervisor was killed, in its former place. Returns what it
+        lacks; empty if it may start."""
+        ...
+
+    def reserve_more(self, home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
+        """Reserve for a run that is scaled up. A run that waits then waits for more; one that has
+        started is given more at once, or nothing changes and what it lacks is returned."""
+        ...
+
+    def drop_lapsed_reservations(self, home: Home) -> None:
+        """Drop reservations of runs that have ended: for a run that is to reserve anew, before its
+        liveness pipe is opened again."""
+        ...
+
+    def waiting(self, home: Home) -> dict[str, str]:
+        """The id of each run that waits -> what it waits for by now, in numbers."""
+        ...
+
+    def started_ranks(self, folder: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
+        """The ranks of those incarnations whose programs may have started, though the session
+        that started them has ended."""
+        ...
+
+    def clean_up(self, run_id: str) -> None:
+        """Remove what a killed supervisor of this run left outside the run's folder."""
         ...
 
     def open(self, context: RunContext) -> Session:

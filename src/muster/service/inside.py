@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.engines.base import NodeCommand, RunningNode
-from muster.engines.local.engine import LocalEngine
+from muster.engines.choice import default_engine
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
 
@@ -91,7 +91,7 @@ def _nodes_hint(nodes: Sequence[NodeRecord]) -> str:
 def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
     """What the nodes of a run in progress use now, by rank. Raises InvalidInput, EngineError."""
     folder = context.home.run_dir(run.id)
-    return LocalEngine().counters(folder, supervisor_of(context, run))
+    return default_engine().counters(folder, supervisor_of(context, run))
 
 
 def stacks(
@@ -101,14 +101,14 @@ def stacks(
     ranks that the run does not have."""
     supervisor = supervisor_of(context, run)
     _check_ranks(run, nodes, ranks)
-    return LocalEngine().stacks(context.home.run_dir(run.id), supervisor, ranks)
+    return default_engine().stacks(context.home.run_dir(run.id), supervisor, ranks)
 
 
 def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:
     """See `Engine.forward`."""
-    return LocalEngine().forward(node, hosts, port, listener)
+    return default_engine().forward(node, hosts, port, listener)
 
 
 def run_in_node(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) -> int:
     """See `Engine.run_in_node`."""
-    return LocalEngine().run_in_node(node, command, stdio)
+    return default_engine().run_in_node(node, command, stdio)

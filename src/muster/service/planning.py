@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from muster.engines.local.engine import LocalEngine
+from muster.engines.choice import default_engine
 from muster.engines.local.network import addresses
 from muster.errors import InvalidInput, Problem
 from muster.plan.model import (
@@ -59,7 +59,7 @@ def plan_run(
         plan = _with_entrypoints(home, plan, artifact, problems)
     if plan is None or problems:
         raise InvalidInput(*problems)
-    notes = (*LocalEngine().notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
+    notes = (*default_engine().notes(plan), *_entrypoint_notes(plan), *_advice(home, plan))
     return replace(plan, notes=notes)
 
 
@@ -122,7 +122,7 @@ def plan_on_machine(
         from muster.storage.installers import check_tools
 
         problems += check_tools(environment, os.environ)
-    engine = LocalEngine()
+    engine = default_engine()
     try:
         plan = build_plan(
             arranged,

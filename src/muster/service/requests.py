@@ -24,7 +24,7 @@ from muster.store import jobs, runs
 from muster.store.records import CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
-    from muster.engines.local.admission import Shortage
+    from muster.engines.admission import Shortage
     from muster.service.prepare import PreparedResume
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
@@ -98,7 +98,7 @@ def resume(
     with these overrides.
     """
     from muster.control.persist import plan_of
-    from muster.engines.local.resources import may_reserve
+    from muster.engines.choice import default_engine
     from muster.service.start import run_folder
 
     db = context.db
@@ -106,10 +106,9 @@ def resume(
     prepared = prepare_resume(context, run, overrides)
     plan = plan_of(run) if prepared is None else prepared.plan
     environ = os.environ if environ is None else environ
-    if may_reserve(plan_of(run)):
-        from muster.engines.local.reservations import Reservations
-
-        Reservations(context.home).drop_lapsed()
+    engine = default_engine()
+    if engine.may_queue(plan_of(run)):
+        engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, environ) as held:
         if runs.get(db, run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
@@ -118,7 +117,7 @@ def resume(
             _store_changes(context, run, prepared)
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, run_id, why)
-        if may_reserve(plan):
+        if engine.may_queue(plan):
             from muster.control.reserve import reserve
             from muster.control.scale import replicas
 
@@ -131,7 +130,7 @@ def resume(
 
 def _record_resume(context: Context, run_id: str, why: str, lacking: Sequence[Shortage]) -> str:
     from muster.control.unsupervised_steps import apply_requests
-    from muster.engines.local import admission
+    from muster.engines import admission
     from muster.lifecycle.events import Event, ResumeRequested, RunQueued
 
     resumed: list[Event] = [ResumeRequested(why)]
@@ -161,9 +160,9 @@ def prepare_resume(
         return prepare.prepare_resume(context.home, run, overrides, spec)
     # the machine may have changed since: a run that cannot start would fail for good
     from muster.control.persist import plan_of
-    from muster.engines.local.engine import LocalEngine
+    from muster.engines.choice import default_engine
 
-    if problems := LocalEngine().check(plan_of(run), context.home.root):
+    if problems := default_engine().check(plan_of(run), context.home.root):
         raise InvalidInput(*problems)
     return None
 

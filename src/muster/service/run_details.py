@@ -46,9 +46,9 @@ def why(context: Context, run: RunRecord) -> list[str]:
 def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
     """What each of these QUEUED runs waits for by now, in numbers; as recorded if it has just been
     admitted."""
-    from muster.control.reserve import waiting_runs  # few runs wait
+    from muster.engines.choice import default_engine  # few runs wait
 
-    waiting = waiting_runs(home)
+    waiting = default_engine().waiting(home)
     return [waiting.get(run.id) or run.details for run in queued]
 
 
@@ -65,11 +65,9 @@ def limits(run: RunRecord) -> dict[str, str]:
     resources = StoredPlan(run).resources()
     if not resources:
         return {}
-    from muster.engines.local.resources import describe_limits, this_machine
+    from muster.engines.choice import default_engine
 
-    machine = this_machine()
-    texts = {name: describe_limits(given, machine) for name, given in resources.items()}
-    return {name: text for name, text in texts.items() if text}
+    return default_engine().limits(resources)
 
 
 def directories_in_place(run: RunRecord) -> list[str]:

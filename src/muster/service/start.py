@@ -65,13 +65,13 @@ def start(
 
 
 def _reserve_and_record(context: Context, prepared: PreparedRun, *, queue: bool) -> RunRecord:
-    from muster.engines.local.resources import may_reserve
+    from muster.engines.choice import default_engine
 
     plan = prepared.plan
-    if not may_reserve(plan):
+    if not default_engine().may_queue(plan):
         return record(context, prepared)
     from muster.control import reserve
-    from muster.engines.local import admission
+    from muster.engines import admission
 
     made: list[RunRecord] = []
 
@@ -147,7 +147,7 @@ def _run_record(
     waiting_for: str,
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    from muster.engines.local.engine import LocalEngine
+    from muster.engines.choice import default_engine
 
     number, now = numbered
     state, details = RunState.ACCEPTED, ""
@@ -163,7 +163,7 @@ def _run_record(
         job_name=job.name,
         state=state,
         details=details,
-        engine=LocalEngine.name,
+        engine=default_engine().name,
         attempt=0,
         created_at=now,
         started_at=None,

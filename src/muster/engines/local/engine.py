@@ -7,10 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.engines.local.capacity import check_disk, check_fit, disk_notes, shape_notes
+from muster.engines.local.capacity import (
+    check_added,
+    check_disk,
+    check_fit,
+    disk_notes,
+    shape_notes,
+)
 from muster.engines.local.namespaces import Isolation, check_setting, unavailable_reason
 from muster.engines.local.network import addresses
-from muster.engines.local.resources import Machine, limits_of, may_reserve, this_machine
+from muster.engines.local.resources import (
+    Machine,
+    describe_limits,
+    limits_of,
+    may_reserve,
+    this_machine,
+)
 from muster.errors import EngineError, Problem
 from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
@@ -18,10 +30,21 @@ from muster.storage.home import Home
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from muster.describe.stacks import ThreadStack
-    from muster.engines.base import NodeCommand, RunContext, RunningNode, Session
+    from muster.engines.admission import Shortage
+    from muster.engines.base import (
+        Claim,
+        InProgress,
+        NodeCommand,
+        Record,
+        RunContext,
+        RunningNode,
+        Session,
+    )
+    from muster.lifecycle.status import NodeRef
+    from muster.plan.model import ResourcePlan
     from muster.storage.home import RunDir
     from muster.storage.usage import Counters
 
@@ -68,6 +91,64 @@ class LocalEngine:
             notes += _unmounted(plan)
         notes += _limit_notes(plan, machine)
         return notes
+
+    def check_added(self, plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+        """See `Engine.check_added`."""
+        return check_added(plan, root, group, added)
+
+    def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
+        """See `Engine.limits`."""
+        machine = this_machine()
+        texts = {name: describe_limits(given, machine) for name, given in resources.items()}
+        return {name: text for name, text in texts.items() if text}
+
+    def may_queue(self, plan: RunPlan) -> bool:
+        """See `Engine.may_queue`."""
+        return may_reserve(plan)
+
+    def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
+        """See `Engine.reserve`."""
+        from muster.engines.local import reserve  # few runs reserve anything
+
+        reserve.reserve(home, claim, in_progress, record)
+
+    def reserve_again(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """See `Engine.reserve_again`."""
+        from muster.engines.local import reserve
+
+        return reserve.reserve_again(home, claim, in_progress)
+
+    def reserve_more(self, home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
+        """See `Engine.reserve_more`."""
+        from muster.engines.local import reserve
+
+        return reserve.reserve_more(home, claim, in_progress)
+
+    def drop_lapsed_reservations(self, home: Home) -> None:
+        """See `Engine.drop_lapsed_reservations`."""
+        from muster.engines.local.reservations import Reservations
+
+        Reservations(home).drop_lapsed()
+
+    def waiting(self, home: Home) -> dict[str, str]:
+        """See `Engine.waiting`."""
+        from muster.engines.local import reserve
+
+        return reserve.waiting(home)
+
+    def started_ranks(self, folder: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
+        """See `Engine.started_ranks`."""
+        from muster.engines.local.nodes import started_ranks  # few commands recover a run
+
+        return started_ranks(folder, refs)
+
+    def clean_up(self, run_id: str) -> None:
+        """See `Engine.clean_up`."""
+        from muster.engines.local.limits import remove_cgroups
+
+        remove_cgroups(run_id)
 
     def open(self, context: RunContext) -> Session:
         """See `Engine.open`."""

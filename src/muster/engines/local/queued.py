@@ -7,9 +7,9 @@ import select
 import time
 from collections.abc import Callable, Sequence
 
+from muster.engines import admission
+from muster.engines.admission import Reservation
 from muster.engines.base import RunContext, Session
-from muster.engines.local import admission
-from muster.engines.local.admission import Reservation
 from muster.engines.local.reservations import (
     Reservations,
     capacity_of,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from muster.engines.local import admission
-from muster.engines.local.admission import Amounts, Capacity, Reservation
+from muster.engines import admission
+from muster.engines.admission import Amounts, Capacity, Reservation
 from muster.engines.local.resources import count_cpus, count_memory, gpu_numbers, share_of_gpus
 from muster.node.files import open_or_replace, read_regular, replace_file
 from muster.plan.model import RunPlan

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.engines.local import admission
-from muster.engines.local.admission import KINDS, Amounts, Capacity, Reservation
+from muster.engines import admission
+from muster.engines.admission import KINDS, Amounts, Capacity, Reservation
 
 GIB = 1 << 30
 #: 2 CPUs, 23 GiB and 2 GPUs.
