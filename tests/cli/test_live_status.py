@@ -67,7 +67,7 @@ def test_the_status_is_below_the_output(tmp_path: Path, columns: int) -> None:
 
 def test_ctrl_c_erases_the_status(tmp_path: Path) -> None:
     run = on_terminal("run", "--", "sh", "-c", "echo up; exec sleep 1000", cwd=tmp_path)
-    run.read_until(lambda s: "RUNNING 1/1 node ready" in status(s))
+    run.read_until(lambda s: "RUNNING 1/1 node ready" in status(s) and "workers/0 | up" in s.lines)
     run.send(b"\x03")
     run.read_until(lambda s: any("Ctrl-C again" in line for line in s.lines))
     run.send(b"\x03")

@@ -14,6 +14,7 @@ from msgspec.structs import fields, replace
 
 from muster.bootstrap.parameters import Parameters
 from muster.bootstrap.roster import MAIN_KEYS, Member, description
+from muster.describe.words import named
 from muster.spec.wording import say
 
 #: Keys that ADS's own nodes write for some framework, in addition to ours.
@@ -84,11 +85,10 @@ def unreadable_reason(data: Any) -> str:
     known = {one.encode_name for one in fields(MainConfig)} | _ADS
     ads = [name for name in data if name in _ADS]
     unknown = [say(name) for name in data if name not in known]
-    more = f" and {len(unknown) - _MAX_NAMED} more" if len(unknown) > _MAX_NAMED else ""
     parts = [
         f"was not written by this version of `muster node`: {', '.join(missing)} missing",
         f"{', '.join(ads)} as ADS's own nodes write it" if ads else "",
-        f"unknown {', '.join(unknown[:_MAX_NAMED])}{more}" if unknown else "",
+        f"unknown {named(unknown, _MAX_NAMED)}" if unknown else "",
     ]
     return "; ".join(filter(None, parts))
 

@@ -11,6 +11,7 @@ from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
 from muster.cli.command_hints import Group
 from muster.cli.terminal import echo, echo_notes
+from muster.describe.words import plural
 from muster.interrupt import Held
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def print_cluster(one: Cluster, *, as_json: bool) -> None:
     if as_json:
         print_json(one.to_dict())
         return
-    workers = f"{one.workers} worker{'' if one.workers == 1 else 's'}"
+    workers = plural(one.workers, "worker")
     client = CLIENTS.get(one.framework, "address")
     rows: list[tuple[str, Any]] = [
         ("address", one.address),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from muster.cli.detach import DETACH_SIGNALS, report_still_running
 from muster.cli.terminal import echo, style
+from muster.describe.words import plural
 from muster.errors import EngineError, HomeGone, MusterError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _live_status(run: JobRun, prepared: PreparedRun, to: int) -> Iterator[RunSta
 
 def _print_name(run: JobRun, nodes: int) -> None:
     """Print what the run is called before anything else: every other command needs it."""
-    starts = f"starts {nodes} node{'s' * (nodes != 1)}"
+    starts = f"starts {plural(nodes, 'node')}"
     if run.state == "QUEUED":
         starts = f"is QUEUED, {run.details} (Ctrl-C detaches)"
     echo(f"{style(run.name, 'bold')} {starts}", err=True)
@@ -121,7 +122,7 @@ def _print_summary(run: JobRun, nodes: int) -> None:
     sys.stdout.flush()
     seconds = run.seconds
     took = f" in {ran(seconds, run.suspended_seconds)}" if seconds is not None else ""
-    head = f"{run.name} {state(run.state)}{took}, {nodes} node{'s' if nodes != 1 else ''}"
+    head = f"{run.name} {state(run.state)}{took}, {plural(nodes, 'node')}"
     echo(head, err=True)
     for line in [*cause_lines(run.details, _CAUSE_LINES), *filter(None, [run.hint])]:
         echo(f"  {line}", err=True)

@@ -14,6 +14,7 @@ from muster.cli.formats import output_format
 from muster.cli.job_options import CommandWithProgram, command_and_changes, job_fields, job_options
 from muster.cli.output import ago, print_cells, print_json
 from muster.cli.terminal import echo, echo_notes
+from muster.describe.words import plural
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -221,7 +222,7 @@ def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
     for record in found:
         count = len(client.summaries(job=record.id)) if runs else 0
         job = Job(client, record).delete(runs=runs)
-        with_runs = f", with {count} run{'s' * (count != 1)}" if count else ""
+        with_runs = f", with {plural(count, 'run')}" if count else ""
         already = " already" if record.state == job.state and not count else ""
         newest = "" if all_versions else _newest_version(client, record)
         echo(f"{record.handle} is{already} deleted{with_runs}{newest}")

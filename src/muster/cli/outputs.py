@@ -9,6 +9,7 @@ import click
 from muster.cli import completion_values as values
 from muster.cli.arguments import json_option, ranks_option, run_argument
 from muster.cli.terminal import echo
+from muster.describe.words import plural
 
 if TYPE_CHECKING:
     from muster.client.outputs import Outputs
@@ -80,7 +81,7 @@ def _print(found: Outputs) -> None:
 
     rows = [{**one._cells(), "WRITTEN": ago(one.modified.timestamp())} for one in found]
     print_cells(("RANK", "SIZE", "WRITTEN", "PATH"), rows)
-    echo(f"{_count(len(found))}, {format_size(found.size)}, in {found[0].root}", err=True)
+    echo(f"{plural(len(found), 'file')}, {format_size(found.size)}, in {found[0].root}", err=True)
 
 
 def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> None:
@@ -94,8 +95,4 @@ def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> None:
     if as_json:
         print_json([str(path) for path in copied.copies])
     elif found:
-        echo(f"copied {_count(len(copied.copies))} ({format_size(copied.size)}) to {to}")
-
-
-def _count(number: int) -> str:
-    return f"{number} file{'' if number == 1 else 's'}"
+        echo(f"copied {plural(len(copied.copies), 'file')} ({format_size(copied.size)}) to {to}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ import click
 from muster.cli.arguments import Count, json_option
 from muster.cli.output import print_json
 from muster.cli.terminal import echo
+from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
@@ -94,23 +94,15 @@ def _lines(found: Pruned) -> list[str]:
     """What is deleted, one kind a line."""
     lines = []
     if found.runs:
-        lines.append(f"{_count(len(found.runs), 'run')}: {_names(found.runs)}")
+        lines.append(f"{plural(len(found.runs), 'run')}: {named(found.runs, _SHOWN)}")
     if found.code:
-        lines.append(f"{_count(found.code, 'version')} of code that no job has")
+        lines.append(f"{plural(found.code, 'version')} of code that no job has")
     if found.environments:
-        names = _names(found.environments)
-        lines.append(f"{_count(len(found.environments), 'environment')}: {names}")
+        count, names = len(found.environments), named(found.environments, _SHOWN)
+        lines.append(f"{plural(count, 'environment')}: {names}")
     if found.leftovers:
-        lines.append(f"{_count(found.leftovers, 'file or folder')} that killed processes left")
+        what = (
+            "1 file or folder" if found.leftovers == 1 else f"{found.leftovers} files and folders"
+        )
+        lines.append(f"{what} that killed processes left")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    if number == 1:
-        return f"1 {what}"
-    return f"{number} files and folders" if " or " in what else f"{number} {what}s"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

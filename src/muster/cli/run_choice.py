@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from muster.cli import completion_values as values
 from muster.cli.terminal import echo, print_error
+from muster.describe.words import plural
 from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput, MusterError, Problem
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _confirm(runs: list[RunSummary], verb: str) -> None:
     """List the runs and ask. Raises InvalidInput without a terminal, and Exit for a no."""
     from muster.cli.output import ago, state
 
-    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    count = plural(len(runs), "run")
     if not sys.stdin.isatty():
         text = f"{verb} {count}? There is no terminal to ask on"
         raise InvalidInput(Problem("", text, "--yes does it without asking"))

@@ -11,6 +11,7 @@ from muster.cli.live_area import LiveArea, Piece
 from muster.cli.program_text import final_text, without_controls
 from muster.cli.terminal import symbol
 from muster.describe.colors import STATE_COLORS
+from muster.describe.words import plural
 from muster.escapes import visible_line
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def nodes_text(states: list[str]) -> str:
     """How many of the nodes are ready, and how many have ended."""
     count = len(states)
     ready = sum(state == "READY" for state in states)
-    text = f"{ready}/{count} node{'s' * (count != 1)} ready"
+    text = f"{ready}/{plural(count, 'node')} ready"
     ended = [(name, sum(s == name.upper() for s in states)) for name in ("succeeded", "failed")]
     return ", ".join([text, *(f"{number} {name}" for name, number in ended if number)])
 

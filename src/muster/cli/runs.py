@@ -16,6 +16,7 @@ from muster.cli.output import print_json, state
 from muster.cli.run_choice import Outcome, choice_options, choose_runs, filters_from
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
+from muster.describe.words import plural
 from muster.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -311,12 +312,10 @@ def scale(run_name: str, size: str, as_json: bool) -> None:
     if as_json:
         print_json(run.to_dict())
     elif before == replicas:
-        plural = "" if replicas == 1 else "s"
-        echo(f"{run.name}: group {name} has {replicas} replica{plural} already")
+        echo(f"{run.name}: group {name} has {plural(replicas, 'replica')} already")
     else:
         later = " when it is resumed" if run.state == "SUSPENDED" else ""
-        plural = "" if replicas == 1 else "s"
-        text = f"group {name} scales from {before} to {replicas} replica{plural}"
+        text = f"group {name} scales from {before} to {plural(replicas, 'replica')}"
         echo(f"{run.name}: {text}{later}")
 
 

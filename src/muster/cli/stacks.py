@@ -6,6 +6,7 @@ import click
 
 from muster.cli.arguments import json_option, ranks_option, run_argument
 from muster.cli.terminal import echo, warn
+from muster.describe.words import plural
 
 
 @click.command()
@@ -45,8 +46,7 @@ def stacks(
                 echo(line)
         hidden = len(found) - len(shown)
         if hidden:
-            plural = "s" if hidden > 1 else ""
-            echo(f"{hidden} more thread{plural}: --threads shows them", err=True)
+            echo(f"{plural(hidden, 'more thread')}: --threads shows them", err=True)
         if not found and not problems:
             echo(f"no Python process runs in {run.name}", err=True)
     if problems:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from muster.client.selection import Selection, problems
 from muster.client.table import Table
+from muster.describe.words import named
 from muster.errors import InvalidInput, Problem
 from muster.storage.outputs import Output, copy_content, copy_link, find_outputs
 
@@ -105,8 +106,7 @@ def _relative_link(one: Output) -> str:
 
 def _refuse_existing(paths: Sequence[Path]) -> None:
     if paths:
-        more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-        text = f"{', '.join(map(str, paths[:_NAMED]))}{more} would be overwritten"
+        text = f"{named(paths, _NAMED)} would be overwritten"
         raise InvalidInput(Problem("to", text, "choose another folder, or use --force"))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster.client.html import card, details, lines
 from muster.describe.times import minute, span
+from muster.describe.words import plural
 
 if TYPE_CHECKING:
     from muster.client.run_facts import RunFacts
@@ -28,6 +29,6 @@ def run_card(run: RunFacts) -> str:
     }
     parts = [lines(run.details)] if run.details else []
     table = nodes._repr_html_()
-    count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    count = plural(len(nodes), "node")
     parts.append(table if len(nodes) <= _OPEN_NODES else details(count, table))
     return card(run.name, run.state, facts, *parts)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from muster.describe.environment import explained_environment
 from muster.describe.node_commands import TemplateText, ports, services
 from muster.describe.policy import policy_sentences
+from muster.describe.words import plural
 from muster.plan.environment import Origin
 from muster.plan.model import GroupPlan, RunPlan
 from muster.secrets import hidden_words, hide, redacted
@@ -31,7 +32,7 @@ def plan_lines(
 
     limits: what the machine gives to the nodes of a group. first: lines after the heading.
     """
-    yield f"job {plan.job_name}: {_count(plan.policy.initial_size, 'node')}"
+    yield f"job {plan.job_name}: {plural(plan.policy.initial_size, 'node')}"
     yield from first
     yield from _sources(plan)
     yield f"framework: {plan.framework}"
@@ -63,7 +64,7 @@ def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str
     decides = ""
     if group.role.decides and not plan.policy.success.any_replica:
         decides = f", {_required(min(policy.min_success, policy.initial), policy.initial)}"
-    yield f"group {group.name}: {_count(policy.initial * group.nodes, 'node')}{decides}"
+    yield f"group {group.name}: {plural(policy.initial * group.nodes, 'node')}{decides}"
     if group.replicas > policy.initial:
         yield f"  can be scaled to {group.replicas} replicas while the run is in progress"
     if limits.text:
@@ -119,7 +120,3 @@ def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator
 
 #: Layers of a job or framework whose values are mentioned although another one takes precedence.
 _SHOWN_IF_UNUSED = (Origin.FRAMEWORK_DEFAULT, Origin.ENV, Origin.NODE_ENV)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.describe.words import plural
 from muster.lifecycle.policy import Action, GroupPolicy, Policy, Rule
 from muster.spec.quantities import format_duration
 
@@ -90,7 +91,7 @@ def _group(group: GroupPolicy) -> Iterator[str]:
         yield f"group {group.name}: a failed node is restarted alone, {times} (`retries`)"
     if group.max_restarts is not None:
         most = group.max_restarts
-        number = f"at most {most} restart{'' if most == 1 else 's'}" if most else "no restarts"
+        number = f"at most {plural(most, 'restart')}" if most else "no restarts"
         yield f"group {group.name}: {number} for failures in it"
     if group.ready_timeout is not None:
         yield f"group {group.name}: must be ready within {format_duration(group.ready_timeout)}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from muster.describe.failure import one_line
 from muster.describe.times import time_text
+from muster.describe.words import plural
 from muster.lifecycle import cause, counts, start_order
 from muster.lifecycle.failure_details import describe
 from muster.lifecycle.ranks import format_ranks
@@ -87,8 +88,7 @@ def _consequences(status: RunStatus) -> str:
 def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:
     if not number:
         return
-    plural = "s" if number > 1 else ""
-    yield f"{number} restart{plural} after failures; `muster events {run}` shows why"
+    yield f"{plural(number, 'restart')} after failures; `muster events {run}` shows why"
     first = status.cause
     if first is not None and status.state is not RunState.FAILED:
         yield f"the last cause: {one_line(describe(first))}"

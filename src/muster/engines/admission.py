@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
 
 Kind = Literal["gpus", "memory", "cpus"]
@@ -206,11 +207,10 @@ def _numbers(lacking: Shortage) -> str:
     needed, free = _amount(kind, lacking.needed), _amount(kind, lacking.free)
     text = f"needs {needed}, {free} of {_amount(kind, lacking.capacity)} free"
     if lacking.holders:
-        named = [f"{run} ({_amount(kind, amount)})" for run, amount in lacking.holders[:_NAMED]]
-        more = len(lacking.holders) - _NAMED
-        text += f"; held by {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
+        holders = [f"{run} ({_amount(kind, amount)})" for run, amount in lacking.holders]
+        text += f"; held by {named(holders, _NAMED)}"
     if lacking.waiting:
-        text += f"; {lacking.waiting} run{'s' * (lacking.waiting > 1)} before it"
+        text += f"; {plural(lacking.waiting, 'run')} before it"
     return text
 
 
