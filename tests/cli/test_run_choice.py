@@ -55,7 +55,7 @@ def test_an_error_of_one_run_does_not_stop_the_others(runs: list[str]) -> None:
         ("rm --yes", "no runs are given"),
         ("cancel last --all", "runs are given both by name and by filter"),
         ("rm --state nosuch", "--state: no state named 'nosuch'"),
-        ("rm --older-than soon", "--older-than: 'soon' is not a duration"),
+        ("rm --older-than soon", "--older-than: 'soon' is neither a duration nor a time"),
         ("rm --job nosuch", "no job named 'nosuch'"),
     ],
 )

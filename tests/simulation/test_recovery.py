@@ -46,7 +46,7 @@ def test_a_run_that_loses_its_supervisors_repeatedly_fails(
     db, home, plan = run
     states = []
     for _ in range(5):
-        recover.record_lost(db, home.run_dir(plan.run_id), plan.run_id, "killed")
+        recover.record_lost(db, home, plan.run_id, "killed")
         states.append(runs.get(db, plan.run_id).state)
     assert states == [*[RunState.ACCEPTED] * 3, RunState.FAILED, RunState.FAILED]
     assert {node.state for node in runs.nodes(db, plan.run_id)} == {NodeState.STOPPED}
@@ -58,7 +58,7 @@ def test_recovery_carries_out_a_cancel_of_a_suspended_run(
     db, home, plan = run
     folder = home.run_dir(plan.run_id)
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
-    recover.record_lost(db, folder, plan.run_id, "killed")
+    recover.record_lost(db, home, plan.run_id, "killed")
     assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
     assert recover.recover(db, home, lambda *_: None) == []
     runs.request(db, plan.run_id, "cancel", "enough")
@@ -69,7 +69,7 @@ def test_recovery_carries_out_a_cancel_of_a_suspended_run(
 def test_log_times_never_decrease(run: tuple[Database, Home, RunPlan]) -> None:
     db, home, plan = run
     folder = home.run_dir(plan.run_id)
-    recover.record_lost(db, folder, plan.run_id, "killed")
+    recover.record_lost(db, home, plan.run_id, "killed")
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])
     recover.record_broken(db, folder, plan.run_id, "enough")
@@ -84,7 +84,7 @@ def test_a_suspend_request_of_a_suspended_run_is_dropped_on_resume(
     db, home, plan = run
     folder = home.run_dir(plan.run_id)
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
-    recover.record_lost(db, folder, plan.run_id, "killed")
+    recover.record_lost(db, home, plan.run_id, "killed")
     assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
     runs.request(db, plan.run_id, "suspend", "requested before the suspension was recorded")
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])

@@ -75,8 +75,8 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
     muster env prune --older-than 7d
     muster env prune --all
     """
-    from muster.cli.filters import since_filter
     from muster.errors import InvalidInput, Problem
+    from muster.service.filters import age_of
     from muster.spec.wording import close_to
     from muster.storage.environments import list_installed, remove
     from muster.storage.home import default_home
@@ -88,7 +88,7 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
         close = close_to(wrong[0], known)
         hint = f'did you mean "{close[0]}"?' if close else "`muster env list` lists them"
         raise InvalidInput(Problem("KEY", f"no environment named {wrong[0]!r}", hint))
-    since = since_filter("--older-than", older_than) or time.time()
+    since = time.time() - age_of("--older-than", older_than)
     freed = 0
     for one in found:
         chosen = one.key in keys if keys else every or not one.ready or (one.used or 0) < since

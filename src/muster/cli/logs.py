@@ -89,10 +89,10 @@ def logs(
     """
     from msgspec.structs import replace
 
-    from muster.cli.filters import since_filter
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
+    from muster.service.filters import moment_of
 
     run = Client().run(run_name)
     streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
@@ -101,7 +101,7 @@ def logs(
         groups=options["groups"] or None,
         streams=streams or None,
         tail=options["tail"],
-        since=since_filter("--since", since),
+        since=None if since is None else moment_of("--since", since),
         grep=options["grep"],
         services=options["services"] or None,
     )

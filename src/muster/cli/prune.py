@@ -53,11 +53,11 @@ def prune(
     """
     from msgspec import to_builtins
 
-    from muster.cli.filters import duration
     from muster.client.client import Client
     from muster.errors import EXIT_CANCELED, InvalidInput, Problem
+    from muster.service.filters import age_of
 
-    age = None if older_than is None else duration("--older-than", older_than)
+    age = None if older_than is None else age_of("--older-than", older_than)
     client = Client()
     if not yes or dry_run:
         found = client.prune(keep=keep, older_than=age, dry_run=True)

@@ -123,16 +123,17 @@ def choose_runs(
 
 
 def _filtered(client: Client, filters: Filters, states: Collection[RunState]) -> list[RunSummary]:
-    from muster.cli.filters import duration, job_filter, state_filter, tag_filter
+    from muster.cli.filters import job_filter, tag_filter
+    from muster.service.filters import age_of, states_named
 
     found = client.summaries(
-        states=state_filter(filters.states) or states,
+        states=states_named("--state", filters.states) or states,
         job=job_filter(client, filters.job),
         tags=tag_filter(filters.tags),
     )
     if filters.older_than is None:
         return found
-    before = time.time() - duration("--older-than", filters.older_than)
+    before = time.time() - age_of("--older-than", filters.older_than)
     return [run for run in found if (run.finished_at or run.created_at) <= before]
 
 

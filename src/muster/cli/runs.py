@@ -67,16 +67,17 @@ def list_runs(
     muster ps --state running --tag team=vision
     muster ps --job train --since 1d -o wide
     """
-    from muster.cli.filters import job_filter, since_filter, state_filter, tag_filter
+    from muster.cli.filters import job_filter, tag_filter
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
+    from muster.service.filters import moment_of, states_named
 
     client = Client()
     limit = 0 if every else limit
     found = client.summaries(
-        states=state_filter(states),
+        states=states_named("--state", states),
         job=job_filter(client, job),
-        since=since_filter("--since", since),
+        since=None if since is None else moment_of("--since", since),
         tags=tag_filter(tags),
         limit=limit or None,
     )

@@ -10,8 +10,6 @@ from muster.client.client import Client
 from muster.client.job import Job
 from muster.client.run import JobRun
 from muster.client.selection import epoch_seconds
-from muster.errors import InvalidInput, Problem
-from muster.lifecycle.states import RunState
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -114,19 +112,11 @@ def runs(
     job: a name (all versions) or id. since: an aware time, or how long ago; runs created before
     then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
     """
-    states = None if state is None else [_state_named(state)]
+    from muster.service.filters import states_named
+
+    states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
     return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
-
-
-def _state_named(name: str) -> RunState:
-    for state in RunState:
-        if state == name.upper():
-            return state
-    from muster.spec.wording import suggestion
-
-    hint = suggestion(name.upper(), [str(state) for state in RunState])
-    raise InvalidInput(Problem("state", f"no state named {name!r}", hint))
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:

@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.lifecycle.states import RunState
@@ -17,10 +16,6 @@ from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store import events, runs
 from muster.store.database import Database
 from muster.store.records import CorruptRecord, RunRecord
-
-if TYPE_CHECKING:
-    from muster.lifecycle.events import RunAdmitted, RunQueued
-    from muster.plan.model import RunPlan
 
 #: A run that loses this many supervisors in a row before any node starts is ended.
 MAX_LOST_SUPERVISORS = 3
@@ -81,7 +76,7 @@ def _record_and_launch(
         wait_for_process(pid, lease.EXIT_TIMEOUT)
     try:
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
-        if not record_lost(db, folder, run_id, why, home):
+        if not record_lost(db, home, run_id, why):
             return
         state = RunState(runs.get(db, run_id).state)
         if state.terminal:
@@ -108,13 +103,10 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
     return has_supervisor(home, run_id)
 
 
-def record_lost(
-    db: Database, folder: RunDir, run_id: str, why: str, home: Home | None = None
-) -> bool:
+def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
-    requests are applied in the same step. False if the run has ended. Raises CorruptRecord.
-
-    home: given if a supervisor is to be started, for which the run reserves resources again.
+    requests are applied in the same step, and what the next supervisor needs is reserved again.
+    False if the run has ended. Raises CorruptRecord.
     """
     # imported here: every command looks for such runs, few commands find one
     from muster.engines.choice import default_engine
@@ -125,11 +117,13 @@ def record_lost(
         return False
     from muster.control.ledger import StoreLedger
     from muster.control.persist import plan_of
+    from muster.control.reserve import reserve_again
     from muster.control.unsupervised_steps import record_step
-    from muster.lifecycle.events import Event, RunBroken, SupervisorLost
+    from muster.engines import admission
+    from muster.lifecycle.events import Event, RunAdmitted, RunBroken, RunQueued, SupervisorLost
     from muster.lifecycle.status import NodeRef
 
-    plan = plan_of(record)
+    plan, folder = plan_of(record), home.run_dir(run_id)
     ledger = StoreLedger(db, plan, folder)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
@@ -140,21 +134,10 @@ def record_lost(
         facts.append(RunBroken(why))
     else:
         facts.append(SupervisorLost(why, started))
-        facts.append(_admission(db, home, record, plan))
+        lacking = reserve_again(db, home, record, plan)
+        facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
     record_step(db, plan, ledger, before, facts)
     return True
-
-
-def _admission(
-    db: Database, home: Home | None, run: RunRecord, plan: RunPlan
-) -> RunAdmitted | RunQueued:
-    """Whether a run can continue now, or waits for resources that other runs have by now."""
-    from muster.control.reserve import reserve_again
-    from muster.engines import admission
-    from muster.lifecycle.events import RunAdmitted, RunQueued
-
-    lacking = () if home is None else reserve_again(db, home, run, plan)
-    return RunQueued(admission.describe(lacking)) if lacking else RunAdmitted()
 
 
 def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:

@@ -1,0 +1,62 @@
+"""Parse what runs are chosen by: states and times, the same in every command and in Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from muster.errors import InvalidInput, Problem
+from muster.lifecycle.states import RunState
+from muster.spec.quantities import parse_duration
+
+#: Names that other programs have for a state.
+_OTHER_NAMES = {
+    "CANCELLED": RunState.CANCELED,
+    "COMPLETED": RunState.SUCCEEDED,
+    "PENDING": RunState.QUEUED,
+    "RUNNING": RunState.IN_PROGRESS,
+}
+#: States that no stored run has.
+_NEVER = {RunState.NEEDS_ATTENTION, RunState.DELETED}
+
+
+def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
+    """States by name, case-insensitive; also by the names in _OTHER_NAMES. None if there are no
+    names. field: named in errors. Raises InvalidInput."""
+    known = {str(state): state for state in RunState if state not in _NEVER}
+    states = []
+    for name in names:
+        upper = name.upper().replace("-", "_")
+        state = _OTHER_NAMES.get(upper) or known.get(upper)
+        if state is None:
+            from muster.spec.wording import suggestion
+
+            hint = suggestion(upper, known)
+            raise InvalidInput(Problem(field, f"no state named {name!r}", hint))
+        states.append(state)
+    return states or None
+
+
+def moment_of(field: str, text: str) -> float:
+    """The moment (epoch seconds) that lies a duration before now, or that of a time such as
+    `2026-11-23T10:00`, local unless it has a zone. field: named in errors. Raises InvalidInput."""
+    from datetime import datetime
+
+    with suppress(ValueError):
+        return datetime.fromisoformat(text).timestamp()
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        hint = "write 90s, 10m, 1d or 2026-11-23T10:00"
+        problem = Problem(field, f"{text!r} is neither a duration nor a time", hint)
+        raise InvalidInput(problem) from None
+
+
+def age_of(field: str, text: str) -> float:
+    """Seconds since a moment of `moment_of`. Raises InvalidInput, also if it is yet to come."""
+    moment = moment_of(field, text)
+    age = time.time() - moment
+    if age < 0:
+        raise InvalidInput(Problem(field, f"{text} is in the future"))
+    return age
