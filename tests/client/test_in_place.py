@@ -69,7 +69,7 @@ def test_a_copy_is_sent_if_wanted(own_home: Path, project: Path) -> None:
 
 
 def test_code_is_always_copied(project: Path) -> None:
-    with pytest.raises(InvalidInput, match="--copy: applies to a command without TARGET"):
+    with pytest.raises(InvalidInput, match=r"^copy: applies to a command without TARGET"):
         muster.run("hello.py", copy=True)
     assert place_of_command(".", copy=False) == {}
 

@@ -66,5 +66,5 @@ def test_a_preferred_port_may_be_taken_and_a_given_one_not() -> None:
         with listen(None, taken) as other:
             assert other.getsockname()[0] == "127.0.0.1"
             assert other.getsockname()[1] != taken
-        with pytest.raises(InvalidInput, match=f"--local-port: {taken} cannot be used"):
+        with pytest.raises(InvalidInput, match=f"^local_port: {taken} cannot be used"):
             listen(taken, 1)

@@ -80,6 +80,28 @@ def ranks_option() -> Decorator:
     )
 
 
+def rank_option() -> Decorator:
+    """--rank for one node: the parameter `rank` is None if not given."""
+    return click.option(
+        "--rank",
+        type=Count(min=0),
+        metavar="N",
+        help="Rank of the node; required if the run has several.",
+    )
+
+
+def groups_option() -> Decorator:
+    """--group: the parameter `groups` is a tuple of names, empty if not given."""
+    return click.option(
+        "--group",
+        "groups",
+        multiple=True,
+        metavar="GROUP",
+        shell_complete=values.groups,
+        help="Only this group.",
+    )
+
+
 def _ranks(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
     ranks = (rank for text in texts for part in text.split(",") for rank in _range(part.strip()))
     return tuple(dict.fromkeys(ranks))

@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.arguments import Count, run_argument
+from muster.cli.arguments import rank_option, run_argument
+from muster.cli.flags import as_flags
 from muster.cli.terminal import echo
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from muster.engines.base import NodeCommand, RunningNode
-
-_rank_option = click.option(
-    "--rank",
-    type=Count(min=0),
-    metavar="N",
-    help="Rank of the node; required if the run has several.",
-)
 
 #: Starts the first shell that the node has.
 _SHELL = 'for shell in "$SHELL" bash sh; do command -v "$shell" >/dev/null && exec "$shell"; done'
@@ -47,7 +41,7 @@ class _WithCommand(click.Command):
 
 @click.command(cls=_WithCommand)
 @run_argument()
-@_rank_option
+@rank_option()
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal.")
 @click.option(
     "-i", "--interactive", is_flag=True, help="No effect: the command always has standard input."
@@ -85,7 +79,7 @@ def exec(  # the command's name
 
 @click.command()
 @run_argument()
-@_rank_option
+@rank_option()
 @click.pass_context
 def shell(ctx: click.Context, run_name: str, rank: int | None) -> None:
     """Open a shell inside a running node.
@@ -112,7 +106,8 @@ def _find(run_name: str, rank: int | None) -> tuple[str, RunningNode]:
 
     service = Client().service
     run = service.find_run(run_name)
-    return run.name, service.running_node(run.id, rank)
+    with as_flags("rank"):
+        return run.name, service.running_node(run.id, rank)
 
 
 def _run(node: RunningNode, command: NodeCommand) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from muster.cli import completion_values as values
+from muster.cli.flags import as_flags
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -109,13 +110,15 @@ def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     from muster.client.target import place_of_command
     from muster.spec.override_flags import options_from_flags
 
+    with as_flags("copy"):
+        place = place_of_command(options["target"], copy=options["copy"])
     names = ("name", "display_name", "framework", "entrypoint", "conda", "network")
     return {
         **{name: options[name] for name in names},
         "framework_options": options_from_flags(options["framework_options"]) or None,
         "requirements": list(options["requirements"]) or None,
         "processes_per_node": options["processes_per_node"],
-        **place_of_command(options["target"], copy=options["copy"]),
+        **place,
     }
 
 

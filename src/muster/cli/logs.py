@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from muster.cli import completion_values as values
-from muster.cli.arguments import Count, json_option, ranks_option, run_argument
+from muster.cli.arguments import Count, groups_option, json_option, ranks_option, run_argument
 
 if TYPE_CHECKING:
     from muster.client.messages import RunChunk
@@ -34,14 +33,7 @@ def _attempt(
     help="An attempt's number, or all. Default: the newest.",
 )
 @ranks_option()
-@click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    metavar="GROUP",
-    shell_complete=values.groups,
-    help="Only this group.",
-)
+@groups_option()
 @click.option(
     "--stream",
     "streams",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from muster.cli.arguments import Count, run_argument
+from muster.cli.arguments import Count, rank_option, run_argument
+from muster.cli.flags import as_flags
 from muster.cli.terminal import echo, warn
 from muster.errors import InvalidInput, Problem
 
@@ -28,12 +29,7 @@ _Port = Count(min=1, max=65535)
 @click.option(
     "--port", type=_Port, metavar="N", help="Open this port of a node instead of the dashboard."
 )
-@click.option(
-    "--rank",
-    type=Count(min=0),
-    metavar="N",
-    help="Rank of the node; required if the run has several.",
-)
+@rank_option()
 @click.option("--local-port", type=_Port, metavar="N", help="Port on this machine to forward from.")
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
 @click.pass_context
@@ -72,7 +68,8 @@ def _place(client: Client, run: RunSummary, port: int | None, rank: int | None) 
     service = client.service
     nodes = service.nodes(run.id)
     if port is not None:
-        return reach.Place(nodes[service.running_node(run.id, rank).rank], port)
+        with as_flags("rank"):
+            return reach.Place(nodes[service.running_node(run.id, rank).rank], port)
     if rank is not None:
         hint = f"muster open {run.name} --port 6006 --rank {rank}"
         raise InvalidInput(Problem("--rank", "needs --port", hint))
@@ -110,7 +107,9 @@ def _forward(
 
     rank = place.node.rank
     node = client.service.running_node(run.id, rank)
-    with listen(local_port, place.port) as listener:
+    with as_flags("local_port"):
+        listener = listen(local_port, place.port)
+    with listener:
         number = listener.getsockname()[1]
         pid = forward(node, place.hosts, place.port, listener)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from muster.cli import completion_values as values
-from muster.cli.arguments import json_option, ranks_option, run_argument
+from muster.cli.arguments import groups_option, json_option, ranks_option, run_argument
 from muster.cli.terminal import echo
 from muster.describe.words import plural
 
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @run_argument()
 @ranks_option()
-@click.option(
-    "--group",
-    "groups",
-    multiple=True,
-    metavar="GROUP",
-    shell_complete=values.groups,
-    help="Only this group.",
-)
+@groups_option()
 @click.option(
     "--to",
     metavar="DIR",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from muster.cli.arguments import json_option, ranks_option, run_argument
+from muster.cli.flags import as_flags
 from muster.cli.terminal import echo, warn
 from muster.describe.words import plural
 
@@ -34,7 +35,8 @@ def stacks(
 
     service = Client().service
     run = service.find_run(run_name)
-    found, problems = service.stacks(run.id, ranks)
+    with as_flags("rank"):
+        found, problems = service.stacks(run.id, ranks)
     for problem in problems:
         warn(problem)
     shown = [stack for stack in found if stack.main or threads]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from muster.client.node import Node, node_from
 from muster.client.selection import Selection
 from muster.describe.times import moment, optional_moment, span
-from muster.lifecycle.states import NodeState, RunState
+from muster.lifecycle.states import RunState
 from muster.secrets import hidden, redacted
 from muster.service import Service, run_details
 from muster.service.stored_plan import StoredPlan, reading
@@ -172,9 +172,9 @@ class RunFacts:
     def nodes(self) -> Table[Node]:
         """In rank order, without those of replicas that were removed by scaling."""
         from muster.client.table import Table
+        from muster.service.nodes import present
 
-        records = self._service.nodes(self.id)
-        return Table(node_from(r) for r in records if r.state != NodeState.SCALED_DOWN)
+        return Table(map(node_from, present(self._service.nodes(self.id))))
 
     @property
     def usage(self) -> dict[int, NodeUsage]:

@@ -89,7 +89,7 @@ def place_of_command(target: str | Path | None, *, copy: bool) -> dict[str, str]
         return {"artifact" if copy else "working_dir": current_directory()}
     if copy:
         text = f"applies to a command without TARGET, and TARGET is {target}"
-        raise InvalidInput(Problem("--copy", text, "leave it out"))
+        raise InvalidInput(Problem("copy", text, "leave it out"))
     return {}
 
 

@@ -24,6 +24,7 @@ from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage
 from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
 from muster.service.inside import run_in_node
+from muster.service.nodes import named, present
 from muster.service.stored_plan import StoredPlan
 from muster.storage.entrypoint import folder_name
 
@@ -296,17 +297,16 @@ def _find_node(service: Service, place: NodePath) -> tuple[RunSummary, NodeRecor
             raise
         hint = f"write ./{place} for the file on this machine"
         raise NotFound(error.problems[0]._replace(hint=hint)) from None
-    nodes = [node for node in service.nodes(run.id) if node.state != NodeState.SCALED_DOWN]
+    nodes = present(service.nodes(run.id))
     chosen = [node for node in nodes if place.rank in (None, node.rank)]
     if len(chosen) == 1:
         return run, chosen[0]
-    ranks = f"its ranks: {', '.join(str(node.rank) for node in nodes[:8])}"
-    more = ", ..." if len(nodes) > 8 else ""
+    ranks = f"its ranks: {named(str(node.rank) for node in nodes)}"
     if chosen:
         text = f"{run.name} has {len(nodes)} nodes; name one"
-        hint = f"write {place.run}:{chosen[0].rank}:{place.path}; {ranks}{more}"
+        hint = f"write {place.run}:{chosen[0].rank}:{place.path}; {ranks}"
     else:
-        text, hint = f"{run.name} has no node {place.rank}", f"{ranks}{more}"
+        text, hint = f"{run.name} has no node {place.rank}", ranks
     raise InvalidInput(Problem(str(place), text, hint))
 
 

@@ -10,6 +10,7 @@ from muster.engines.base import NodeCommand, RunningNode
 from muster.engines.choice import default_engine
 from muster.errors import EngineError, InvalidInput, Problem
 from muster.lifecycle.states import NodeState, RunState
+from muster.service.nodes import check_ranks, choose
 
 if TYPE_CHECKING:
     import socket
@@ -49,7 +50,7 @@ def running_node(
 ) -> RunningNode:
     """A node of a run; its only one if rank is None. Raises InvalidInput, EngineError."""
     supervisor = supervisor_of(context, run)
-    node = _choose(run, nodes, rank)
+    node = choose(run, nodes, rank)
     state = NodeState(node.state)
     if state.ended:
         hint = f"`muster logs {run.name} --rank {node.rank}` shows its output"
@@ -59,33 +60,6 @@ def running_node(
         hint = f"`muster runs show {run.name}` says why"
         raise InvalidInput(Problem("", f"node-{node.rank} of {run.name} has not started", hint))
     return RunningNode(context.home.run_dir(run.id), node.rank, supervisor)
-
-
-def _choose(run: RunSummary, nodes: Sequence[NodeRecord], rank: int | None) -> NodeRecord:
-    present = {node.rank: node for node in nodes if node.state != NodeState.SCALED_DOWN}
-    if rank is None and len(present) != 1:
-        text = f"is missing: {run.name} has {len(present)} nodes"
-        raise InvalidInput(Problem("--rank", text, _nodes_hint(nodes)))
-    _check_ranks(run, nodes, [] if rank is None else [rank])
-    return present[min(present) if rank is None else rank]
-
-
-def _check_ranks(run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]) -> None:
-    """Raises InvalidInput with each of these ranks that the run does not have."""
-    present = {node.rank for node in nodes if node.state != NodeState.SCALED_DOWN}
-    problems = [
-        Problem("--rank", f"{run.name} has no node {rank}", _nodes_hint(nodes))
-        for rank in ranks
-        if rank not in present
-    ]
-    if problems:
-        raise InvalidInput(*problems)
-
-
-def _nodes_hint(nodes: Sequence[NodeRecord]) -> str:
-    present = [node for node in nodes if node.state != NodeState.SCALED_DOWN]
-    ranks = ", ".join(f"{node.rank} ({node.group})" for node in present[:8])
-    return f"its nodes: {ranks}{', ...' if len(present) > 8 else ''}"
 
 
 def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
@@ -100,7 +74,7 @@ def stacks(
     """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput for
     ranks that the run does not have."""
     supervisor = supervisor_of(context, run)
-    _check_ranks(run, nodes, ranks)
+    check_ranks(run, nodes, ranks)
     return default_engine().stacks(context.home.run_dir(run.id), supervisor, ranks)
 
 

@@ -75,4 +75,4 @@ def listen(port: int | None, preferred: int) -> socket.socket:
         except OSError as error:
             reason = error.strerror
     hint = "choose another, or leave it out to use a free one"
-    raise InvalidInput(Problem("--local-port", f"{port} cannot be used: {reason}", hint))
+    raise InvalidInput(Problem("local_port", f"{port} cannot be used: {reason}", hint))
