@@ -65,7 +65,7 @@ def run(client: Client, tmp_path: Path) -> JobRun:
 
 
 def places(found: Outputs) -> list[str]:
-    return [str(one.place) for one in found]
+    return [str(one.path_in_run) for one in found]
 
 
 def test_outputs_of_some_nodes(run: JobRun) -> None:
@@ -90,7 +90,7 @@ def test_a_copy_has_the_same_layout_and_no_link_to_the_outside(run: JobRun, tmp_
     ]
     assert os.readlink(to / "rank-0" / "latest") == "model"  # of the copy, not of the original
     (left_out,) = copied.left_out
-    assert str(left_out.output.place) == "rank-0/shadow"
+    assert str(left_out.output.path_in_run) == "rank-0/shadow"
     assert left_out.why == "a link to /etc/shadow, outside the outputs of the run"
 
     (to / "summary").write_text("mine")

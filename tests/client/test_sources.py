@@ -143,7 +143,7 @@ def test_a_failed_notebook_is_kept_and_names_the_cell(client: Client, tmp_path: 
     first, *_, last = run.cause["message"].splitlines()
     assert (first, last) == ("cell 2 of a.ipynb (In [2]) failed", "ValueError: boom")
     (output,) = run.outputs()
-    assert str(output.place) == "rank-0/a.ipynb"
+    assert str(output.path_in_run) == "rank-0/a.ipynb"
     assert "one" in output.read_text()
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from muster.errors import InvalidInput
-from muster.service.reach import Place, answering_host, dashboard, listen
+from muster.service.reach import NodePort, answering_host, dashboard, listen
 from muster.store.records import NodeRecord, RunSummary
 
 RUN = RunSummary("id", "demo-1", "j", "demo", "IN_PROGRESS", "", "local", 0, 0, None, None, 2)
@@ -48,12 +48,12 @@ def test_a_run_without_dashboard(endpoints: dict[str, str]) -> None:
 
 
 def test_urls_of_ipv6_addresses_have_brackets() -> None:
-    assert Place(NODES[0], 80).url("::1") == "http://[::1]:80/"
+    assert NodePort(NODES[0], 80).url("::1") == "http://[::1]:80/"
 
 
 def test_a_program_may_listen_on_the_nodes_address_or_on_loopback() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        place = Place(NODES[0], server.getsockname()[1])
+        place = NodePort(NODES[0], server.getsockname()[1])
         assert answering_host(place) == "127.0.0.1"
         with socket.create_server((NODES[0].address, place.port)):
             assert answering_host(place) == NODES[0].address

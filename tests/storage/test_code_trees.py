@@ -38,7 +38,7 @@ def code(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _small_folders_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_trees, "LEAST_CACHED", 0)
+    monkeypatch.setattr(code_trees, "MIN_CACHED", 0)
 
 
 NAMES = ["lib/a", "lib/b", "link", "main.py", "run.sh"]
@@ -174,7 +174,7 @@ def test_digests_of_small_and_temporary_folders_are_not_kept(
     FolderScan(home, code.rename(home.checkouts), NAMES).store()
     assert not home.digests.exists()
     home.checkouts.rename(code)
-    monkeypatch.setattr(code_trees, "LEAST_CACHED", 100)
+    monkeypatch.setattr(code_trees, "MIN_CACHED", 100)
     store(home, code)
     assert not home.digests.exists()
 

@@ -10,8 +10,8 @@ import click
 from muster.cli import completion_values as values
 from muster.cli.terminal import warn
 
-#: Seconds before the first progress is shown, and between two.
-_PATIENCE, _PERIOD = 1.0, 0.2
+#: Seconds before the first progress is shown, and between two updates.
+_DELAY, _PERIOD = 1.0, 0.2
 
 
 @click.command()
@@ -59,7 +59,7 @@ class _Progress:
     def __init__(self) -> None:
         self._size = 0
         self._shown = 0
-        self._next = time.monotonic() + _PATIENCE if sys.stderr.isatty() else float("inf")
+        self._next = time.monotonic() + _DELAY if sys.stderr.isatty() else float("inf")
 
     def __call__(self, size: int) -> None:
         self._size += size

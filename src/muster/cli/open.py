@@ -18,7 +18,7 @@ from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from muster.client.client import Client
-    from muster.service.reach import Place
+    from muster.service.reach import NodePort
     from muster.store.records import RunSummary
 
 _Port = Count(min=1, max=65535)
@@ -54,14 +54,14 @@ def open_(
 
     client = Client()
     run = client.service.find_run(run_name)
-    place = _place(client, run, port, rank)
+    node_port = _node_port(client, run, port, rank)
     if client.run(run.id).network == "shared":
-        _show(_direct_url(place), browser=not no_browser)
+        _show(_direct_url(node_port), browser=not no_browser)
     else:
-        ctx.exit(_forward(client, run, place, local_port, browser=not no_browser))
+        ctx.exit(_forward(client, run, node_port, local_port, browser=not no_browser))
 
 
-def _place(client: Client, run: RunSummary, port: int | None, rank: int | None) -> Place:
+def _node_port(client: Client, run: RunSummary, port: int | None, rank: int | None) -> NodePort:
     """What to open. Raises InvalidInput."""
     from muster.service import reach, run_details
 
@@ -69,7 +69,7 @@ def _place(client: Client, run: RunSummary, port: int | None, rank: int | None) 
     nodes = service.nodes(run.id)
     if port is not None:
         with as_flags("rank"):
-            return reach.Place(nodes[service.running_node(run.id, rank).rank], port)
+            return reach.NodePort(nodes[service.running_node(run.id, rank).rank], port)
     if rank is not None:
         hint = f"muster open {run.name} --port 6006 --rank {rank}"
         raise InvalidInput(Problem("--rank", "needs --port", hint))
@@ -77,14 +77,14 @@ def _place(client: Client, run: RunSummary, port: int | None, rank: int | None) 
     return reach.dashboard(run, nodes, run_details.endpoints(service.home, run.id))
 
 
-def _direct_url(place: Place) -> str:
+def _direct_url(node_port: NodePort) -> str:
     """The URL of a node on this machine's network."""
     from muster.service.reach import answering_host
 
-    host = answering_host(place)
+    host = answering_host(node_port)
     if host is None:
-        warn(f"nothing listens on port {place.port} of node-{place.node.rank} yet")
-    return place.url(host or place.node.address)
+        warn(f"nothing listens on port {node_port.port} of node-{node_port.node.rank} yet")
+    return node_port.url(host or node_port.node.address)
 
 
 def _show(url: str, *, browser: bool) -> None:
@@ -99,22 +99,22 @@ def _show(url: str, *, browser: bool) -> None:
 
 
 def _forward(
-    client: Client, run: RunSummary, place: Place, local_port: int | None, *, browser: bool
+    client: Client, run: RunSummary, node_port: NodePort, local_port: int | None, *, browser: bool
 ) -> int:
     """Forward a port until Ctrl-C, or until the node ends; returns the exit code."""
     from muster.service.inside import forward
     from muster.service.reach import listen
 
-    rank = place.node.rank
+    rank = node_port.node.rank
     node = client.service.running_node(run.id, rank)
     with as_flags("local_port"):
-        listener = listen(local_port, place.port)
+        listener = listen(local_port, node_port.port)
     with listener:
         number = listener.getsockname()[1]
-        pid = forward(node, place.hosts, place.port, listener)
+        pid = forward(node, node_port.hosts, node_port.port, listener)
     try:
-        echo(f"forwarding to port {place.port} of node-{rank}; Ctrl-C ends it", err=True)
-        _show(place.url("127.0.0.1", number), browser=browser)
+        echo(f"forwarding to port {node_port.port} of node-{rank}; Ctrl-C ends it", err=True)
+        _show(node_port.url("127.0.0.1", number), browser=browser)
         ended = os.pidfd_open(pid)
         select.select([ended], [], [])
         echo(f"node-{rank} of {run.name} has ended", err=True)

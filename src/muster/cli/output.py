@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Between two columns of a table.
 _GAP = "  "
-#: The last column of a table is shortened to no less than this, if nothing else is said.
+#: The last column of a table is shortened to no less than this by default.
 _LEAST = 24
 
 

@@ -84,7 +84,7 @@ def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> None:
 
     copied = found.copy_to(to, force=force)
     for one in copied.left_out:
-        warn(f"not copied: {one.output.place}: {one.why}")
+        warn(f"not copied: {one.output.path_in_run}: {one.why}")
     if as_json:
         print_json([str(path) for path in copied.copies])
     elif found:

@@ -94,7 +94,7 @@ def _usage_row(rank: int, used: NodeUsage) -> tuple[str, ...]:
 def _print_outputs(run: JobRun) -> None:
     found = run.outputs()
     for one in found[:_MAX_OUTPUTS]:
-        echo(f"output: {one.root / one.place}")
+        echo(f"output: {one.root / one.path_in_run}")
     if len(found) > _MAX_OUTPUTS:
         echo(f"and {len(found) - _MAX_OUTPUTS} more outputs: `muster outputs {run.name}`")
 

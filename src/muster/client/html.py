@@ -16,7 +16,7 @@ _SHADES: Mapping[Color, str] = {
     "cyan": "#1c8fd1",
 }
 #: Rows of a table; a notebook keeps them in its file.
-_MOST_ROWS = 100
+_MAX_ROWS = 100
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top"
 _LINES = "margin:4px 0;white-space:pre-wrap;max-height:20em;overflow:auto"
 
@@ -25,11 +25,9 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
     """Rows with the same keys as a table; the keys are its header."""
     if not rows:
         return "<i>none</i>"
-    rest = f"<i>and {len(rows) - _MOST_ROWS} more</i>" if len(rows) > _MOST_ROWS else ""
+    rest = f"<i>and {len(rows) - _MAX_ROWS} more</i>" if len(rows) > _MAX_ROWS else ""
     head = "".join(f'<th style="{_CELL}">{_text(name)}</th>' for name in rows[0])
-    body = "".join(
-        f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in rows[:_MOST_ROWS]
-    )
+    body = "".join(f"<tr>{''.join(map(_cell, row, row.values()))}</tr>" for row in rows[:_MAX_ROWS])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
 

@@ -61,7 +61,7 @@ class Outputs(Table[Output]):
         """
         if Path(folder).exists() and not Path(folder).is_dir():
             raise InvalidInput(Problem("to", f"{folder} is a file", "name a folder"))
-        targets = [(one, Path(folder) / one.place) for one in self]
+        targets = [(one, Path(folder) / one.path_in_run) for one in self]
         if not force:
             _refuse_existing([path for _, path in targets if path.exists() or path.is_symlink()])
         copies, size, left_out = [], 0, []

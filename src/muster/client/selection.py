@@ -111,7 +111,7 @@ def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:
 
 
 def epoch_seconds(since: datetime | timedelta) -> float:
-    """Epoch seconds of an aware time, or of so long ago. Raises InvalidInput."""
+    """Epoch seconds of an aware time, or of the moment this long ago. Raises InvalidInput."""
     if isinstance(since, timedelta):
         return time.time() - since.total_seconds()
     if isinstance(since, datetime) and since.tzinfo is not None:

@@ -28,8 +28,7 @@ def cause_first(details: str) -> str:
 
 
 def cause_lines(details: str, most: int) -> list[str]:
-    """Details with the error first, and at most so many of the last lines of what the program
-    wrote."""
+    """Details with the error first, and up to `most` of the last lines that the program wrote."""
     written = details.partition(":\n")[2].splitlines()
     if not written:
         return details.splitlines()

@@ -64,7 +64,7 @@ def prepare_run(
     if home.config.exists():
         from muster.storage.config import read_config
 
-        read_config(home)  # who can repair it should see what is wrong with it
+        read_config(home)  # the user who can repair it sees the error
     job_spec = spec_from_json(job.spec) if spec is None else spec
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):

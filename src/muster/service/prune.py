@@ -1,5 +1,5 @@
-"""Delete what nobody needs any more: old runs, code that no Job has, unused environments, and what
-killed processes have left."""
+"""Delete what is unused: old runs, code that no Job has, environments, and what killed processes
+have left."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _FOR_BROWSERS = ("dashboard", "serve")
 _TIMEOUT = 1.0
 
 
-class Place(NamedTuple):
+class NodePort(NamedTuple):
     """A port of a node, and what follows it in the URL."""
 
     node: NodeRecord
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     path: str = "/"
 
     def url(self, host: str, port: int | None = None) -> str:
-        """The URL with this host and port; default: the place's own port."""
+        """The URL with this host and port; default: its own port."""
         bracketed = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{bracketed}:{port or self.port}{self.path}"
 
@@ -38,7 +38,9 @@ class Place(NamedTuple):
         return (self.node.address, "127.0.0.1", "::1")
 
 
-def dashboard(run: RunSummary, nodes: Sequence[NodeRecord], endpoints: Mapping[str, str]) -> Place:
+def dashboard(
+    run: RunSummary, nodes: Sequence[NodeRecord], endpoints: Mapping[str, str]
+) -> NodePort:
     """The dashboard of a run. Raises InvalidInput if it has none, or not yet."""
     url = next((endpoints[name] for name in _FOR_BROWSERS if name in endpoints), None)
     parts = urlsplit(url or "")
@@ -47,19 +49,19 @@ def dashboard(run: RunSummary, nodes: Sequence[NodeRecord], endpoints: Mapping[s
         hint = "`--port N --rank N` opens a port of a node, such as 6006 of TensorBoard"
         raise InvalidInput(Problem("", f"{run.name} has no dashboard, or it is not up yet", hint))
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    return Place(node, parts.port, parts.scheme, path)
+    return NodePort(node, parts.port, parts.scheme, path)
 
 
 def _names(node: NodeRecord) -> tuple[str, str, str]:
     return (node.address, node.fqdn, node.fqdn.partition(".")[0])
 
 
-def answering_host(place: Place) -> str | None:
-    """The first of the place's hosts that accepts connections from this machine, for a run on the
+def answering_host(node_port: NodePort) -> str | None:
+    """The first of the port's hosts that accepts connections from this machine, for a run on the
     machine's own network; None if none does."""
-    for host in place.hosts:
+    for host in node_port.hosts:
         try:
-            socket.create_connection((host, place.port), _TIMEOUT).close()
+            socket.create_connection((host, node_port.port), _TIMEOUT).close()
         except OSError:
             continue
         return host

@@ -36,7 +36,7 @@ def wait_until_at_rest(
     """Return a run's summary once it has ended or is suspended.
 
     Recovers the run if its supervisor is killed meanwhile. Raises TimeoutError after `timeout`
-    seconds; warns as `warn` does. show: called `every` so many seconds meanwhile.
+    seconds; warns as `warn` does. show: called at intervals of `every` seconds.
     """
     deadline = inf if timeout is None else time.monotonic() + timeout
     check = new_check(context, run_id)

@@ -32,7 +32,7 @@ from muster.storage.home import Home
 
 _VERSION = b"muster folder 1\0"
 #: Digests of a folder with fewer bytes are not kept.
-LEAST_CACHED = 1 << 20
+MIN_CACHED = 1 << 20
 
 
 class StoredFolder(Struct, frozen=True):
@@ -95,7 +95,7 @@ class FolderScan:
         size, count = _extent(files)
         # a small folder is read in less time, and a temporary checkout never again
         temporary = self._folder.resolve().is_relative_to(self._home.root.resolve())
-        if size >= LEAST_CACHED and not temporary:
+        if size >= MIN_CACHED and not temporary:
             self._cache.save()
         return StoredFolder(sha256, size, count)
 

@@ -19,7 +19,7 @@ _REQUEST, _EXTENT = struct.Struct("=QQIIII"), struct.Struct("=QQQ16xI12x")
 _IS_LAST, _IS_SHARED = 0x1, 0x2000
 _AT_ONCE = 128
 #: Files with fewer bytes are not asked for what they share.
-_LEAST_SHARED = 1 << 20
+_MIN_SHARED = 1 << 20
 
 
 class _File(NamedTuple):
@@ -78,7 +78,7 @@ class DiskUse:
             self._files[key] = known._replace(seen=known.seen + 1)
             return
         size, own = found.st_blocks * 512, found.st_blocks * 512
-        if stat.S_ISREG(found.st_mode) and size >= _LEAST_SHARED:
+        if stat.S_ISREG(found.st_mode) and size >= _MIN_SHARED:
             counted = self._shared.setdefault(found.st_dev, _Ranges())
             for place, length in shared_extents(path):
                 own -= length

@@ -46,7 +46,7 @@ class Output(Struct, frozen=True):
     link: str | None = None
 
     @property
-    def place(self) -> PurePosixPath:
+    def path_in_run(self) -> PurePosixPath:
         """Its path in the outputs of the run, and in a copy of them."""
         return self.path if self.rank is None else f"rank-{self.rank}" / self.path
 
@@ -60,14 +60,14 @@ class Output(Struct, frozen=True):
 
     def __fspath__(self) -> str:
         """Where it is on this machine."""
-        return str(self.root / self.place)
+        return str(self.root / self.path_in_run)
 
     def open(self) -> BinaryIO:
         """Open it to read bytes. Raises OSError, also for a link that leaves the outputs."""
         if self.leaves_outputs:
             text = f"a link to {self.link}, outside the outputs of the run"
             raise PermissionError(errno.EPERM, text, os.fspath(self))
-        place = self.place
+        place = self.path_in_run
         if self.link is not None:
             place = PurePosixPath(
                 os.path.relpath(os.path.realpath(self), os.path.realpath(self.root))

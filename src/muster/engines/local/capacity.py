@@ -12,13 +12,13 @@ from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 from muster.spec.quantities import format_size
 
 #: The least memory that a node can be limited to (bytes).
-_LEAST_MEMORY = 16 << 20
+_MIN_MEMORY = 16 << 20
 #: A run is refused if storing its code would leave less than this free under MUSTER_HOME (bytes).
 _SPARE_DISK = 16 << 20
 #: A run is refused if fewer files than this can be created under MUSTER_HOME.
 _SPARE_FILES = 64
 #: The least disk that a node can be limited to (bytes).
-_LEAST_DISK = 1 << 20
+_MIN_DISK = 1 << 20
 
 
 # --- CPUs, memory and GPUs
@@ -72,7 +72,7 @@ def _check_memory(memory: int, machine: Machine, path: str) -> Iterator[Problem]
         have = format_size(machine.memory)
         text = f"a node needs {format_size(memory)}, this machine has {have}"
         yield Problem(path, text, f"ask for less than {have}")
-    if memory < _LEAST_MEMORY:
+    if memory < _MIN_MEMORY:
         hint = f"did you mean {memory}GiB?" if memory < 4096 else "at least 16MiB"
         yield Problem(path, f"{memory} bytes are too few for any program", hint)
 
@@ -157,7 +157,7 @@ def _check_disk_demands(plan: RunPlan, root: Path, free: int) -> Iterator[Proble
             continue
         demanding.append(group.name)
         total += disk * policy.initial * policy.nodes
-        least = node_folders.LEAST_DISK_IMAGE if group.resources.disk_image else _LEAST_DISK
+        least = node_folders.MIN_DISK_IMAGE if group.resources.disk_image else _MIN_DISK
         if disk < least:
             too_small = True
             hint = f"did you mean {disk}GiB?" if disk < 4096 else f"at least {format_size(least)}"

@@ -18,8 +18,8 @@ from muster.node.files import remove_tree
 from muster.storage.artifacts import ArtifactRef, place_artifact
 from muster.storage.home import Home
 
-#: Code with fewer bytes is copied, in less time than is worth an exception; each file takes as long
-#: to copy as about this many bytes.
+#: Code with fewer bytes is always copied, which takes next to no time; each file takes as long to
+#: copy as about this many bytes.
 LARGE, COST_OF_A_FILE = 16 << 20, 16 << 10
 _ALL_USERS = ["0", "0", "4294967295"]
 

@@ -161,13 +161,13 @@ def run(node: RunningNode, command: NodeCommand, stdio: tuple[int, int, int]) ->
             raise EngineError(f"node-{node.rank} {text}")
         pid = os.fork()
         if pid == 0:
-            _stand_for(entry, entry.record, command, stdio)
+            _run_in_node(entry, entry.record, command, stdio)
     finally:
         entry.close()
     return pid
 
 
-def _stand_for(
+def _run_in_node(
     entry: Entry, record: LaunchRecord, command: NodeCommand, stdio: tuple[int, int, int]
 ) -> NoReturn:
     """In the child: enter the node, run the command there, and exit with its exit code."""
@@ -180,7 +180,7 @@ def _stand_for(
         enter(entry)
         pid = os.fork()
         if pid == 0:
-            _become(record, command)
+            _execute(record, command)
         namespaces.die_with_parent()
         code = processes.wait_forwarding_signals(pid)
     except OSError as error:
@@ -199,7 +199,7 @@ def _close_others(entry: Entry) -> None:
                 os.close(int(name))
 
 
-def _become(record: LaunchRecord, command: NodeCommand) -> NoReturn:
+def _execute(record: LaunchRecord, command: NodeCommand) -> NoReturn:
     """In the child inside the node: become the command."""
     code = processes.NOT_EXECUTABLE
     try:

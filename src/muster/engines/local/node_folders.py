@@ -25,7 +25,7 @@ from muster.plan.model import MountPlan, RunPlan
 #: The subfolders that are on the node's disk image, if it has one. The others are read by others.
 _ON_DISK_IMAGE = ("work", "tmp", *(name for name, _ in SCRATCH.values()))
 #: The smallest disk image that a file system can be created in (bytes).
-LEAST_DISK_IMAGE = 16 << 20
+MIN_DISK_IMAGE = 16 << 20
 
 
 def lock(folder: Path) -> None:
