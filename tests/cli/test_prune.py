@@ -153,7 +153,16 @@ def test_disk_counts_what_versions_share_once(client: Client, own_home: Path, co
     muster.run(code, entrypoint="main.py").wait(60)
     (code / "main.py").write_text("print(2)\n")
     muster.run(code, entrypoint="main.py").wait(60)
+    muster.run(command="true", resources={"cpus": 0.1}).wait(60)
+    assert (own_home / "reservations.json").exists()
+    muster.get_run().delete()
+    environment = own_home / "environments" / "0123456789abcdef"
+    environment.mkdir(parents=True)
+    (environment / "sparse").touch()
+    os.truncate(environment / "sparse", 10_000_000)
     items = {item["kind"]: item for item in json_of("disk", "--json")}
+    assert items["temporary"]["count"] == 0, "what Muster keeps is not temporary"
+    assert items["environments"]["prunable"] <= items["environments"]["size"] < 1_000_000
     assert [*items] == ["code", "runs", "environments", "volumes", "database", "temporary"]
     assert items["code"]["count"] == 2
     assert 300_000 < items["code"]["size"] < 400_000

@@ -43,14 +43,17 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
         if len(folder.name) == 2
         for one in entries_of(folder)
     ]
-    code_size = sum(map(use.add, [*code, *entries_of(home.artifacts / "objects")]))
+    unfinished = [*home.artifacts.glob(".part-*")]  # of copies in progress, or killed
+    of_code = [path for path in entries_of(home.artifacts) if path not in unfinished]
+    code_size = sum(map(use.add, of_code))
     runs = entries_of(home.runs)
     parts = _parts_of_runs(home, runs, use)
     installed = [one for one in entries_of(home.environments) if one.is_dir()]
     volumes = entries_of(home.root / "volumes")
-    database = [*home.root.glob(f"{home.database.name}*"), home.root / "reserve"]
-    known = {home.runs, home.environments, home.root / "volumes", *database}
-    rest = [path for path in entries_of(home.root) if path not in known]
+    records = (f"{home.database.name}*", "reserve", "reservations.*", "gpus", home.config.name)
+    database = [path for pattern in records for path in home.root.glob(pattern)]
+    known = {home.artifacts, home.runs, home.environments, home.root / "volumes", *database}
+    rest = [*unfinished, *(path for path in entries_of(home.root) if path not in known)]
     return (
         DiskItem("code", len(code), code_size, found.code_size),
         DiskItem("runs", len(runs), sum(parts.values()), found.runs_size, parts),

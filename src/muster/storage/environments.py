@@ -30,6 +30,7 @@ from muster.errors import EngineError
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
 from muster.spec.paths import path_in
+from muster.storage.disk_use import disk_use
 from muster.storage.home import Home
 from muster.storage.installers import install, parent_packages
 
@@ -181,7 +182,7 @@ class Installed(Struct, frozen=True):
     created: float | None
     #: When a process last started to use it.
     used: float | None
-    #: Bytes.
+    #: Bytes on the disk.
     size: int
     #: It is in use, or being installed.
     busy: bool
@@ -236,20 +237,11 @@ def _inspect(environment: Environment) -> Installed:
         python=str(about.get("python", "")),
         created=created if isinstance(created, float) else None,
         used=used,
-        size=_size(environment.folder),
+        size=disk_use(environment.folder),
         busy=busy,
         ready=bool(about),
         failed=environment.failed.exists(),
     )
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for top, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += os.lstat(os.path.join(top, name)).st_size
-    return total
 
 
 @contextmanager
