@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import signal
 import subprocess
-import termios
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +12,7 @@ from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from support.command import MUSTER, muster, output_of
 from support.runs import until_ready
+from support.terminals import Terminal
 
 
 def start(client: Client, nodes: int, **fields: object) -> JobRun:
@@ -70,18 +68,13 @@ def test_a_terminal_needs_one(run: JobRun) -> None:
 
 def test_a_command_has_a_terminal_of_this_size_and_its_keys(run: JobRun) -> None:
     script = "trap 'stty size; exit 6' INT; stty size; while :; do sleep 0.02; done"
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvp(MUSTER[0], [*MUSTER, "exec", "-it", run.name, "--rank", "0", "sh", "-c", script])
-    with os.fdopen(terminal, "rb", buffering=0) as file:
-        text = b""
-        while b"0 0\r\n" not in text:
-            text += file.read(1024)
-        termios.tcsetwinsize(terminal, (31, 101))
-        os.write(terminal, b"\x03")
-        while b"31 101\r\n" not in text:
-            text += file.read(1024)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
+    words = [*MUSTER, "exec", "-it", run.name, "--rank", "0", "sh", "-c", script]
+    with Terminal(words, rows=0, columns=0) as terminal:
+        terminal.wait_for("0 0\n")
+        terminal.resize(31, 101)
+        terminal.type("\x03")
+        terminal.wait_for("31 101\n")
+        assert terminal.end() == 6
 
 
 def test_a_command_is_terminated_with_muster_exec(run: JobRun) -> None:

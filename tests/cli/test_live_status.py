@@ -11,7 +11,7 @@ import pytest
 
 from muster.cli.live_area import LiveArea
 from muster.cli.run_status import clock, nodes_text, step
-from support.screen import Screen, Terminal
+from support.terminals import Screen, Terminal
 
 #: Draws a progress bar without a newline, waits for a file, and completes the bar.
 BAR = """
@@ -30,7 +30,7 @@ print("日本" * 60, "\\x1b[31mred\\x1b[5A\\x1b[2J", flush=True)
 def on_terminal(*words: str, cwd: Path, columns: int = 80, **env: str) -> Terminal:
     environ = {**os.environ, "TERM": "xterm", "PYTHONUTF8": "1", **env}
     argv = [sys.executable, "-m", "muster", *words]
-    return Terminal(argv, environ, columns=columns, cwd=str(cwd))
+    return Terminal(argv, env=environ, columns=columns, cwd=str(cwd))
 
 
 def status(screen: Screen) -> str:
@@ -53,7 +53,7 @@ def test_the_status_is_below_the_output(tmp_path: Path, columns: int) -> None:
     assert re.match(r"bar-1 RUNNING 2/2 nodes ready · 0:\d\d", last) or columns == 40
     assert ("epoch 3/10 30%" in last) is (columns >= 80)
     go.touch()
-    assert run.finish() == 0
+    assert run.end() == 0
     text = "".join(line.ljust(columns) for line in run.screen.lines)
     assert "RUNNING" not in text, "the status line is gone"
     assert "50%" not in text, "only the last state of a bar is kept"
@@ -62,16 +62,17 @@ def test_the_status_is_below_the_output(tmp_path: Path, columns: int) -> None:
     assert re.match(r"bar-1 SUCCEEDED in \d", run.screen.lines[-1])
     assert b"\x1b[31mred" in run.raw
     assert b"\x1b[5A" not in run.raw
+    assert set(re.findall(rb"\x1b\[[0-9;?]*([A-Za-z])", run.raw)) <= {b"m", b"A", b"J"}
     assert b"\x1b[2J" not in run.raw
 
 
 def test_ctrl_c_erases_the_status(tmp_path: Path) -> None:
     run = on_terminal("run", "--", "sh", "-c", "echo up; exec sleep 1000", cwd=tmp_path)
     run.read_until(lambda s: "RUNNING 1/1 node ready" in status(s) and "workers/0 | up" in s.lines)
-    run.send(b"\x03")
+    run.type("\x03")
     run.read_until(lambda s: any("Ctrl-C again" in line for line in s.lines))
-    run.send(b"\x03")
-    assert run.finish() == 3
+    run.type("\x03")
+    assert run.end() == 3
     assert run.screen.lines[:3] == [
         "sh-1 starts 1 node",
         "workers/0 | up",
@@ -88,10 +89,10 @@ def test_there_is_no_status_where_it_could_not_be_erased(tmp_path: Path, how: st
     if how == "a pipe":
         command = f"{sys.executable} -m muster run -- sh -c '{script}' | cat"
         environ = {**os.environ, "TERM": "xterm"}
-        run = Terminal(["sh", "-c", command], environ, cwd=str(tmp_path))
+        run = Terminal(["sh", "-c", command], env=environ, cwd=str(tmp_path))
     else:
         run = on_terminal("run", "--", "sh", "-c", script, cwd=tmp_path, TERM="dumb")
-    assert run.finish() == 0
+    assert run.end() == 0
     assert b"RUNNING" not in run.raw
     assert b"\x1b[J" not in run.raw
     assert (b"\x1b[" in run.raw) is (how == "a pipe"), "only the name on stderr has a colour"
@@ -101,10 +102,10 @@ def test_there_is_no_status_where_it_could_not_be_erased(tmp_path: Path, how: st
 def test_the_status_is_shown_while_output_goes_to_a_file(tmp_path: Path) -> None:
     script = "echo out; while ! [ -e go ]; do sleep 0.01; done"
     command = f"{sys.executable} -m muster run -- sh -c 'cd {tmp_path}; {script}' > log"
-    run = Terminal(["sh", "-c", command], {**os.environ, "TERM": "xterm"}, cwd=str(tmp_path))
+    run = Terminal(["sh", "-c", command], env={**os.environ, "TERM": "xterm"}, cwd=str(tmp_path))
     run.read_until(lambda s: "RUNNING 1/1 node ready" in status(s))
     (tmp_path / "go").touch()
-    assert run.finish() == 0
+    assert run.end() == 0
     assert (tmp_path / "log").read_bytes() == b"workers/0 | out\n"
 
 
@@ -112,7 +113,7 @@ def test_colors_and_symbols_depend_on_the_terminal(tmp_path: Path) -> None:
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "NO_COLOR": "1"}
     run = on_terminal("run", "--", "sleep", "0.7", cwd=tmp_path, **ascii_only)
     run.read_until(lambda s: "RUNNING 1/1 node ready - 0:0" in status(s))
-    assert run.finish() == 0
+    assert run.end() == 0
     assert run.raw.isascii()
     assert not re.search(rb"\x1b\[[\d;]*m", run.raw)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
 from support.command import MUSTER, json_of, muster, output_of
 from support.runs import until_ready
+from support.terminals import Terminal
 
 BURN = "import time\nwhile time.process_time() < {}: pass\n"
 
@@ -47,18 +46,13 @@ def test_a_snapshot_of_runs_and_of_nodes(client: Client) -> None:
 def test_on_a_terminal_it_is_drawn_again_until_q(client: Client) -> None:
     run = start(client, 1, "import time; time.sleep(1000)")
     until_ready(run)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvp(MUSTER[0], [*MUSTER, "top", run.name, "--interval", "0.2"])
-    with os.fdopen(terminal, "rb", buffering=0) as file:
-        text = b""
-        while text.count(b"\x1b[H\x1b[J") < 3:
-            text += file.read(1024)
-        assert b"workers" in text
-        os.write(terminal, b"q")
-        while b"\x1b[?1049l" not in text:  # the terminal is as before
-            text += file.read(1024)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with Terminal([*MUSTER, "top", run.name, "--interval", "0.2"]) as terminal:
+        for _ in range(3):
+            terminal.wait_for("\x1b[H\x1b[J")
+        terminal.wait_for("workers")
+        terminal.type("q")
+        terminal.wait_for("\x1b[?1049l")  # the terminal is as before
+        assert terminal.end() == 0
 
 
 def test_nothing_runs(client: Client) -> None:

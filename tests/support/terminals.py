@@ -1,20 +1,50 @@
-"""A program on a terminal of its own, to type to and to read from."""
+"""A command on a terminal of its own: what a person types to it and sees of it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
+
+import pyte
 
 #: Seconds to wait for an output; only a failing test waits so long.
 _TIMEOUT = 60.0
+#: Lines that a screen keeps, so that nothing scrolls out of it.
+_LINES = 500
+_CONTROL = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+
+
+class Screen:
+    """What a terminal shows, with the lines that have scrolled out of it."""
+
+    def __init__(self, columns: int) -> None:
+        self._screen = pyte.Screen(columns, _LINES)
+        self._stream = pyte.Stream(self._screen)
+
+    def feed(self, text: str) -> None:
+        """Draw text. Raises AssertionError if the cursor would leave the screen at the top."""
+        at = 0
+        for found in _CONTROL.finditer(text):
+            self._stream.feed(text[at : found.start()])
+            at = found.start()
+            if found[2] == "A":
+                assert self._screen.cursor.y >= int(found[1] or 1), "the cursor leaves the screen"
+        self._stream.feed(text[at:])
+        assert self._screen.cursor.y < _LINES - 1, "more lines than a screen keeps"
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines without spaces at their ends, and without empty lines at the bottom."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
 
 
 class Terminal:
@@ -23,6 +53,9 @@ class Terminal:
     def __init__(
         self, argv: Sequence[str], *, rows: int = 24, columns: int = 80, **options: Any
     ) -> None:
+        self.screen = Screen(columns or 80)
+        #: All that was read.
+        self.raw = b""
         self._descriptor, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -35,8 +68,6 @@ class Terminal:
             **options,
         )
         os.close(inner)
-        #: All that was read.
-        self.output = ""
 
     def __enter__(self) -> Self:
         return self
@@ -47,9 +78,18 @@ class Terminal:
         self.process.wait()
         os.close(self._descriptor)
 
+    @property
+    def output(self) -> str:
+        """All that was read, as text."""
+        return self.raw.decode(errors="replace").replace("\r\n", "\n")
+
     def type(self, keys: str) -> None:
         """Press keys; `\\x03` is Ctrl-C."""
         os.write(self._descriptor, keys.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size, which the program is notified of."""
+        termios.tcsetwinsize(self._descriptor, (rows, columns))
 
     def wait_for(self, text: str) -> str:
         """Read until the text appears. Returns what was read in this call, up to the text."""
@@ -58,6 +98,13 @@ class Terminal:
             if not self._read(deadline - time.monotonic()):
                 raise AssertionError(f"no {text!r} in {self.output[start:]!r}")
         return self.output[start : at + len(text)]
+
+    def read_until(self, done: Callable[[Screen], bool]) -> None:
+        """Read until the screen is as expected."""
+        deadline = time.monotonic() + _TIMEOUT
+        while not done(self.screen):
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError("\n".join(self.screen.lines))
 
     def end(self) -> int:
         """Read to the end. Returns the exit code."""
@@ -73,5 +120,6 @@ class Terminal:
             data = os.read(self._descriptor, 1 << 16)
         except OSError:  # Linux: no process has the terminal open any more
             return False
-        self.output += data.decode(errors="replace").replace("\r\n", "\n")
+        self.raw += data
+        self.screen.feed(data.decode(errors="replace"))
         return bool(data)
