@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from muster.cli.program_text import final_lines, harmless
 from muster.cli.streams import write
 from muster.cli.terminal import echo, make_room, use_color
+from muster.program_text import final_lines, harmless
 from muster.storage.log_index import MESSAGES, StreamInfo
 from muster.storage.log_reader import prefixed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -28,9 +27,7 @@ _SHOWN = 5
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
-@click.pass_context
 def prune(
-    ctx: click.Context,
     older_than: str | None,
     keep: int | None,
     dry_run: bool,
@@ -53,8 +50,8 @@ def prune(
     """
     from msgspec import to_builtins
 
+    from muster.cli.confirm import confirm
     from muster.client.client import Client
-    from muster.errors import EXIT_CANCELED, InvalidInput, Problem
     from muster.service.filters import age_of
 
     age = None if older_than is None else age_of("--older-than", older_than)
@@ -71,14 +68,7 @@ def prune(
             echo(f"would free {format_size(found.freed)}")
         if dry_run or not lines:
             return
-        if not sys.stdin.isatty():
-            text = (
-                f"delete this and free {format_size(found.freed)}? There is no terminal to ask on"
-            )
-            raise InvalidInput(Problem("", text, "--yes does it without asking"))
-        if not click.confirm(f"Delete this and free {format_size(found.freed)}?", err=True):
-            echo("nothing was changed", err=True)
-            ctx.exit(EXIT_CANCELED)
+        confirm(f"delete this and free {format_size(found.freed)}")
     done = client.prune(keep=keep, older_than=age)
     if as_json:
         print_json(to_builtins(done))

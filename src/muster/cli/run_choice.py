@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,7 +12,7 @@ from msgspec import Struct
 from muster.cli import completion_values as values
 from muster.cli.terminal import echo, print_error
 from muster.describe.words import plural
-from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput, MusterError, Problem
+from muster.errors import EXIT_OK, InvalidInput, MusterError, Problem
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -139,12 +138,11 @@ def _filtered(client: Client, filters: Filters, states: Collection[RunState]) ->
 
 def _confirm(runs: list[RunSummary], verb: str) -> None:
     """List the runs and ask. Raises InvalidInput without a terminal, and Exit for a no."""
+    from muster.cli.confirm import check_terminal, confirm
     from muster.cli.output import ago, state
 
     count = plural(len(runs), "run")
-    if not sys.stdin.isatty():
-        text = f"{verb} {count}? There is no terminal to ask on"
-        raise InvalidInput(Problem("", text, "--yes does it without asking"))
+    check_terminal(f"{verb} {count}")
     width = max(len(run.name) for run in runs[:_SHOWN])
     for run in runs[:_SHOWN]:
         when = (
@@ -153,6 +151,4 @@ def _confirm(runs: list[RunSummary], verb: str) -> None:
         echo(f"  {run.name:<{width}}  {state(str(run.state))}, {when}", err=True)
     if len(runs) > _SHOWN:
         echo(f"  and {len(runs) - _SHOWN} more", err=True)
-    if not click.confirm(f"{verb.capitalize()} {count}?", err=True):
-        echo("nothing was changed", err=True)
-        raise click.exceptions.Exit(EXIT_CANCELED)
+    confirm(f"{verb} {count}")

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from muster.cli.live_area import LiveArea, Piece
-from muster.cli.program_text import final_text, without_controls
 from muster.cli.terminal import symbol
 from muster.describe.colors import STATE_COLORS
 from muster.describe.words import plural
 from muster.escapes import visible_line
+from muster.program_text import final_text, without_controls
 
 if TYPE_CHECKING:
     from muster.client.messages import RunChunk

@@ -6,7 +6,6 @@ to HTML, which is saved with the notebook.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from muster.describe.failure import one_line
 from muster.describe.times import span
 from muster.errors import MusterError
 from muster.lifecycle.states import NodeState
+from muster.program_text import final_text, without_controls
 
 if TYPE_CHECKING:
     from muster.client.run import JobRun
@@ -27,7 +27,6 @@ _LINES = 5
 _WIDTH = 160
 _READ_NODES = 16  # reading the ends of many files every second would take a part of a processor
 _PROGRAM = ("stdout", "stderr")
-_STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _REACHED = (NodeState.READY, NodeState.SUCCEEDED)
 
 
@@ -129,7 +128,8 @@ def latest_lines(run: JobRun) -> list[str]:
     nodes = sum(run.group_sizes().values())
     ranks = range(min(nodes, _READ_NODES))
     for record in run.logs(streams=_PROGRAM, ranks=ranks, tail=_LINES):
-        text = _STYLE.sub("", record.message).rstrip().rpartition("\r")[2]
+        last = final_text(record.message.encode(errors="surrogateescape"))
+        text = without_controls(last).decode(errors="surrogateescape").rstrip()
         shown = text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
         found.append(f"[{record.rank}] {shown}" if nodes > 1 else shown)
     return found

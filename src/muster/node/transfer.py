@@ -59,6 +59,11 @@ def open_source(path: str) -> int:
 
 def open_below(root: str, place: str) -> int:
     """Open a file or folder in another one, without following links. Raises OSError."""
+    return _checked(descend(root, place), os.path.join(root, place))
+
+
+def descend(root: str, place: str) -> int:
+    """Open what is at a path in a folder, of any kind, without following links. Raises OSError."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     names = [name for name in place.split("/") if name not in ("", ".")]
     for number, name in enumerate(names, 1):
@@ -68,7 +73,7 @@ def open_below(root: str, place: str) -> int:
         finally:
             os.close(descriptor)
         descriptor = below
-    return _checked(descriptor, os.path.join(root, place))
+    return descriptor
 
 
 def _checked(descriptor: int, path: str) -> int:
@@ -216,7 +221,7 @@ def write(target: str, stream: IO[bytes]) -> int:
     """Create a file at a path with the content of a stream. Returns its size. Raises OSError."""
     path = _destination(target, "", False)
     folder, name = os.path.split(path)
-    with _naming(None), _opened(folder or ".") as descriptor:
+    with _naming(None), in_folder(folder or ".") as descriptor:
         return write_file(descriptor, name, stream, 0o666 & ~_umask(), None)
 
 
@@ -247,7 +252,8 @@ class _Tree:
     def _parent(self, member_name: str) -> Iterator[Tuple[int, str]]:
         """The opened folder of a member, and its name there. No link is followed."""
         *parents, name = self._parts(member_name) or ["."]
-        with _naming(member_name if parents else None), _opened(self._folder or ".") as descriptor:
+        culprit = member_name if parents else None
+        with _naming(culprit), in_folder(self._folder or ".") as descriptor:
             for parent in parents:
                 below = os.open(parent, _FOLDER, dir_fd=descriptor)
                 os.dup2(below, descriptor, inheritable=False)
@@ -365,7 +371,8 @@ def _remove(name: str, folder: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(folder: str) -> Iterator[int]:
+def in_folder(folder: str) -> Iterator[int]:
+    """A descriptor of a folder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor

@@ -23,9 +23,6 @@ from muster.describe.times import json_ready, minute, moment
 from muster.spec.quantities import format_size
 
 _NODE = re.compile(r"rank-(0|[1-9][0-9]*)")
-#: A FIFO must not block the reader until a writer opens it.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Output(Struct, frozen=True):
@@ -72,7 +69,9 @@ class Output(Struct, frozen=True):
             place = PurePosixPath(
                 os.path.relpath(os.path.realpath(self), os.path.realpath(self.root))
             )
-        descriptor = _open_below(self.root, place)
+        from muster.node.transfer import descend
+
+        descriptor = descend(str(self.root), str(place))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(self))
@@ -145,39 +144,27 @@ def _owner(path: PurePosixPath, ranks: Collection[int]) -> tuple[int | None, Pur
     return int(match[1]), PurePosixPath(*others)
 
 
-def _open_below(root: Path, place: PurePosixPath) -> int:
-    """Open a file below a folder without following links. Raises OSError."""
-    *parents, name = place.parts
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for parent in parents:
-            below = os.open(parent, _FOLDER, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        return os.open(name, _FILE, dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def copy_content(source: BinaryIO, target: Path) -> None:
     """Copy an open file to a path, with its mode and times, replacing what is there.
 
     The copy appears as a whole, with what had been written when it began: a program may append
     faster than this copies. Raises OSError.
     """
-    from muster.node.transfer import write_file
+    from muster.node.transfer import in_folder, write_file
 
     info = os.fstat(source.fileno())
     mode = stat.S_IMODE(info.st_mode) & 0o777
-    with _folder_of(target) as folder:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with in_folder(str(target.parent)) as folder:
         write_file(folder, target.name, _Limited(source, info.st_size), mode, info.st_mtime)
 
 
 def copy_link(text: str, target: Path) -> None:
     """Create a symbolic link at a path, replacing what is there. Raises OSError."""
-    from muster.node.transfer import write_link
+    from muster.node.transfer import in_folder, write_link
 
-    with _folder_of(target) as folder:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with in_folder(str(target.parent)) as folder:
         write_link(folder, target.name, text)
 
 
@@ -192,14 +179,3 @@ class _Limited:
         data = self._file.read(min(size, self._left))
         self._left -= len(data)
         return data
-
-
-@contextlib.contextmanager
-def _folder_of(target: Path) -> Iterator[int]:
-    """The opened folder of a path, which is created if it is missing."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.cli.program_text import final_lines, harmless
+from muster.program_text import final_lines, harmless
 
 
 @pytest.mark.parametrize(

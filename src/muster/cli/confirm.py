@@ -1,0 +1,26 @@
+"""Ask before something is deleted or ended."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from muster.cli.terminal import echo
+from muster.errors import EXIT_CANCELED, InvalidInput, Problem
+
+
+def check_terminal(question: str) -> None:
+    """Raises InvalidInput if there is no terminal to ask on."""
+    if not sys.stdin.isatty():
+        text = f"{question}? There is no terminal to ask on"
+        raise InvalidInput(Problem("", text, "--yes does it without asking"))
+
+
+def confirm(question: str) -> None:
+    """Ask, with the question starting in lower case. Raises InvalidInput without a terminal, and
+    Exit for a no."""
+    check_terminal(question)
+    if not click.confirm(f"{question[0].upper()}{question[1:]}?", err=True):
+        echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(EXIT_CANCELED)
