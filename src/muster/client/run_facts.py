@@ -17,7 +17,7 @@ from muster.lifecycle.states import RunState
 from muster.secrets import hidden, redacted
 from muster.service import Service, run_details
 from muster.service.stored_plan import StoredPlan, reading
-from muster.store.records import RunRecord
+from muster.store.records import RunRecord, running_time
 
 if TYPE_CHECKING:
     from muster.client.outputs import Outputs
@@ -126,9 +126,8 @@ class RunFacts:
         if self._record.started_at is None:
             return None
         kept = run_details.lifecycle(self._record)
-        if kept.running_since is None:
-            return kept.ran_before
-        return kept.ran_before + (self._record.finished_at or time.time()) - kept.running_since
+        until = self._record.finished_at or time.time()
+        return running_time(kept.ran_before, kept.running_since, until)
 
     @property
     def suspended_seconds(self) -> float:

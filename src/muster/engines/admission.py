@@ -152,11 +152,6 @@ def describe(lacking: Sequence[Shortage]) -> str:
     return "; ".join(f"waiting for {_describe(one)}" for one in lacking)
 
 
-def describe_refusal(lacking: Shortage) -> str:
-    """What a run that does not wait lacks, in numbers."""
-    return _numbers(lacking)
-
-
 def _needed(run: Reservation, capacity: Capacity, kind: Kind) -> float:
     """All nodes together may ask for more than the machine has: they share it."""
     return min(run.needs.of(kind), capacity.of(kind))
@@ -199,10 +194,11 @@ _NAMED = 3
 
 def _describe(lacking: Shortage) -> str:
     name = {"gpus": "GPUs", "memory": "memory", "cpus": "CPUs"}[lacking.kind]
-    return f"{name}: {_numbers(lacking)}"
+    return f"{name}: {describe_refusal(lacking)}"
 
 
-def _numbers(lacking: Shortage) -> str:
+def describe_refusal(lacking: Shortage) -> str:
+    """What a run that does not wait lacks, in numbers."""
     kind = lacking.kind
     needed, free = _amount(kind, lacking.needed), _amount(kind, lacking.free)
     text = f"needs {needed}, {free} of {_amount(kind, lacking.capacity)} free"

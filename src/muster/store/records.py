@@ -166,10 +166,13 @@ class RunSummary(Struct, frozen=True):
         """How long it has run, without the time it was suspended; None before it starts."""
         if self.started_at is None:
             return None
-        before = self.ran_before or 0.0
-        if self.running_since is None:
-            return before
-        return before + (self.finished_at or now) - self.running_since
+        return running_time(self.ran_before or 0.0, self.running_since, self.finished_at or now)
+
+
+def running_time(before: float, since: float | None, until: float) -> float:
+    """Seconds that a run has run. before: until it was last resumed. since: when it was resumed or
+    started; None: it does not run, or never did."""
+    return before if since is None else before + until - since
 
 
 class NodeRecord(Struct, frozen=True):

@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.code_folder import place_code
 from muster.engines.local.logs import NodeOutputs
+from muster.engines.local.place_code import place_code
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
 from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
