@@ -48,3 +48,12 @@ def test_processes_of_a_node_do_not_overwrite_each_others_notebooks(
     monkeypatch.setenv("PMI_RANK", "3")
     monkeypatch.setenv(size, processes)
     assert Path(notebook.output_folder()) == tmp_path / folder
+
+
+def test_nodes_that_share_their_outputs_do_not_overwrite_each_others_notebooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MUSTER_OUTPUTS", "MUSTER_RUN_OUTPUTS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("NODE_RANK", "2")
+    assert Path(notebook.output_folder()) == tmp_path / "rank-2"

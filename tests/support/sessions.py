@@ -207,6 +207,7 @@ def make_plan(command: str, nodes: int = 1, **more: Any) -> RunPlan:
         processes_per_node=more.pop("processes_per_node", 1),
         network=network,
         network_reason="",
+        node_outputs=True,
         policy=policy,
         groups=(group,),
         nodes=tuple(

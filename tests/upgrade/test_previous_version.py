@@ -34,6 +34,7 @@ REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
 echo rank $NODE_RANK started $MUSTER_RESTART
 echo $NODE_RANK $MUSTER_RESTART >> $MUSTER_MOUNT_OUT/starts
+mkdir -p "$MUSTER_OUTPUTS" && echo $NODE_RANK $MUSTER_RESTART >> "$MUSTER_OUTPUTS/starts"
 while [ ! -e $MUSTER_MOUNT_OUT/go ]; do
   [ $NODE_RANK = 0 ] && rm $MUSTER_MOUNT_OUT/fail 2>/dev/null && exit 9
   sleep 0.05
@@ -116,6 +117,13 @@ def previous(before: Path, tmp_path: Path) -> Iterator[Previous]:
     version = Previous(before, tmp_path)
     yield version
     version.finish()
+
+
+def saved(run: JobRun) -> list[str]:
+    """What its programs saved in $MUSTER_OUTPUTS, which the version before let nodes share."""
+    (output,) = run.outputs()
+    assert str(output.place) == "starts"
+    return sorted(output.read_text().splitlines())
 
 
 def states(run: JobRun) -> list[str]:
@@ -204,6 +212,7 @@ def test_a_run_is_recovered_when_its_supervisor_is_killed(
     previous.finish()
     assert run.wait(60).state == "SUCCEEDED"
     assert previous.starts == ["0 0", "0 1", "1 0", "1 1", "2 0", "2 1", "3 0", "4 0"]
+    assert saved(run) == previous.starts
     assert [entry.seq for entry in run.events()] == list(range(1, len(list(run.events())) + 1))
 
 
@@ -234,8 +243,11 @@ def test_a_suspended_run_is_resumed(client: Client, previous: Previous, scaled: 
         run.scale("workers", 1)
     assert states(run) == ["PENDING"] * 2 + ["SCALED_DOWN"] * 3
     previous.finish()
-    assert run.resume().wait(60).state == "SUCCEEDED"
+    overrides = {"max_runtime": 600} if scaled else {}  # with overrides it is planned again
+    assert run.resume(**overrides).wait(60).state == "SUCCEEDED"
     # the worker's success is not required: it may be stopped when the head has ended
+    of_head = [[one for one in starts if one[0] == "0"] for starts in (saved(run), previous.starts)]
+    assert of_head[0] == of_head[1] and len(of_head[0]) == 2
     assert states(run)[0] == "SUCCEEDED" and states(run)[1] in ("SUCCEEDED", "STOPPED")
     assert states(run)[2:] == ["SCALED_DOWN"] * 3
 

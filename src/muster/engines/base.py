@@ -10,7 +10,7 @@ incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a 
 
 Programs write what is to be kept to the directories $MUSTER_OUTPUTS, the node's own, and
 $MUSTER_RUN_OUTPUTS, which nodes share. The engine creates both before a program starts, keeps them
-for later incarnations, and collects their files into `RunDir.output(rank)` and `RunDir.outputs`.
+for later incarnations, and collects their files into `RunDir.output` and `RunDir.outputs`.
 """
 
 from __future__ import annotations

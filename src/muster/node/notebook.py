@@ -249,6 +249,8 @@ def output_folder() -> str:
     node has several processes."""
     env = os.environ
     folder = env.get("MUSTER_OUTPUTS", "outputs")
+    if folder == env.get("MUSTER_RUN_OUTPUTS"):  # of a run that an earlier version submitted
+        folder = os.path.join(folder, "rank-%s" % env["NODE_RANK"])
     if next((env[name] for name in _LOCAL_SIZES if env.get(name)), "1") != "1":
         rank = next((env[name] for name in _RANKS if env.get(name)), "0")
         folder = os.path.join(folder, "process-%s" % rank)

@@ -84,6 +84,7 @@ def build_plan(
         log_output=spec.logging.enabled,
         log_directory=spec.logging.directory,
         notes=tuple(notes),
+        node_outputs=True,
         **{**copied_settings(spec, RUN_WIDE, RunPlan), "network": network},
     )
     return with_names(plan, identity.run_name)

@@ -231,6 +231,9 @@ class RunPlan(Struct, frozen=True):
     #: Seconds after its end when the run is deleted; None: never.
     ttl_after_finished: float | None = None
     environment: EnvironmentPlan | None = None
+    #: Whether $MUSTER_OUTPUTS is a directory of each node. In plans of earlier versions, which lack
+    #: this field, it is the directory of the run: later attempts find their checkpoints there.
+    node_outputs: bool = False
 
     @property
     def own_interfaces(self) -> bool:

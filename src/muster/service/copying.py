@@ -325,10 +325,12 @@ def _open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRe
     """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
     working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
     run_dir = service.home.run_dir(run.id)
-    outputs = {"MUSTER_OUTPUTS": run_dir.output(node.rank), "MUSTER_RUN_OUTPUTS": run_dir.outputs}
+    plan = StoredPlan(service.run(run.id))
+    own = run_dir.output(node.rank, own=plan.node_outputs())
+    outputs = {"MUSTER_OUTPUTS": own, "MUSTER_RUN_OUTPUTS": run_dir.outputs}
     work = run_dir.work(node.rank)
     path = Template(place.path).safe_substitute(outputs)
-    real = os.path.realpath(work / _start_folder(service, run.id, node.group) / path)
+    real = os.path.realpath(work / _start_folder(plan, node.group) / path)
     for root in map(os.path.realpath, (run_dir.outputs, work)):
         if os.path.commonpath((root, real)) == root:
             try:
@@ -345,9 +347,8 @@ def _saved_hint(run: RunSummary, node: NodeRecord) -> str:
     return f"`muster outputs {run.name} --rank {node.rank}` lists its outputs"
 
 
-def _start_folder(service: Service, run_id: str, group: str) -> str:
+def _start_folder(plan: StoredPlan, group: str) -> str:
     """Where the programs of a group started, below `RunDir.work`."""
-    plan = StoredPlan(service.run(run_id))
     artifact = plan.get("artifact")
     code = folder_name(artifact["kind"], artifact["file_name"]) if artifact else ""
     (working_dir,) = [g.get("working_dir") for g in plan.get("groups") if g["name"] == group]

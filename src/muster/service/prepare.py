@@ -182,7 +182,7 @@ def prepare_resume(
     return PreparedResume(
         spec=arranged.spec,
         origins=_origins(run.origins, resolved.origins),
-        plan=replace(plan, notes=(*resolved.notes, *plan.notes)),
+        plan=replace(plan, notes=(*resolved.notes, *plan.notes), node_outputs=before.node_outputs),
         changed=changed,
         display_name=overrides.run_name,
     )

@@ -53,6 +53,10 @@ class StoredPlan:
         with reading(self._run, "plan"):
             return convert(data, kind)
 
+    def node_outputs(self) -> bool:
+        """See `RunPlan.node_outputs`."""
+        return bool(self._run.plan.get("node_outputs"))
+
     def group_sizes(self) -> dict[str, int]:
         """Group -> its maximum of nodes, in rank order."""
         groups = self._convert(self.get("groups"), list[_GroupSize])

@@ -101,9 +101,9 @@ class RunDir(Struct, frozen=True):
         for each node in it. Any engine collects outputs into this layout."""
         return self.path / "outputs"
 
-    def output(self, rank: int) -> Path:
-        """The output directory of one node."""
-        return self.outputs / f"rank-{rank}"
+    def output(self, rank: int, *, own: bool) -> Path:
+        """$MUSTER_OUTPUTS of one node. own: `RunPlan.node_outputs`."""
+        return self.outputs / f"rank-{rank}" if own else self.outputs
 
     @property
     def results(self) -> Path:

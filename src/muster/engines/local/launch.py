@@ -136,7 +136,7 @@ def launch_message(
         cwd=cwd,
         folder=str(paths.folder),
         fresh=list(start.fresh),
-        output_folder=str(context.home.run_dir(plan.run_id).output(node.rank)),
+        output_folder=str(_outputs(context, node)),
         address=node.address,
         disk=None if group.resources.disk_image else group.resources.disk,
         disk_full=disk_full(group.resources),
@@ -188,6 +188,12 @@ def _processes(
     return shared, processes
 
 
+def _outputs(context: RunContext, node: NodePlan) -> Path:
+    """$MUSTER_OUTPUTS of a node."""
+    run_dir = context.home.run_dir(context.plan.run_id)
+    return run_dir.output(node.rank, own=context.plan.node_outputs)
+
+
 def _node_values(
     context: RunContext, paths: NodePaths, start: NodeStart, facts: Facts
 ) -> NodeValues:
@@ -200,7 +206,7 @@ def _node_values(
         environ=context.environ,
         python_folder=os.path.dirname(context.python),
         cluster_file=str(paths.cluster_file),
-        outputs=str(run_dir.output(node.rank)),
+        outputs=str(_outputs(context, node)),
         run_outputs=str(run_dir.outputs),
         checkpoint=str(paths.checkpoint_file),
         attempt=str(start.attempt),
