@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.program_text import final_lines, harmless
+from muster.program_text import final_lines, harmless, without_controls
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,16 @@ def test_the_last_text_of_an_overwritten_line_is_shown(written: bytes, shown: by
         (b"\x1b]0;without end\nnext\n", b"\nnext\n"),
         (b"\x1b(0\x0ebox\x0f\x1bM\x07\x08\x7f\n", b"box\n"),
         (b"\x1b\n", b"\n"),
+        ("a\x9b2Jb\x9b\nc\x85\n".encode(), b"ab\nc\n"),
+        ("a\x9d0;title é\x9cb\x9d0;é\x07c\x90without end\nd\n".encode(), b"abc\nd\n"),
+        ("\x1b]0;title é\x9clink\n".encode(), b"link\n"),
+        ("\u202egnp.exe\u202c \u2066a\u2069\n".encode(), b"gnp.exe a\n"),
+        (
+            "é à £ “a” … 💾 👩\u200d🚀 \u00a0\n".encode(),
+            "é à £ “a” … 💾 👩\u200d🚀 \u00a0\n".encode(),
+        ),
     ],
 )
 def test_a_terminal_gets_colours_only(written: bytes, shown: bytes) -> None:
     assert harmless(written) == shown
+    assert without_controls(shown) == without_controls(written)

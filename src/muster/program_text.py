@@ -7,13 +7,19 @@ import re
 # patterns are compiled when first used, which most runs never do
 #: Control characters but tabs and line breaks.
 _CHARACTERS = bytes([*range(9), *range(11, 32), 127])
-#: A control character, with the control sequence (CSI), string (OSC, DCS, ...) or other escape that
-#: it starts. A class of characters comes first because the search for one is fast.
+#: The rest of a control sequence after CSI, and of a string (OSC, DCS, ...) after its start.
+_SEQUENCE = rb"[0-?]*[ -/]*[@-~]"
+_STRING = rb"[^\x07\x1b\n\xc2]*(?:\xc2(?!\x9c)[^\x07\x1b\n\xc2]*)*(?:\x07|\x1b\\|\xc2\x9c)?"
+#: A control character, with the control sequence, string or other escape that it starts: ASCII's,
+#: those that are one character of Unicode (C1, U+0080 to U+009F), and those that change the
+#: direction of the text around them (U+202A to U+202E, U+2066 to U+2069). A class of characters
+#: comes first because the search for one is fast.
 _CONTROL = (
-    rb"[\x00-\x08\x0b-\x1f\x7f](?:(?<=\x1b)(?:"
-    rb"\[[0-?]*[ -/]*[@-~]"
-    rb"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
-    rb"|[ -/]*[0-~]))?"
+    rb"[\x00-\x08\x0b-\x1f\x7f\xc2\xe2](?:"
+    rb"(?<=\xc2)(?:\x9b(?:" + _SEQUENCE + rb")?|[\x90\x98\x9d-\x9f]" + _STRING + rb"|[\x80-\x9f])"
+    rb"|(?<=\xe2)(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"
+    rb"|(?<=\x1b)(?:\[" + _SEQUENCE + rb"|[\]PX^_]" + _STRING + rb"|[ -/]*[0-~])"
+    rb"|(?<![\xc2\xe2]))"
 )
 _COLOR = rb"\x1b\[[0-9;:]*m"
 _COLORED = rb"(?m)^(.*\x1b.*)$"
@@ -34,7 +40,8 @@ def final_text(line: bytes) -> bytes:
 
 def harmless(data: bytes) -> bytes:
     """The lines without control sequences but colours, which end with their line."""
-    if len(data.translate(None, _CHARACTERS)) == len(data):  # the fastest way to find none
+    plain = len(data.translate(None, _CHARACTERS)) == len(data)  # the fastest way to find none
+    if plain and (data.isascii() or not re.search(_CONTROL, data)):
         return data
     kept = re.sub(_CONTROL, lambda found: found[0] if re.fullmatch(_COLOR, found[0]) else b"", data)
     return re.sub(_COLORED, rb"\1" + _RESET, kept) if b"\x1b" in kept else kept

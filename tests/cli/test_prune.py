@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import muster
 from muster.client.client import Client
+from muster.control.lease import is_held
 from muster.errors import InvalidInput
 from muster.spec.overrides import Changes
 from support.command import json_of, output_of
 from support.command import muster as command
+from support.faults import until
 
 _NOTHING = Changes()
 
@@ -187,3 +194,55 @@ def test_an_empty_home_has_nothing_to_delete(client: Client) -> None:
 def test_wrong_options_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         muster.prune(**options)  # type: ignore[arg-type]
+
+
+def test_a_run_whose_files_cannot_be_deleted_stays(
+    client: Client, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [muster.run(command="true").wait(60) for _ in range(2)]
+    leases = [client.service.home.run_dir(run.id).lease for run in runs]
+    until(lambda: not any(map(is_held, leases)))
+    stays = own_home / "runs" / runs[0].id / "outputs" / "kept"
+    stays.touch()
+    unlink = os.unlink
+
+    def refuse(path: str, **options: Any) -> None:
+        if os.path.basename(path) == "kept":
+            raise PermissionError(errno.EPERM, "Operation not permitted", path)
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        why = f"{runs[0].name} is not deleted: cannot remove {stays}: Operation not permitted"
+        with pytest.raises(muster.MusterError, match=why):
+            client.service.delete(runs[0].id)
+        found = muster.prune(keep=0)
+    assert found.runs == (runs[1].name,)
+    assert [text.partition(" (")[0] for text in found.failed] == [why]
+    assert [run.id for run in client.runs()] == [runs[0].id]
+    assert muster.prune(keep=0).runs == (runs[0].name,)
+    assert not stays.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_a_plain_user_deletes_a_tree_that_a_program_made_read_only() -> None:
+    script = """
+import os, shutil, sys
+from pathlib import Path
+from muster.control.expire import remove_folder
+from muster.storage.home import Home
+os.setgid(65534)
+os.setuid(65534)
+home = Home(Path(sys.argv[1]))
+tree = home.runs / "id" / "outputs" / "module" / "deep"
+tree.mkdir(parents=True)
+(tree / "file").touch()
+for folder in (tree, tree.parent):
+    folder.chmod(0o555)
+print(remove_folder(home, "id"))
+"""
+    with tempfile.TemporaryDirectory() as home:  # that of the test is closed to other users
+        os.chmod(home, 0o777)
+        words = [sys.executable, "-c", script, home]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        assert done.stdout == "None\n" and not Path(home, "runs", "id").exists()

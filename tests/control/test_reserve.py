@@ -100,9 +100,17 @@ def test_gpus_that_are_locked_by_older_runs_are_not_given_away(
     assert given(client) == [(2,), (0, 1, 3), None]
 
 
-def test_a_damaged_table_is_made_again(client: Client, submit: Submit) -> None:
-    submit(2)
-    (client.service.home.root / "reservations.json").write_text("{")
+@pytest.mark.parametrize("damage", ["{", "an id that is no file name", "a link to a device"])
+def test_a_damaged_table_is_made_again(client: Client, submit: Submit, damage: str) -> None:
+    run_id = submit(2)
+    table = client.service.home.root / "reservations.json"
+    if "id" in damage:
+        table.write_text(table.read_text().replace(run_id, "..\\u0000"))
+    elif "link" in damage:
+        table.unlink()
+        table.symlink_to("/dev/zero")
+    else:
+        table.write_text(damage)
     submit(3)
     assert given(client) == [(), None], "the nodes of the first run have not started"
 

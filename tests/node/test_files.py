@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from muster.node.files import ensure_fifo, open_or_replace
+from muster.node.files import ensure_fifo, open_or_replace, try_remove_tree
 
 
 def link_to_file(path: Path) -> None:
@@ -69,3 +71,24 @@ def test_a_folder_is_not_removed(tmp_path: Path, own: Callable[[Path], object]) 
     (tmp_path / "ours").mkdir()
     with pytest.raises(IsADirectoryError):
         own(tmp_path / "ours")
+
+
+def test_what_stays_of_a_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "folder"
+    (folder / "a").mkdir(parents=True)
+    for name in ("a/one", "stays", "z"):
+        (folder / name).touch()
+    unlink = os.unlink
+
+    def refuse(path: str, **options: Any) -> None:
+        if os.path.basename(path) == "stays":
+            raise PermissionError(errno.EPERM, "Operation not permitted", path)
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        error = try_remove_tree(str(folder))
+    assert error is not None and error.filename == str(folder / "stays")
+    assert os.listdir(folder) == ["stays"], "the others are removed"
+    assert try_remove_tree(str(folder)) is None and not folder.exists()
+    assert try_remove_tree(str(folder)) is None, "there is none"

@@ -267,3 +267,17 @@ def test_a_large_folder_is_warned_about_before_it_is_stored(
 
         warnings.warn("end", UserWarning, stacklevel=1)
     assert [str(one.message) for one in again] == ["end"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_digests_that_are_not_a_file_are_made_again(home: Home, code: Path, kind: str) -> None:
+    age(code)
+    stored = store(home, code)
+    (cache,) = home.digests.iterdir()
+    cache.unlink()
+    if kind == "pipe":
+        os.mkfifo(cache)
+    else:
+        cache.symlink_to("/dev/zero")
+    assert store(home, code) == stored
+    assert cache.is_file() and not cache.is_symlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -70,4 +71,21 @@ def test_without_a_file_nothing_is_set(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match=r"config\.toml: cannot be read: .*utf-8"):
+        read_config(Home(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_not_a_file_is_reported_at_once(tmp_path: Path, kind: str) -> None:
+    config = tmp_path / "config.toml"
+    if kind == "pipe":
+        os.mkfifo(config)
+    else:
+        config.symlink_to("/dev/zero")
+    with pytest.raises(InvalidInput, match=r"cannot be read: .*not a regular file"):
+        read_config(Home(tmp_path))
+
+
+def test_an_enormous_file_is_not_read_in_part(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[retention]\nkeep = 1\n" + "#\n" * (1 << 19))
+    with pytest.raises(InvalidInput, match="is larger than 1MiB"):
         read_config(Home(tmp_path))

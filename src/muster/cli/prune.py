@@ -8,7 +8,7 @@ import click
 
 from muster.cli.arguments import Count, json_option
 from muster.cli.output import print_json
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, print_error
 from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
 
@@ -27,7 +27,9 @@ _SHOWN = 5
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option()
+@click.pass_context
 def prune(
+    ctx: click.Context,
     older_than: str | None,
     keep: int | None,
     dry_run: bool,
@@ -52,6 +54,7 @@ def prune(
 
     from muster.cli.confirm import confirm
     from muster.client.client import Client
+    from muster.errors import EXIT_PLATFORM
     from muster.service.filters import age_of
 
     age = None if older_than is None else age_of("--older-than", older_than)
@@ -70,14 +73,26 @@ def prune(
             return
         confirm(f"delete this and free {format_size(found.freed)}")
     done = client.prune(keep=keep, older_than=age)
+    _print_done(done, as_json=as_json)
+    if done.failed:
+        ctx.exit(EXIT_PLATFORM)
+
+
+def _print_done(done: Pruned, *, as_json: bool) -> None:
+    from msgspec import to_builtins
+
+    from muster.errors import MusterError
+
     if as_json:
         print_json(to_builtins(done))
-        return
-    for line in _lines(done):
-        echo(f"deleted {line}")
-    for text in done.kept:
+    else:
+        for line in _lines(done):
+            echo(f"deleted {line}")
+        echo(f"{format_size(done.freed)} freed")
+    for text in () if as_json else done.kept:
         echo(text, err=True)
-    echo(f"{format_size(done.freed)} freed")
+    for text in done.failed:
+        print_error(MusterError(text))
 
 
 def _lines(found: Pruned) -> list[str]:

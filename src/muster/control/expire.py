@@ -6,34 +6,53 @@ Muster has no daemon: the next command that opens the store deletes them.
 from __future__ import annotations
 
 import os
-import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from muster.errors import MusterError
+from muster.escapes import visible_line
+from muster.node.files import try_remove_tree
 from muster.storage.home import Home
 from muster.store import runs
 from muster.store.database import Database
 
 
+class NotDeleted(MusterError):  # noqa: N818
+    """Some files of a run cannot be deleted. Its record stays, so that it can be deleted again."""
+
+
 def expire(db: Database, home: Home) -> None:
-    """Delete the expired runs."""
+    """Delete the expired runs. One whose files cannot be deleted is left to the next command:
+    `muster rm` and `muster prune` say why."""
     for run_id in runs.expired(db, time.time()):
-        delete_run(db, home, run_id)
+        with suppress(NotDeleted):
+            delete_run(db, home, run_id)
 
 
 def delete_run(db: Database, home: Home, run_id: str) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
-    that, the run can be deleted again."""
-    remove_folder(home, run_id)
+    that, the run can be deleted again. Raises NotDeleted."""
+    if error := remove_folder(home, run_id):
+        name = runs.summary(db, run_id).name
+        raise NotDeleted(f"{name} is not deleted: {describe(error)}")
     runs.delete(db, run_id)
 
 
-def remove_folder(home: Home, run_id: str) -> None:
-    """Delete a run's files."""
+def remove_folder(home: Home, run_id: str) -> OSError | None:
+    """Delete a run's files. Returns why some of them stay; None if none does."""
     folder = home.run_dir(run_id).path
     logs = folder / "logs"
     # with `logging.directory`, `logs` links to a folder with the run's id; any other link was made
     # by a program
-    if logs.is_symlink() and (target := Path(os.path.realpath(logs))).name == run_id:
-        shutil.rmtree(target, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    target = Path(os.path.realpath(logs))
+    # the logs first: without the link, nothing would show where the rest of them is
+    if logs.is_symlink() and target.name == run_id and (error := try_remove_tree(str(target))):
+        return error
+    return try_remove_tree(str(folder))
+
+
+def describe(error: OSError) -> str:
+    """Why a file cannot be deleted, and what to do."""
+    hint = "remove it as its owner or as root, then try again"
+    return visible_line(f"cannot remove {error.filename}: {error.strerror} ({hint})")

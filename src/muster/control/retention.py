@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from muster.control import lease
-from muster.control.expire import delete_run
+from muster.control.expire import NotDeleted, delete_run
 from muster.lifecycle.states import TERMINAL
 from muster.storage.artifact_lock import sweep, try_exclusive
 from muster.storage.code_trees import remove_artifact, remove_unlinked
@@ -40,14 +40,20 @@ def old_runs(db: Database, home: Home, retention: Retention) -> list[RunSummary]
 def apply_retention(db: Database, home: Home) -> None:
     """Delete the runs that do not stay by the retention in the configuration, if it has one.
 
-    Raises InvalidInput if the configuration is wrong, StoreError.
+    Raises InvalidInput if the configuration is wrong, NotDeleted, StoreError.
     """
     retention = read_config(home).retention
     if retention is None:
         return
     chosen = Retention(retention.keep, max(retention.older_than or 0.0, _SHOWN))
+    failures = []
     for run in old_runs(db, home, chosen):
-        delete_run(db, home, run.id)
+        try:
+            delete_run(db, home, run.id)
+        except NotDeleted as error:  # this one stays
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def unused_code(db: Database, home: Home) -> list[Path]:

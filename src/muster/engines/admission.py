@@ -12,9 +12,9 @@ waits or has started makes no difference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
@@ -61,7 +61,8 @@ class Capacity(Struct, frozen=True):
 class Reservation(Struct, frozen=True, omit_defaults=True):
     """What one run has, or waits for, until its supervisor ends."""
 
-    run_id: str
+    #: Names the folder of the run, so that nothing else may be stored in its place.
+    run_id: Annotated[str, Meta(pattern=r"\A[0-9a-z]+\Z")]
     #: The run's name.
     run: str
     #: When it was submitted or resumed (epoch seconds).

@@ -11,7 +11,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 #: Errors of removing a mount point, or a folder that contains one.
 _MOUNT_POINT_ERRORS = (errno.EBUSY, errno.ENOTEMPTY)
@@ -111,6 +111,25 @@ def remove_tree(path: str) -> None:
     from shutil import rmtree  # most processes that import this module remove nothing
 
     rmtree(path, onerror=_retry_or_ignore)
+
+
+def try_remove_tree(path: str) -> OSError | None:
+    """Remove what can be removed of a folder, read-only folders included. Returns why the rest
+    stays; None if nothing does."""
+    from shutil import rmtree
+
+    failures: List[OSError] = []
+
+    def handle(call: Any, path: str, exc_info: Any) -> None:
+        try:
+            _retry_or_ignore(call, path, exc_info)
+        except OSError as error:
+            failures.append(error)
+
+    rmtree(path, onerror=handle)
+    if failures or not os.path.lexists(path):
+        return failures[0] if failures else None
+    return OSError(errno.EBUSY, "contains a mount point, or changes meanwhile", path)
 
 
 def remove_entry(path: str) -> None:

@@ -14,7 +14,7 @@ from muster.store.records import CorruptRecord
 def delete(context: Context, run_id: str) -> None:
     """Delete a run that has ended, or whose record is corrupt and that has no supervisor.
 
-    Raises InvalidInput if the run has not ended.
+    Raises InvalidInput if the run has not ended, and NotDeleted if files cannot be removed.
     """
     try:
         run = runs.get(context.db, run_id)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.control import lease
-from muster.control.expire import delete_run, remove_folder
+from muster.control.expire import NotDeleted, delete_run, describe, remove_folder
 from muster.control.retention import collect_code, old_runs, unused_code
 from muster.service.context import Context
 from muster.storage import environments
@@ -71,6 +72,8 @@ class Pruned(Struct, frozen=True):
     freed: int
     #: What was kept although it is not needed, and why.
     kept: tuple[str, ...] = ()
+    #: What could not be deleted, and why.
+    failed: tuple[str, ...] = ()
 
 
 def retention_of(home: Home, keep: int | None, older_than: float | None) -> Retention:
@@ -112,34 +115,70 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     if dry_run:
         return _report(found, [one.key for one in found.environments], dry_run=True)
     db, home = context.db, context.home
-    for run in found.runs:
-        delete_run(db, home, run.id)
-    for path in found.leftovers:
-        if path.parent == home.runs:
-            remove_folder(home, path.name)
-        elif path.parent == home.digests:
-            path.unlink(missing_ok=True)
-    removed = [one.key for one in found.environments if environments.remove(home, one.key)]
+    failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
+    removed = []
+    for one in found.environments:
+        try:
+            if environments.remove(home, one.key):
+                removed.append(one.key)
+        except OSError as error:
+            left = disk_use(home.environments / one.key)
+            failures.append(_Failure(one.key, left, f"environment {one.key}: {describe(error)}"))
     remove_abandoned(home.checkouts)
     if collect_code(db, home):
-        return _report(found, removed, dry_run=False)
+        return _report(found, removed, failures)
     kept = "stored code was kept: another process is storing code; prune again later"
     found = replace(found, code=(), code_size=0)
-    return _report(found, removed, dry_run=False, kept=(kept,))
+    return _report(found, removed, failures, kept=(kept,))
+
+
+class _Failure(NamedTuple):
+    """Something that could not be deleted."""
+
+    #: The id of a run, the key of an environment, or the path of a leftover.
+    key: str
+    #: Bytes that are left of it.
+    left: int
+    why: str
+
+
+def _delete_runs(context: Context, found: Sequence[RunSummary]) -> Iterator[_Failure]:
+    for run in found:
+        try:
+            delete_run(context.db, context.home, run.id)
+        except NotDeleted as error:
+            yield _Failure(run.id, disk_use(*run_files(context.home, run.id)), str(error))
+
+
+def _delete_leftovers(home: Home, found: Sequence[Path]) -> Iterator[_Failure]:
+    for path in found:
+        if path.parent == home.runs:
+            if error := remove_folder(home, path.name):
+                yield _Failure(str(path), disk_use(path), describe(error))
+        elif path.parent == home.digests:
+            path.unlink(missing_ok=True)
 
 
 def _report(
-    found: Candidates, removed: Sequence[str], *, dry_run: bool, kept: tuple[str, ...] = ()
+    found: Candidates,
+    removed: Sequence[str],
+    failures: Sequence[_Failure] = (),
+    *,
+    dry_run: bool = False,
+    kept: tuple[str, ...] = (),
 ) -> Pruned:
-    in_use = [one for one in found.environments if one.key not in removed]
+    failed = {one.key for one in failures}
+    in_use = [one for one in found.environments if one.key not in {*removed, *failed}]
+    left = sum(one.size for one in in_use) + sum(one.left for one in failures)
     return Pruned(
         dry_run=dry_run,
-        runs=tuple(run.name for run in found.runs),
+        runs=tuple(run.name for run in found.runs if run.id not in failed),
         code=len(found.code),
         environments=tuple(removed),
-        leftovers=len(found.leftovers),
-        freed=found.size - sum(one.size for one in in_use),
+        leftovers=sum(str(path) not in failed for path in found.leftovers),
+        freed=max(found.size - left, 0),
         kept=(*kept, *(f"environment {one.key} is in use now" for one in in_use)),
+        failed=tuple(one.why for one in failures),
     )
 
 

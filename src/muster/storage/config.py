@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
+from muster.node.files import read_regular
 from muster.spec.quantities import parse_duration
 from muster.spec.wording import close_to
 from muster.storage.home import Home
@@ -37,18 +38,23 @@ class Config(Struct, frozen=True):
     retention: Retention | None = None
 
 
+#: A larger file is not a configuration.
+_MAX_BYTES = 1 << 20
 _KEYS: Mapping[str, tuple[str, ...]] = {"retention": Retention.__struct_fields__}
 
 
 def read_config(home: Home) -> Config:
     """The settings; the defaults if there is no file. Raises InvalidInput with every problem."""
     try:
-        text = home.config.read_bytes().decode()
+        data = read_regular(home.config, _MAX_BYTES + 1)
+        text = data.decode()
     except FileNotFoundError:
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         problem = Problem("", f"cannot be read: {error}", "make it a TOML file", str(home.config))
         raise InvalidInput(problem) from None
+    if len(data) > _MAX_BYTES:
+        raise InvalidInput(Problem("", "is larger than 1MiB", "shorten it", str(home.config)))
     return parse_config(text, str(home.config))
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from muster.node.files import read_regular
 from muster.storage.home import Home
 
 #: Nanoseconds for which a change may leave the same times. The kernel stamps files with a clock
@@ -23,6 +24,8 @@ from muster.storage.home import Home
 _TICK, _WHOLE_SECONDS = 100_000_000, 2_500_000_000
 _SECOND = 1_000_000_000
 _CHECKSUM = 32
+#: More is not read, and then fails the checksum. A million files take about 100 MB.
+_MAX_BYTES = 1 << 28
 
 
 class _Entry(NamedTuple):
@@ -86,9 +89,9 @@ def stamp(found: os.stat_result) -> tuple[int, int, int, int, int]:
 
 def _read(path: Path) -> dict[bytes, _Entry]:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, _MAX_BYTES)
         if hashlib.sha256(data[_CHECKSUM:]).digest() == data[:_CHECKSUM]:
             return _decoder.decode(data[_CHECKSUM:])
-    except (OSError, msgspec.DecodeError):  # missing, or of another version
+    except (OSError, msgspec.DecodeError):  # missing, not a file, or of another version
         pass
     return {}

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import sys
 import sysconfig
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.errors import EngineError
+from muster.node.files import remove_entry
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
 from muster.spec.paths import path_in
@@ -104,7 +104,7 @@ def acquire(
             # another process has failed to install it since this one started to wait
             if environment.failed.stat().st_mtime_ns >= since:
                 raise EngineError(environment.failed.read_text())
-        shutil.rmtree(environment.folder, ignore_errors=True)
+        remove_entry(str(environment.folder))
         _install(environment, plan, environ, log)
 
 
@@ -128,7 +128,7 @@ def _install(
     except EngineError as error:
         text = f"{error}\n(all of it: {environment.log})"
         environment.failed.write_text(text)
-        shutil.rmtree(environment.folder, ignore_errors=True)
+        remove_entry(str(environment.folder))
         raise EngineError(text) from None
     about = {
         "requirements": [redacted(line) for line in plan.requirements],
@@ -199,13 +199,13 @@ def list_installed(home: Home) -> list[Installed]:
 
 
 def remove(home: Home, key: str) -> bool:
-    """Remove an environment. Returns False if it is in use."""
+    """Remove an environment. Returns False if it is in use. Raises OSError."""
     environment = Environment(key, home.environments / key)
     with _exclusive_lock(environment) as locked:
         if not locked:
             return False
         environment.about.unlink(missing_ok=True)  # first: a partly removed one is incomplete
-        shutil.rmtree(environment.folder, ignore_errors=True)
+        remove_entry(str(environment.folder))
         for path in (environment.log, environment.failed):
             path.unlink(missing_ok=True)
     return True
