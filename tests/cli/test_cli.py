@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import muster as api
 from muster.client.client import Client
 from muster.errors import EngineError
 from support.command import MUSTER, json_of, muster, output_of
@@ -547,3 +548,16 @@ def test_the_reference_page_is_current() -> None:
     command = [sys.executable, "-m", "muster.cli.reference"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert page.read_text() == printed.stdout, "run `make docs`"
+
+
+def test_several_runs_are_waited_for_and_the_worst_decides() -> None:
+    good, bad = (api.run(command=word) for word in ("true", "false"))
+    done = muster("wait", bad.name, good.name, bad.name, code=1)
+    assert done.stdout == f"{bad.name} FAILED\n{good.name} SUCCEEDED\n"
+    data = json_of("wait", good.name, good.id, "--json")
+    assert data["id"] == good.id, "one run, named twice"
+    slow = api.run(command=["sleep", "1000"])
+    late = muster("wait", slow.name, bad.name, "--timeout", "0.1", code=3)
+    assert slow.name in late.stderr
+    assert late.stdout == f"{bad.name} FAILED\n", "it has ended in time"
+    slow.cancel().wait(60)

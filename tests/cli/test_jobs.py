@@ -56,7 +56,7 @@ def test_a_job_from_creation_to_deletion(tmp_path: Path) -> None:
     (data,) = json.loads(output_of("runs", "list", "--json"))
     assert (data["display_name"], data["created_by"]) == ("one", USER)
     assert data["tags"] == {"team": "ml", "level": "1"}
-    assert output_of("jobs", "delete", "container") == "container@1 is deleted\n"
+    assert output_of("jobs", "delete", "container", "-y") == "container@1 is deleted\n"
     assert output_of("jobs", "delete", "container@1") == "container@1 is already deleted\n"
     assert muster("jobs", "list").stderr == "no jobs\n"
     assert [row["STATE"] for row in table("jobs", "list", "--all")] == ["DELETED"]

@@ -46,7 +46,7 @@ def test_runs_wait_in_order_and_start_when_the_one_before_has_ended(
     assert states(*runs) == ["QUEUED"] * 3
     assert runs[2].details.startswith("waiting for memory: needs ")
     assert f"; held by {first.name} (" in runs[2].details
-    assert runs[2].details.endswith("; 2 runs before it")
+    assert runs[2].details.endswith("; 2 earlier runs get it first")
     assert runs[2].why()[0] == runs[2].details
     until_ready(first)
     first.cancel("enough")
@@ -76,7 +76,9 @@ def test_a_queued_run_is_canceled_at_once_and_the_next_one_moves_up(
     assert second.cancel("enough").wait(60).state == "CANCELED"
     assert second.started_at is None
     assert states(first, third)[1] == "QUEUED"
-    assert "before it" not in third.details
+    assert "earlier run" not in third.details
+    (row,) = [line.split() for line in muster("ps").stdout.splitlines() if third.name in line]
+    assert row[2:6] == ["QUEUED", "1", "-", "-"], "neither STARTED nor TIME"
     first.cancel("enough")
     until_state(third, "IN_PROGRESS")
 

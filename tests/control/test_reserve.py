@@ -73,7 +73,8 @@ def test_each_gpu_is_given_to_one_run(client: Client, submit: Submit) -> None:
     texts = default_engine().waiting(client.service.home).values()
     assert [*texts] == [
         "waiting for GPUs: needs 2, 1 of 4 free; held by true-1 (1), true-2 (2)",
-        "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); 1 run before it",
+        "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); "
+        "1 earlier run gets it first",
     ]
 
 

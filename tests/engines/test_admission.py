@@ -90,7 +90,7 @@ def test_what_a_run_waits_for_is_described_in_numbers() -> None:
     lacking = admission.shortages(waiting[2], [*holders, *waiting], MACHINE)
     assert admission.describe(lacking) == (
         "waiting for memory: needs 20GiB, 3GiB of 23GiB free; held by run-1 (5GiB), run-2 (5GiB), "
-        "run-3 (5GiB) and 1 more; 2 runs before it"
+        "run-3 (5GiB) and 1 more; 2 earlier runs get it first"
     )
     busy = run(0, cpus=1.5, gpus=2, granted=True)
     lacking = admission.shortages(run(9, cpus=1, gpus=1), [busy], MACHINE)

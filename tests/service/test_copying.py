@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.errors import InvalidInput, NotFound
@@ -138,3 +140,54 @@ def test_a_file_with_a_colon_is_suggested(
     (tmp_path / "a:b").touch()
     with pytest.raises(NotFound, match=r"write \./a:b for the file on this machine"):
         copy(client.service, "a:b", "c", ignore)
+
+
+CHANGES = """
+import os, shutil
+open("new", "w").write("new")
+open("kept/text", "a").write(" and more")
+os.remove("gone")
+shutil.rmtree("replaced")
+os.mkdir("replaced")
+shutil.move("before", "deep/after")
+shutil.rmtree("away")
+"""
+
+
+def test_an_ended_node_has_the_unchanged_files_of_large_code(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code"
+    for name in ("kept", "replaced", "before", "away", "deep"):
+        (code / name).mkdir(parents=True)
+        (code / name / "text").write_text(name)
+    (code / "gone").touch()
+    (code / "data").write_bytes(bytes(20 << 20))
+    (code / "link").symlink_to("kept/text")
+    (code / "main.py").write_text(CHANGES)
+    monkeypatch.chdir(tmp_path)
+    run = muster.run(code, entrypoint="main.py", nodes=1).wait(60)
+    assert run.state == "SUCCEEDED", run.logs()
+    service = client.service
+    assert copy(service, "last:0:.", "all", ignore) == ()
+    found = {str(p.relative_to("all")) for p in Path("all").rglob("*") if not p.is_dir()}
+    below = {"kept/text", "deep/text", "deep/after/text"}
+    assert found == {"main.py", "data", "link", "new", *below}
+    assert list(Path("all/replaced").iterdir()) == []
+    assert Path("all/kept/text").read_text() == "kept and more"
+    assert Path("all/deep/after/text").read_text() == "before"
+    for place, text in (("link", "kept and more"), ("main.py", CHANGES), ("new", "new")):
+        assert copy(service, f"last:0:{place}", "one", ignore) == ()
+        assert Path("one").read_text() == text
+    for place in ("gone", "replaced/text", "away", "before/text", "data/x"):
+        with pytest.raises(InvalidInput, match=r"No such file|Not a directory"):
+            copy(service, f"last:0:{place}", "one", ignore)
+    if not service.home.run_dir(run.id).overlay(0).exists():
+        return  # the code was copied: nothing is missing without the stored code
+    shutil.rmtree(service.home.artifacts)
+    with pytest.raises(InvalidInput, match="code that the node did not change was deleted"):
+        copy(service, "last:0:main.py", "one", ignore)
+    assert copy(service, "last:0:.", "rest", ignore) == (
+        ".: the code that the node did not change was deleted with its job",
+    )
+    assert Path("rest/new").read_text() == "new"

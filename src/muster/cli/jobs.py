@@ -200,6 +200,13 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
 @job_argument(nargs=-1, required=True)
 @click.option("--runs", is_flag=True, help="Also delete their runs and output.")
 @click.option("--all-versions", is_flag=True, help="Delete every version.")
+@click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted as by other commands; this one never asks.",
+)
 def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
     """Delete jobs and their code.
 

@@ -47,7 +47,7 @@ def _cells(run: RunSummary) -> dict[str, str]:
         **run_cells(run, seconds=run.seconds(time.time()), details=run.details),
         "NAME": run.display_name or "-",
         "STATE": state(str(run.state)),
-        "STARTED": ago(run.created_at),
+        "STARTED": "-" if run.started_at is None else ago(run.started_at),
         "BY": run.created_by or "-",
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from muster.cli.run_choice import Outcome, choice_options, choose_runs, filters_
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 from muster.describe.words import plural
-from muster.errors import InvalidInput
+from muster.errors import EXIT_CANCELED, EXIT_OK, InvalidInput
 
 if TYPE_CHECKING:
     from muster.client.client import Client
@@ -201,31 +202,39 @@ def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
 
 
 @runs.command()
-@run_argument()
+@run_argument(nargs=-1, required=True)
 @click.option("--timeout", metavar="TIME", help="Give up after this time: 90s, 10m (exit code 3).")
 @json_option()
 @click.pass_context
-def wait(ctx: click.Context, run_name: str, timeout: str | None, as_json: bool) -> None:
-    """Wait until a run ends, and exit with its exit code.
+def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
+    """Wait until runs end, and exit with the exit code of the run: of several, the highest.
 
     \b
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
+    muster wait train-3 train-4
     """
     from muster.cli.filters import duration
-    from muster.client.client import Client
 
-    run = Client().run(run_name)
-    try:
-        run.wait(None if timeout is None else duration("--timeout", timeout))
-    except TimeoutError as error:
-        echo(f"{error}; it is {run.refresh().state}", err=True)
-        ctx.exit(3)
-    with optional_output():
-        if as_json:
-            print_json(run.to_dict())
-        else:
-            echo(f"{run.name} {state(run.state)}")
-    ctx.exit(exit_code_of(run.state))
+    found = [*{run.id: run for run in _find(run_name)}.values()]
+    end = None if timeout is None else time.monotonic() + duration("--timeout", timeout)
+    codes, ended = [EXIT_OK], []
+    for run in found:
+        try:
+            run.wait(None if end is None else max(0.0, end - time.monotonic()))
+        except TimeoutError as error:
+            echo(f"{error}; it is {run.refresh().state}", err=True)
+            codes.append(EXIT_CANCELED)
+            continue
+        ended.append(run)
+        codes.append(exit_code_of(run.state))
+        if not as_json:
+            with optional_output():
+                echo(f"{run.name} {state(run.state)}")
+    if as_json and ended:
+        with optional_output():
+            data = [run.to_dict() for run in ended]
+            print_json(data[0] if len(found) == 1 else data)
+    ctx.exit(max(codes))
 
 
 @runs.command()

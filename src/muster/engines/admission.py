@@ -207,7 +207,8 @@ def describe_refusal(lacking: Shortage) -> str:
         holders = [f"{run} ({_amount(kind, amount)})" for run, amount in lacking.holders]
         text += f"; held by {named(holders, _NAMED)}"
     if lacking.waiting:
-        text += f"; {plural(lacking.waiting, 'run')} before it"
+        get = "gets" if lacking.waiting == 1 else "get"
+        text += f"; {plural(lacking.waiting, 'earlier run')} {get} it first"
     return text
 
 

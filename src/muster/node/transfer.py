@@ -39,6 +39,10 @@ class Readable(Protocol):
 
 #: Is called with what was left out, and why.
 Report = Callable[[str], None]
+#: A folder below the one that is sent ("." for itself), names in it, and its descriptor.
+Listing = Tuple[str, List[str], int]
+#: Lists an open folder and those below it; errors go to the function.
+Walk = Callable[[int, Callable[[OSError], None]], Iterator[Listing]]
 
 
 # --- sending
@@ -76,6 +80,11 @@ def descend(root: str, place: str) -> int:
     return descriptor
 
 
+def open_in(folder: int, name: str) -> int:
+    """Open a file or folder in an opened folder, without following a link. Raises OSError."""
+    return _checked(os.open(name, _READ, dir_fd=folder), name)
+
+
 def _checked(descriptor: int, path: str) -> int:
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -84,7 +93,15 @@ def _checked(descriptor: int, path: str) -> int:
     return descriptor
 
 
-def send(descriptor: int, name: str, stream: IO[bytes], report: Report) -> None:
+def walk(descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
+    """List an open folder and those below it."""
+    for here, folders, names, opened in os.fwalk(".", onerror=on_error, dir_fd=descriptor):
+        yield here, names + folders, opened  # links to folders are among the folders
+
+
+def send(
+    descriptor: int, name: str, stream: IO[bytes], report: Report, each_folder: Walk = walk
+) -> None:
     """Write an open file or folder to a stream, as `name`. Raises OSError if the stream breaks."""
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_BLOCK) as tar:
         tar.copybufsize = _BLOCK  # type: ignore[attr-defined]  # with 16 KiB, twice as slow
@@ -96,8 +113,8 @@ def send(descriptor: int, name: str, stream: IO[bytes], report: Report) -> None:
         def cannot_list(error: OSError) -> None:
             report("%s: %s" % (os.path.join(name, os.fsdecode(error.filename)), error.strerror))
 
-        for here, folders, names, opened in os.fwalk(".", onerror=cannot_list, dir_fd=descriptor):
-            for each in sorted(names + folders):  # links to folders are among the folders
+        for here, names, opened in each_folder(descriptor, cannot_list):
+            for each in sorted(names):
                 place = os.path.normpath(os.path.join(name, here, each))
                 try:
                     _add(tar, opened, each, place, report)

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from string import Template
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -25,8 +24,7 @@ from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
 from muster.service.inside import run_in_node
 from muster.service.nodes import named, present
-from muster.service.stored_plan import StoredPlan
-from muster.storage.entrypoint import folder_name
+from muster.service.saved_files import open_saved
 
 if TYPE_CHECKING:
     from muster.service.service import Service
@@ -244,7 +242,7 @@ def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Pro
         if _is_running(run, node):
             running = service.running_node(run.id, node.rank)
             return _InNode(place, running, "read" if raw else "send")
-        descriptor = _open_saved(service, place, run, node)
+        return _saved_sender(service, place, run, node, raw=raw, progress=progress)
     elif place == STREAM:
         return _Here(
             "standard input",
@@ -258,11 +256,34 @@ def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Pro
         return _Here(
             str(place), "wb", lambda to, _: transfer.send_content(descriptor, to), progress
         )
-    path = place.path if isinstance(place, NodePath) else place
-    name = transfer.name_of(path)
+    name = transfer.name_of(place)
     return _Here(
-        str(place), "wb", lambda to, report: transfer.send(descriptor, name, to, report), progress
+        place, "wb", lambda to, report: transfer.send(descriptor, name, to, report), progress
     )
+
+
+def _saved_sender(
+    service: Service,
+    place: NodePath,
+    run: RunSummary,
+    node: NodeRecord,
+    *,
+    raw: bool,
+    progress: Progress,
+) -> _End:
+    """The end that sends what is left of a node that has ended."""
+    saved = open_saved(service, place, run, node)
+    name = transfer.name_of(place.path)
+
+    def send(stream: IO[bytes], report: transfer.Report) -> None:
+        if raw:
+            transfer.send_content(saved.descriptor, stream)
+            return
+        if saved.lacks:
+            report(f"{name}: {saved.lacks}")
+        transfer.send(saved.descriptor, name, stream, report, saved.walk)
+
+    return _Here(str(place), "wb", send, progress)
 
 
 def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: Progress) -> _End:
@@ -319,37 +340,3 @@ def _open_here(path: str) -> int:
         return transfer.open_source(path)
     except OSError as error:
         raise InvalidInput(Problem(path, error.strerror or str(error))) from None
-
-
-def _open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRecord) -> int:
-    """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
-    working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
-    run_dir = service.home.run_dir(run.id)
-    plan = StoredPlan(service.run(run.id))
-    own = run_dir.output(node.rank, own=plan.node_outputs())
-    outputs = {"MUSTER_OUTPUTS": own, "MUSTER_RUN_OUTPUTS": run_dir.outputs}
-    work = run_dir.work(node.rank)
-    path = Template(place.path).safe_substitute(outputs)
-    real = os.path.realpath(work / _start_folder(plan, node.group) / path)
-    for root in map(os.path.realpath, (run_dir.outputs, work)):
-        if os.path.commonpath((root, real)) == root:
-            try:
-                return transfer.open_below(root, os.path.relpath(real, root))
-            except OSError as error:
-                text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
-                raise InvalidInput(Problem(str(place), text, _saved_hint(run, node))) from None
-    text = f"node-{node.rank} of {run.name} is {node.state}: of its files, only its outputs and its"
-    text += " working directory are kept"
-    raise InvalidInput(Problem(str(place), text, _saved_hint(run, node)))
-
-
-def _saved_hint(run: RunSummary, node: NodeRecord) -> str:
-    return f"`muster outputs {run.name} --rank {node.rank}` lists its outputs"
-
-
-def _start_folder(plan: StoredPlan, group: str) -> str:
-    """Where the programs of a group started, below `RunDir.work`."""
-    artifact = plan.get("artifact")
-    code = folder_name(artifact["kind"], artifact["file_name"]) if artifact else ""
-    (working_dir,) = [g.get("working_dir") for g in plan.get("groups") if g["name"] == group]
-    return os.path.join(code, working_dir or "")

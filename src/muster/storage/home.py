@@ -122,6 +122,11 @@ class RunDir(Struct, frozen=True):
         """The working directory of a node's processes: its own copy of the code."""
         return self.node(rank) / "work"
 
+    def overlay(self, rank: int) -> Path:
+        """Exists if the working directory was the upper layer over the stored code: it has only
+        what the node changed."""
+        return self.node(rank) / "overlay"
+
     @property
     def service_log(self) -> Path:
         """Muster's messages about the run."""

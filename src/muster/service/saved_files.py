@@ -1,0 +1,84 @@
+"""What a node that has ended has left on the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, NamedTuple
+
+from muster.errors import InvalidInput, Problem
+from muster.node import transfer
+from muster.service.stored_plan import StoredPlan
+from muster.storage.entrypoint import folder_name
+from muster.storage.layers import Layers, open_place
+
+if TYPE_CHECKING:
+    from muster.service.copying import NodePath
+    from muster.service.service import Service
+    from muster.store.records import NodeRecord, RunSummary
+
+
+class Saved(NamedTuple):
+    """An opened file or folder of a node that has ended."""
+
+    descriptor: int
+    walk: transfer.Walk = transfer.walk
+    #: What is not part of it any more.
+    lacks: str = ""
+
+
+def open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRecord) -> Saved:
+    """Open what a node that has ended has left on the disk: its outputs, those of the run, and its
+    working directory. Links that lead elsewhere are not followed. Raises InvalidInput."""
+    run_dir = service.home.run_dir(run.id)
+    plan = StoredPlan(service.run(run.id))
+    own = run_dir.output(node.rank, own=plan.node_outputs())
+    outputs = {"MUSTER_OUTPUTS": own, "MUSTER_RUN_OUTPUTS": run_dir.outputs}
+    path = Template(place.path).safe_substitute(outputs)
+    code, start = _start_folder(plan, node.group)
+    work = run_dir.work(node.rank)
+    real = os.path.realpath(work / code / start / path)
+    layers = _layers(service, plan, run.id, node.rank, work / code)
+    roots = [run_dir.outputs, *([] if layers is None else [layers.upper]), work]
+    for root in map(os.path.realpath, roots):
+        if os.path.commonpath((root, real)) != root:
+            continue
+        below = os.path.relpath(real, root)
+        layered = layers is not None and root == os.path.realpath(layers.upper)
+        lacks = ""
+        if layered and layers is not None and not layers.lower.is_dir():
+            lacks = "the code that the node did not change was deleted with its job"
+        try:
+            if layered and layers is not None:
+                return Saved(*open_place(layers, below), lacks)
+            return Saved(transfer.open_below(root, below))
+        except OSError as error:
+            text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
+            text += f", and {lacks}" if lacks else ""
+            raise InvalidInput(Problem(str(place), text, _hint(run, node))) from None
+    text = f"node-{node.rank} of {run.name} is {node.state}: of its files, only its outputs and its"
+    text += " working directory are kept"
+    raise InvalidInput(Problem(str(place), text, _hint(run, node)))
+
+
+def _layers(
+    service: Service, plan: StoredPlan, run_id: str, rank: int, upper: Path
+) -> Layers | None:
+    """The layers of a node's code; None if its working directory has all of it."""
+    if not service.home.run_dir(run_id).overlay(rank).is_dir():
+        return None
+    sha256 = plan.get("artifact")["sha256"]
+    return Layers(upper, service.home.artifacts / sha256[:2] / sha256 / "code")
+
+
+def _hint(run: RunSummary, node: NodeRecord) -> str:
+    return f"`muster outputs {run.name} --rank {node.rank}` lists its outputs"
+
+
+def _start_folder(plan: StoredPlan, group: str) -> tuple[str, str]:
+    """The folder of the code in `RunDir.work`, and where the programs of a group started in it."""
+    artifact = plan.get("artifact")
+    code = folder_name(artifact["kind"], artifact["file_name"]) if artifact else ""
+    (working_dir,) = [g.get("working_dir") for g in plan.get("groups") if g["name"] == group]
+    return code, working_dir or ""
