@@ -19,6 +19,7 @@ from muster.node.launch_message import LaunchMessage
 from muster.node.messages import ExitReport, Message
 from muster.node.probe import StartupProbe
 from muster.node.services import ServiceExit, Services
+from muster.node.signals import signal_program
 
 _SIGTERM_EXIT = 128 + signal.SIGTERM
 _SIGKILL_EXIT = 128 + signal.SIGKILL
@@ -307,10 +308,9 @@ class Incarnation:
     # --- ending
 
     def _signal(self, number: int) -> None:
-        """Signal the program's processes, and not their children: a data loader's worker without a
-        handler for the signal would die, and the program with it."""
+        """Signal the program's processes. See `signals`."""
         for pid in self._running:
-            os.kill(pid, number)  # not reaped yet, so the pid is still the process's own
+            signal_program(pid, number)  # not reaped yet, so the pid is still the process's own
         if self._hang_detector is not None:
             # a program that saves a checkpoint writes no output meanwhile
             self._hang_detector.reset(time.monotonic())
