@@ -246,3 +246,11 @@ print(remove_folder(home, "id"))
         words = [sys.executable, "-c", script, home]
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         assert done.stdout == "None\n" and not Path(home, "runs", "id").exists()
+
+
+def test_deleted_code_leaves_no_empty_folders(own_home: Path, code: Path) -> None:
+    muster.run(code, entrypoint="main.py", nodes=1, name="job").wait(60)
+    assert stored(own_home)
+    output_of("jobs", "delete", "job", "--runs")
+    left = [path for path in (own_home / "artifacts").rglob("*") if path.name != "objects"]
+    assert left == []

@@ -140,3 +140,21 @@ def test_a_missing_version_of_a_job_is_reported(client: Client, folder: Path) ->
             prepare("train@7")
         text = "job 'train' has no version '7' (it has versions 1 to 2)"
         assert [problem.message for problem in caught.value.problems] == [text]
+
+
+@pytest.mark.parametrize("name", [None, "q"])
+def test_a_command_in_quotes_is_not_a_program(
+    name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput) as caught:
+        spec_for(None, ["hostname -f"], {"name": name})
+    (problem,) = caught.value.problems
+    assert problem.message == "'hostname -f' is one word with spaces, and no program has that name"
+    assert problem.hint == "leave out the quotes, or let a shell read it: sh -c '...'"
+    (tmp_path / "my program").touch()
+    program = str(tmp_path / "my program")
+    found = spec_for(None, [program], {"name": "q"}).command
+    assert found is not None and [*found] == [program]
+    found = spec_for(None, "hostname -f", {"name": name}).command
+    assert found is not None and [*found] == ["hostname", "-f"]

@@ -52,6 +52,13 @@ def test_ignored_files_are_not_sent_with_the_folder() -> None:
     assert "--entrypoint" not in hint
 
 
+def test_a_mounted_folder_is_named_by_its_path_in_the_node() -> None:
+    message = "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'"
+    hint = hint_for(UNSENT, message, "abc", {"/mnt/data": "MUSTER_MOUNT_DATA"})
+    assert hint == "data is mounted at /mnt/data: use that path or $MUSTER_MOUNT_DATA"
+    assert hint_for(UNSENT, message, "abc", {"/mnt/other": "MUSTER_MOUNT_OTHER"}).endswith(COMMAND)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     code = tmp_path / "code"

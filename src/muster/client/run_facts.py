@@ -288,7 +288,7 @@ class RunFacts:
             return ""
         from muster.describe.missing_files import hint_for
 
-        return hint_for(left, failure.message, self.id)
+        return hint_for(left, failure.message, self.id, self._plan.mounts())
 
     @property
     def _plan(self) -> StoredPlan:

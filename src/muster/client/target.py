@@ -19,6 +19,7 @@ from muster.spec.files import STDIN, read_text
 from muster.spec.models import JobSpec
 from muster.spec.override_models import FLAGS, RunOverrides
 from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec
+from muster.spec.wording import short
 from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
@@ -60,6 +61,7 @@ def parse_target(
                     "name a spec file, a script or a folder, or give a command after --",
                 )
             )
+        _refuse_quoted(command)
         name = given.pop("name", None) or Path(command[0]).name
         return parse_spec({"name": name, "command": list(command), **given})
     if command:
@@ -80,6 +82,20 @@ def parse_target(
         raise NotFound(Problem("artifact", f"{path.absolute()} not found", _meant(path)))
     given.setdefault("name", _name_of(path))
     return parse_spec({"artifact": str(path.absolute()), **given})
+
+
+def _refuse_quoted(command: Sequence[str]) -> None:
+    """Refuse a whole command in quotes, which would be the name of a program. Raises
+    InvalidInput."""
+    program = command[0]
+    if len(command) > 1 or len(program.split()) < 2 or os.path.exists(program):
+        return
+    import shutil
+
+    if shutil.which(program) is None:
+        hint = "leave out the quotes, or let a shell read it: sh -c '...'"
+        text = f"{short(program)} is one word with spaces, and no program has that name"
+        raise InvalidInput(Problem("command", text, hint))
 
 
 def place_of_command(target: str | Path | None, *, copy: bool) -> dict[str, str]:

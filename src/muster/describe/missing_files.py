@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from muster.plan.model import UnsentFiles
 
@@ -18,10 +19,19 @@ _FILE = re.compile(
 )
 
 
-def hint_for(left: UnsentFiles, message: str, run_id: str) -> str:
-    """What to do about a failure whose message names a file that was not sent; else ""."""
+def hint_for(
+    left: UnsentFiles, message: str, run_id: str, mounts: Mapping[str, str] | None = None
+) -> str:
+    """What to do about a failure whose message names a file that was not sent; else "".
+
+    mounts: the path of each mount, with the variable that has it.
+    """
+    mounted = {posixpath.basename(path): path for path in mounts or {}}
     for name in _names(message, run_id):
         for entry in (f"{name}.py", name) if name.isidentifier() else (name,):
+            if mounts and entry in mounted:
+                path = mounted[entry]
+                return f"{entry} is mounted at {path}: use that path or ${mounts[path]}"
             if entry in left.names:
                 return _sentence(left, entry)
     return ""

@@ -85,6 +85,12 @@ class StoredPlan:
             ]
         return [each for each in dict.fromkeys(found) if each is not None]
 
+    def mounts(self) -> dict[str, str]:
+        """The path of each mount -> the environment variable that has it."""
+        groups = self.get("groups")
+        with reading(self._run, "plan"):
+            return {m["path"]: m["variable"] for group in groups for m in group["mounts"]}
+
     def limits_disk(self) -> bool:
         """Whether a group has `resources.disk`."""
         groups = self.get("groups")

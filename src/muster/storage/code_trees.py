@@ -328,6 +328,8 @@ def remove_artifact(home: Home, sha256: str, *, shared: bool = True) -> None:
     stored = home.artifacts / sha256[:2] / sha256
     if not stored.is_dir():
         stored.unlink(missing_ok=True)
+        with suppress(OSError):  # other code is in it
+            stored.parent.rmdir()
         return
     part = home.new_part()
     os.rename(stored, part)  # at once: if this process is killed, no half of a version is left
@@ -337,10 +339,15 @@ def remove_artifact(home: Home, sha256: str, *, shared: bool = True) -> None:
 
 
 def remove_unlinked(home: Home) -> None:
-    """Remove the contents that no version has. Only while no other process stores code."""
+    """Remove the contents that no version has, and empty folders. Only while no other process
+    stores code."""
     for path, links, _ in objects(home):
         if links == 1:
             os.unlink(path)
+    for parent in (home.artifacts, home.artifacts / "objects"):
+        for folder in parent.glob("??"):
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
 
 
 def objects(home: Home) -> Iterator[tuple[str, int, int]]:
