@@ -239,6 +239,18 @@ def test_a_stream_that_breaks_off_leaves_no_part_of_a_file(tmp_path: Path) -> No
     assert tree(tmp_path / "copy") == {}
 
 
+def test_a_raw_stream_replaces_a_file_only_when_it_is_complete(tmp_path: Path) -> None:
+    target, stream = tmp_path / "file", io.BytesIO()
+    transfer.send_blocks(io.BytesIO(b"new" * 700_000), stream)
+    target.write_text("old")
+    for size in (0, 2, 4, 1_000_000, len(stream.getvalue()) - 4, len(stream.getvalue()) - 1):
+        with pytest.raises(transfer.TransferError, match="was interrupted"):
+            transfer.write(str(target), io.BytesIO(stream.getvalue()[:size]))
+        assert tree(tmp_path) == {"file": "old"}
+    assert transfer.write(str(target), io.BytesIO(stream.getvalue())) == 2_100_000
+    assert target.read_bytes() == b"new" * 700_000
+
+
 def test_nothing_below_a_root_is_opened_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "root" / "d").mkdir(parents=True)
     (tmp_path / "root" / "d" / "file").write_text("content")

@@ -133,6 +133,24 @@ def test_what_an_ended_node_has_left(client: Client, run: JobRun, tmp_path: Path
             copy(service, source, target, ignore)
 
 
+@pytest.mark.parametrize("folder", ["outputs", "outputs/rank-0", "nodes/0/work"])
+def test_a_folder_that_a_program_replaced_by_a_link_is_not_read(
+    client: Client, tmp_path: Path, folder: str
+) -> None:
+    run = start_spec(client, {"command": ["true"], "name": "demo"}, tmp_path).wait(60)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "file").write_text("secret")
+    place = client.service.home.run_dir(run.id).path / folder
+    if place.exists():
+        place.rename(tmp_path / "moved")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(tmp_path / "private")
+    for source in ("file", "$MUSTER_OUTPUTS/file", "$MUSTER_RUN_OUTPUTS/file", f"{place}/file"):
+        with pytest.raises(InvalidInput):
+            copy(client.service, f"last:0:{source}", str(tmp_path / "got"), ignore)
+    assert not (tmp_path / "got").exists()
+
+
 def test_a_file_with_a_colon_is_suggested(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

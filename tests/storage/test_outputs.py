@@ -112,3 +112,19 @@ def test_a_copy_ends_where_the_file_ended_when_it_began(tmp_path: Path) -> None:
     info = target.stat()
     assert (target.read_bytes(), info.st_mode & 0o7777, info.st_mtime) == (b"before", 0o640, 2)
     assert [path.name for path in target.parent.iterdir()] == ["log"]
+
+
+def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
+    root, private = tmp_path / "run" / "outputs", tmp_path / "private"
+    for folder in (root, private):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("secret")
+        (folder / "link").symlink_to("file")
+    found = find_outputs(root, range(1))
+    assert [one.read_text() for one in found] == ["secret", "secret"]
+    root.rename(tmp_path / "moved")
+    root.symlink_to(private)
+    assert find_outputs(root, range(1)) == []
+    for one in found:
+        with pytest.raises(OSError):
+            one.read_text()

@@ -15,6 +15,7 @@ import errno
 import io
 import os
 import stat
+import struct
 import sys
 import tarfile
 from typing import IO, Callable, Dict, Iterator, List, Protocol, Tuple
@@ -23,6 +24,8 @@ from typing import IO, Callable, Dict, Iterator, List, Protocol, Tuple
 OK, INCOMPLETE, FAILED = 0, 1, 2
 
 _BLOCK = 1 << 20
+#: Before each block of a raw stream: its size. 0: the end.
+_SIZE = struct.Struct("!I")
 #: A FIFO must not block the reader until a writer opens it.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -132,6 +135,16 @@ def send_content(descriptor: int, stream: IO[bytes]) -> None:
         copy_blocks(file, stream)
 
 
+def send_blocks(source: Readable, stream: IO[bytes]) -> None:
+    """Write a stream in the form that `write` reads, which ends with a mark: whoever receives a
+    pipe cannot otherwise tell the end of the content from the death of the sender."""
+    while data := source.read(_BLOCK):
+        stream.write(_SIZE.pack(len(data)))
+        stream.write(data)
+    stream.write(_SIZE.pack(0))
+    stream.flush()
+
+
 def _add(tar: tarfile.TarFile, folder: int, name: str, place: str, report: Report) -> None:
     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISREG(info.st_mode):
@@ -234,12 +247,37 @@ def _tar(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
         raise TransferError(errno.EIO, "The transfer was interrupted: %s" % error) from None
 
 
+class _Blocks:
+    """The content of a stream that `send_blocks` has written."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._left = 0
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        """Read up to `size` bytes. Raises TransferError if the stream breaks off."""
+        if not self._left and not self._ended:
+            (self._left,) = _SIZE.unpack(self._exactly(_SIZE.size))
+            self._ended = not self._left
+        data = self._exactly(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._stream.read(size) if size else b""
+        if len(data) < size:
+            raise TransferError(errno.EIO, "The transfer was interrupted")
+        return data
+
+
 def write(target: str, stream: IO[bytes]) -> int:
-    """Create a file at a path with the content of a stream. Returns its size. Raises OSError."""
+    """Create a file at a path with the content that `send_blocks` sends. Returns its size. Raises
+    OSError."""
     path = _destination(target, "", False)
     folder, name = os.path.split(path)
     with _naming(None), in_folder(folder or ".") as descriptor:
-        return write_file(descriptor, name, stream, 0o666 & ~_umask(), None)
+        return write_file(descriptor, name, _Blocks(stream), 0o666 & ~_umask(), None)
 
 
 class _Tree:

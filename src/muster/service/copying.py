@@ -247,7 +247,7 @@ def _sender(service: Service, place: NodePath | str, *, raw: bool, progress: Pro
         return _Here(
             "standard input",
             "wb",
-            lambda to, _: transfer.copy_blocks(sys.stdin.buffer, to),
+            lambda to, _: transfer.send_blocks(sys.stdin.buffer, to),
             progress,
         )
     else:

@@ -41,18 +41,22 @@ def open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRec
     real = os.path.realpath(work / code / start / path)
     layers = _layers(service, plan, run.id, node.rank, work / code)
     roots = [run_dir.outputs, *([] if layers is None else [layers.upper]), work]
-    for root in map(os.path.realpath, roots):
+    # programs may replace these folders themselves by links, but not the run's folder
+    trusted = os.path.realpath(run_dir.path)
+    for folder in roots:
+        root = os.path.join(trusted, folder.relative_to(run_dir.path))
         if os.path.commonpath((root, real)) != root:
             continue
         below = os.path.relpath(real, root)
-        layered = layers is not None and root == os.path.realpath(layers.upper)
+        layered = layers is not None and folder == layers.upper
         lacks = ""
         if layered and layers is not None and not layers.lower.is_dir():
             lacks = "the code that the node did not change was deleted with its job"
         try:
             if layered and layers is not None:
-                return Saved(*open_place(layers, below), lacks)
-            return Saved(transfer.open_below(root, below))
+                upper = transfer.descend(trusted, os.path.relpath(root, trusted))
+                return Saved(*open_place(layers, upper, below), lacks)
+            return Saved(transfer.open_below(trusted, os.path.relpath(real, trusted)))
         except OSError as error:
             text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
             text += f", and {lacks}" if lacks else ""

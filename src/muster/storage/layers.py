@@ -36,13 +36,14 @@ class _Folder(NamedTuple):
     lower: int | None
 
 
-def open_place(layers: Layers, place: str) -> tuple[int, Walk]:
-    """Open a file or folder; links are followed that stay in the working directory.
+def open_place(layers: Layers, upper: int, place: str) -> tuple[int, Walk]:
+    """Open a file or folder; links are followed that stay in the working directory. upper: the
+    opened folder of this layer, which is closed.
 
     Returns its descriptor, and what lists a folder for `transfer.send`. Raises OSError.
     """
     with ExitStack() as opened:
-        folders = [_keep(opened, _Folder(_open(str(layers.upper)), _open(str(layers.lower))))]
+        folders = [_keep(opened, _Folder(upper, _open(str(layers.lower))))]
         names = _names(place)
         links = 0
         while names:
@@ -154,6 +155,8 @@ def _below(layers: Layers, folder: _Folder, name: str) -> _Folder:
         if before.startswith("/"):
             lower = _open(os.path.join(layers.lower, *_names(os.path.normpath(before))))
             return _Folder(upper, lower)
+        if "/" in before or before == "..":
+            raise OSError(errno.EXDEV, "A mark of the kernel leads out of the working directory")
         if _attribute(upper, "opaque"):
             return _Folder(upper, None)
         name = before or name

@@ -52,8 +52,14 @@ class Output(Struct, frozen=True):
         """Whether it is a link to something outside the outputs of the run."""
         if self.link is None:
             return False
-        root = os.path.realpath(self.root)
+        root = self._real_root
         return os.path.commonpath((root, os.path.realpath(self))) != root
+
+    @property
+    def _real_root(self) -> str:
+        """The folder with the outputs, without links on the way. A program may have replaced the
+        folder by a link, which is therefore not resolved."""
+        return os.path.join(os.path.realpath(self.root.parent), self.root.name)
 
     def __fspath__(self) -> str:
         """Where it is on this machine."""
@@ -66,12 +72,10 @@ class Output(Struct, frozen=True):
             raise PermissionError(errno.EPERM, text, os.fspath(self))
         place = self.path_in_run
         if self.link is not None:
-            place = PurePosixPath(
-                os.path.relpath(os.path.realpath(self), os.path.realpath(self.root))
-            )
+            place = PurePosixPath(os.path.relpath(os.path.realpath(self), self._real_root))
         from muster.node.transfer import descend
 
-        descriptor = descend(str(self.root), str(place))
+        descriptor = descend(str(self.root.parent), str(self.root.name / place))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(self))
