@@ -85,3 +85,24 @@ def test_a_command_is_terminated_with_muster_exec(run: JobRun) -> None:
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_shell_ends_with_muster_shell(run: JobRun, number: signal.Signals) -> None:
+    with Terminal([*MUSTER, "shell", run.name, "--rank", "0"]) as terminal:
+        terminal.wait_for("/work")  # in the prompt: keys before it are dropped
+        terminal.type("trap '' TERM; echo $((6 * 7)); sleep 1000\n")
+        terminal.wait_for("42")
+        terminal.process.send_signal(number)
+        assert terminal.end() in (129, 137)
+    left = output_of("exec", run.name, "--rank", "0", "--", "ps", "-eo", "args")
+    assert left.count("sleep 1000") == 1, "that of the node"
+
+
+def test_a_command_with_a_terminal_that_ignores_signals_is_killed(run: JobRun) -> None:
+    script = "trap '' TERM HUP; echo $((6 * 7)); while :; do sleep 0.1; done"
+    words = [*MUSTER, "exec", "-t", run.name, "--rank", "0", "--", "sh", "-c", script]
+    with Terminal(words) as terminal:
+        terminal.wait_for("42")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.end() == 137

@@ -55,6 +55,17 @@ def test_on_a_terminal_it_is_drawn_again_until_q(client: Client) -> None:
         assert terminal.end() == 0
 
 
+def test_on_a_terminal_it_ends_with_its_run(client: Client) -> None:
+    run = start(client, 1, "import time; time.sleep(1000)")
+    until_ready(run)
+    with Terminal([*MUSTER, "top", run.name, "--interval", "0.2"]) as terminal:
+        terminal.wait_for("workers")
+        run.cancel().wait(60)
+        assert terminal.end() == 0
+    how = f"{run.name} has ended: CANCELED; `muster runs show {run.name}` shows"
+    assert how in terminal.output.partition("\x1b[?1049l")[2]
+
+
 def test_nothing_runs(client: Client) -> None:
     nothing = muster("top", code=0)
     assert (nothing.stdout, nothing.stderr) == ("", "no runs are in progress\n")

@@ -60,8 +60,11 @@ def exec(  # the command's name
 
     COMMAND runs as the node's program does: in the node's namespaces, with its user, environment,
     working directory and limits. It ends when the node ends. Without namespaces (see `muster
-    doctor`), COMMAND only has the node's environment and working directory, and may outlive the
-    node.
+    doctor`), COMMAND only has the node's environment and working directory, and it and the
+    processes that it starts may outlive the node, and this command if it is interrupted.
+
+    SIGTERM and SIGHUP are passed on to COMMAND. One with a terminal is hung up a second later, and
+    killed after two more.
 
     \b
     muster exec train-3 --rank 1 -- nvidia-smi

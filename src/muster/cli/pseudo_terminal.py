@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import select
 import signal
 import socket
 import termios
+import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,10 @@ from muster.node.processes import exit_of
 
 #: Signals that the other process gets from here; those of keys it gets from its terminal.
 _FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+_TERMINATING = (signal.SIGTERM, signal.SIGHUP)
+#: Seconds from a terminating signal until the other process's terminal is hung up, and from then
+#: until it is killed.
+_HANG_UP_AFTER, _KILL_AFTER = 1.0, 2.0
 
 
 def run_in_terminal(start: Callable[[int], int]) -> int:
@@ -30,28 +36,31 @@ def run_in_terminal(start: Callable[[int], int]) -> int:
         with _raw(0):  # from the start, or a first Ctrl-C would not arrive as a key
             pid = start(theirs)
             os.close(theirs)
-            _relay(ours, signals, pid)
-        _, status = os.waitpid(pid, 0)
-    os.close(ours)
-    return exit_of(status)[0]
+            terminated = _relay(ours, signals, pid)
+        os.close(ours)  # hangs up what still has the terminal
+        return exit_of(_wait(pid, signals, terminated=terminated))[0]
 
 
-def _relay(ours: int, signals: int, pid: int) -> None:
-    """Copy in both directions until the pseudo-terminal is closed at the other end."""
+def _relay(ours: int, signals: int, pid: int) -> bool:
+    """Copy in both directions until the pseudo-terminal is closed at the other end, or has to be
+    hung up: an interactive shell ignores SIGTERM. Returns whether this process is terminated."""
     poll = select.poll()
     for descriptor in (signals, 0, ours):  # a new size before the keys that were pressed after it
         poll.register(descriptor, select.POLLIN)
-    while True:
-        for descriptor, _ in poll.poll():
+    hang_up_at = math.inf
+    while (now := time.monotonic()) < hang_up_at:
+        timeout = None if hang_up_at == math.inf else (hang_up_at - now) * 1000
+        for descriptor, _ in poll.poll(timeout):
             if descriptor == signals:
-                _handle(os.read(signals, 64), ours, pid)
+                if _handle(os.read(signals, 64), ours, pid) and hang_up_at == math.inf:
+                    hang_up_at = time.monotonic() + _HANG_UP_AFTER
             elif descriptor == ours:
                 try:
                     data = os.read(ours, 65536)
                 except OSError:  # Linux's end of file
-                    return
+                    data = b""
                 if not data:
-                    return
+                    return hang_up_at != math.inf
                 _write(1, data)
             else:
                 data = _read_terminal()
@@ -59,6 +68,29 @@ def _relay(ours: int, signals: int, pid: int) -> None:
                     _write(ours, data)
                 else:
                     poll.unregister(0)  # this terminal is gone, and SIGHUP follows
+    return True
+
+
+def _wait(pid: int, signals: int, *, terminated: bool) -> int:
+    """Wait for the process, which is killed a while after this one is terminated. Returns its wait
+    status."""
+    poll = select.poll()
+    poll.register(signals, select.POLLIN)
+    kill_at = time.monotonic() + _KILL_AFTER if terminated else math.inf
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        left = kill_at - time.monotonic()
+        if left <= 0:
+            os.kill(pid, signal.SIGKILL)
+            return os.waitpid(pid, 0)[1]
+        if (
+            poll.poll(None if kill_at == math.inf else left * 1000)
+            and _handle(os.read(signals, 64), None, pid)
+            and kill_at == math.inf
+        ):
+            kill_at = time.monotonic() + _KILL_AFTER
 
 
 def _read_terminal() -> bytes:
@@ -75,13 +107,17 @@ def _write(descriptor: int, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
 
 
-def _handle(numbers: bytes, ours: int, pid: int) -> None:
+def _handle(numbers: bytes, ours: int | None, pid: int) -> bool:
+    """Pass signals on, and a new size to the pseudo-terminal if there is one. Returns whether one
+    of them terminates this process."""
     for number in numbers:
         if number == signal.SIGWINCH:
-            _copy_size(ours)
-        else:
+            if ours is not None:
+                _copy_size(ours)
+        elif number in _FORWARDED:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+    return any(number in _TERMINATING for number in numbers)
 
 
 def _copy_size(ours: int) -> None:
@@ -95,7 +131,7 @@ def _signal_numbers() -> Iterator[int]:
     """A descriptor from which the numbers of the signals to handle are read."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    numbers = (*_FORWARDED, signal.SIGWINCH)
+    numbers = (*_FORWARDED, signal.SIGWINCH, signal.SIGCHLD)
     before = [(number, signal.signal(number, lambda *_: None)) for number in numbers]
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     try:

@@ -99,13 +99,18 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
         else:
             view.print(rows)
         return
+    end = None
     with _screen(), contextlib.suppress(KeyboardInterrupt):
         wait = min(interval, 0.5)
         while not _quit_pressed(wait):
             now, now_at = view.sample(ended_is_empty=True), time.monotonic()
+            if not now and (end := view.end()):
+                break
             sys.stdout.write("\x1b[H\x1b[J")
             view.print(view.rows(before, now, now_at - at), shutil.get_terminal_size().lines - 2)
             before, at, wait = now, now_at, interval
+    if end:
+        echo(end)
 
 
 class _View:
@@ -137,6 +142,18 @@ class _View:
                 if self._run is not None and not ended_is_empty:
                     raise
         return found
+
+    def end(self) -> str | None:
+        """How the run ended; None while it is in progress, or if all runs are shown."""
+        from muster.lifecycle.states import AT_REST
+
+        if self._run is None:
+            return None
+        run = self._client.service.find_run(self._run.id)
+        if run.state not in AT_REST:
+            return None
+        verb = "is" if run.state == "SUSPENDED" else "has ended:"
+        return f"{run.name} {verb} {run.state}; `muster runs show {run.name}` shows what it used"
 
     def rows(self, before: Sample, now: Sample, seconds: float) -> list[Row]:
         """The rows of the table. A node that has started meanwhile has used nothing before."""
