@@ -132,7 +132,7 @@ def test_no_command_shows_a_secret(tmp_path: Path) -> None:
     spec = {
         "name": "secretive",
         "description": f"with --password={secret}",
-        "command": ["sh", "-c", script, "sh"],
+        "command": ["sh", "-c", script],
         "args": ["--token", secret, f"--password={secret}", f"http://me:{secret}@host/"],
         "env": {"HF_TOKEN": secret, "URL": f"postgres://me:{secret}@host/db"},
         "tags": {"password": secret},

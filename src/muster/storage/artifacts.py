@@ -99,7 +99,10 @@ def _translate(error: OSError, home: Home, path: Path) -> InvalidInput | StoreEr
     if isinstance(error, PermissionError):
         text = f"{where} cannot be read: permission denied"
         return InvalidInput(Problem("artifact", text, "make it readable"))
-    text = f"{where} cannot be stored: {error.strerror or error}"
+    from muster.describe.layout import shorten
+
+    # the name itself may be what is too long
+    text = f"{shorten(where, 300)} cannot be stored: {error.strerror or error}"
     return InvalidInput(Problem("artifact", text))
 
 
