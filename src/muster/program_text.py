@@ -16,9 +16,9 @@ _STRING = rb"[^\x07\x1b\n\xc2]*(?:\xc2(?!\x9c)[^\x07\x1b\n\xc2]*)*(?:\x07|\x1b\\
 #: comes first because the search for one is fast.
 _CONTROL = (
     rb"[\x00-\x08\x0b-\x1f\x7f\xc2\xe2](?:"
-    rb"(?<=\xc2)(?:\x9b(?:" + _SEQUENCE + rb")?|[\x90\x98\x9d-\x9f]" + _STRING + rb"|[\x80-\x9f])"
+    rb"(?<=\x1b)(?:\[" + _SEQUENCE + rb"|[\]PX^_]" + _STRING + rb"|[ -/]*[0-~])"
+    rb"|(?<=\xc2)(?:\x9b(?:" + _SEQUENCE + rb")?|[\x90\x98\x9d-\x9f]" + _STRING + rb"|[\x80-\x9f])"
     rb"|(?<=\xe2)(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"
-    rb"|(?<=\x1b)(?:\[" + _SEQUENCE + rb"|[\]PX^_]" + _STRING + rb"|[ -/]*[0-~])"
     rb"|(?<![\xc2\xe2]))"
 )
 _COLOR = rb"\x1b\[[0-9;:]*m"
