@@ -251,6 +251,33 @@ def test_a_raw_stream_replaces_a_file_only_when_it_is_complete(tmp_path: Path) -
     assert target.read_bytes() == b"new" * 700_000
 
 
+@pytest.mark.slow
+def test_a_folder_may_be_nested_deeper_than_python_recurses(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=folder)
+        below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    top = os.open(tmp_path, os.O_RDONLY)
+    errors = list[OSError]()
+    found = [here for here, _, _ in transfer.walk(top, errors.append)]
+    os.close(top)
+    assert (len(found), errors) == (1101, [])
+
+
+def test_a_bug_is_not_taken_for_an_incomplete_copy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(_path: str, _report: transfer.Report) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setitem(transfer._ACTIONS, "send", crash)
+    assert transfer.main("send", ".") == transfer.CRASHED
+    assert capsys.readouterr().err == "RecursionError: too deep\n"
+
+
 def test_nothing_below_a_root_is_opened_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "root" / "d").mkdir(parents=True)
     (tmp_path / "root" / "d" / "file").write_text("content")

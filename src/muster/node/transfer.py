@@ -2,8 +2,9 @@
 
 As a program it runs inside a node, next to the node's own programs: it can read and write only what
 they can, whatever the links in their folders point to. ACTION is `send` or `read` (one file, as it
-is) to standard output, `receive` or `write` from standard input. It exits with 0; with 1 if files
-were left out; with 2 if nothing could be copied. Messages are on standard error, one a line.
+is) to standard output, `receive` or `write` from standard input. It exits with 0; with 3 if files
+were left out; with 2 if nothing could be copied; with 4 for a bug.
+Messages are on standard error, one a line.
 
 Nothing here follows a link that is in a folder. A link that is named itself is followed.
 """
@@ -21,7 +22,7 @@ import tarfile
 from typing import IO, Callable, Dict, Iterator, List, Protocol, Tuple
 
 #: Exit codes.
-OK, INCOMPLETE, FAILED = 0, 1, 2
+OK, FAILED, INCOMPLETE, CRASHED = 0, 2, 3, 4  # 1: Python itself has failed
 
 _BLOCK = 1 << 20
 #: Before each block of a raw stream: its size. 0: the end.
@@ -98,8 +99,27 @@ def _checked(descriptor: int, path: str) -> int:
 
 def walk(descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
     """List an open folder and those below it."""
-    for here, folders, names, opened in os.fwalk(".", onerror=on_error, dir_fd=descriptor):
-        yield here, names + folders, opened  # links to folders are among the folders
+    waiting: List[Tuple[str, ...]] = [()]
+    while waiting:  # neither recursive nor with all parents open: programs may nest very deep
+        parts = waiting.pop()
+        here = "/".join((".", *parts))
+        try:
+            opened = os.open(".", _FOLDER, dir_fd=descriptor)
+            try:
+                for part in parts:
+                    below = os.open(part, _FOLDER, dir_fd=opened)
+                    os.dup2(below, opened, inheritable=False)
+                    os.close(below)
+                with os.scandir(opened) as found:
+                    kinds = {each.name: each.is_dir(follow_symlinks=False) for each in found}
+                yield here, list(kinds), opened
+            finally:
+                os.close(opened)
+        except OSError as error:
+            error.filename = here
+            on_error(error)
+            continue
+        waiting += [(*parts, name) for name in sorted(kinds, reverse=True) if kinds[name]]
 
 
 def send(
@@ -466,6 +486,9 @@ def main(action: str, path: str) -> int:
         where = "" if error.filename in (None, path) else "%s: " % os.fsdecode(error.filename)
         sys.stderr.write("%s%s\n" % (where, error.strerror))
         return FAILED
+    except Exception as bug:  # noqa: BLE001  shown by who started this program
+        sys.stderr.write("%s: %s\n" % (type(bug).__name__, bug))
+        return CRASHED
     sys.stderr.writelines("%s\n" % line for line in left_out)
     return INCOMPLETE if left_out else OK
 
