@@ -201,3 +201,11 @@ def test_restarts_of_a_run_that_is_not_followed_yet_are_printed(tmp_path: Path) 
         "workers/0 | try 1",
     ]
     assert "-- attempt 1 --" in result.stderr
+
+
+def test_a_format_of_other_commands_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("command: hostname\n")
+    done = muster("convert", "job.yaml", "-o", "yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--output: -o names a file here, and yaml is a format of other commands" in done.stderr
+    assert not (tmp_path / "yaml").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from muster.cli import completion_values as values
+from muster.cli.formats import NAMES
 from muster.cli.terminal import echo, echo_notes
 from muster.errors import InvalidInput, Problem
 
@@ -39,6 +40,10 @@ def convert(file: str, to: str | None, output: str | None, show_secrets: bool) -
     kubectl get jobset NAME -o yaml | muster convert -
     muster convert jobset.yaml --to muster --output job.yaml
     """
+    if output in NAMES:
+        text = f"-o names a file here, and {output} is a format of other commands"
+        hint = f"use --to muster|jobset to choose, or -o ./{output} for a file of that name"
+        raise InvalidInput(Problem("--output", text, hint))
     from muster.client.target import split_target
     from muster.spec.formats.convert import convert_file
 
