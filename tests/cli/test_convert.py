@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -40,8 +41,8 @@ spec:
 """
 
 
-def muster(*args: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    return command.muster(*args, code=code)
+def muster(*args: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    return command.muster(*args, code=code, **options)
 
 
 @pytest.fixture
@@ -205,7 +206,6 @@ def test_restarts_of_a_run_that_is_not_followed_yet_are_printed(tmp_path: Path) 
 
 def test_a_format_of_other_commands_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("command: hostname\n")
-    done = muster("convert", "job.yaml", "-o", "yaml", cwd=tmp_path)
-    assert done.returncode == 2
+    done = muster("convert", "job.yaml", "-o", "yaml", code=2, cwd=tmp_path)
     assert "--output: -o names a file here, and yaml is a format of other commands" in done.stderr
     assert not (tmp_path / "yaml").exists()

@@ -160,6 +160,29 @@ def test_scaling_up_takes_more_only_if_it_is_free(client: Client, tmp_path: Path
     assert f"held by {first.name} (" in third.details
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_scaling_down_a_queued_run_lets_it_or_those_behind_it_start(
+    client: Client, tmp_path: Path, own: bool
+) -> None:
+    def tenths(count: int) -> dict[str, object]:
+        return {"resources": {"memory": count_memory() * count // 10}}
+
+    group = [{"name": "g", "replicas": 2, "max_replicas": 2, "command": ["sleep", "1000"]}]
+    first = start(client, tmp_path, **tenths(4 if own else 5))
+    queued = start_spec(
+        client, {"name": "b", "node_groups": group, **tenths(5 if own else 3)}, tmp_path
+    )
+    behind = queued if own else start(client, tmp_path, **tenths(2))
+    assert states(queued, behind) == ["QUEUED"] * 2
+    until_ready(first)
+    queued.scale("g", 1)
+    until_state(queued, "IN_PROGRESS")
+    if own:
+        assert [node.state for node in queued.refresh().nodes] == ["READY"]
+    else:
+        until_state(behind, "IN_PROGRESS")
+
+
 def test_a_detached_run_is_reported_as_queued(client: Client, tmp_path: Path) -> None:
     start(client, tmp_path)
     more = ("--set", f"resources.memory={MOST}", "--", "true")

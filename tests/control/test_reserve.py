@@ -123,9 +123,9 @@ def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
     run = runs.get(service.db, submit(1))
     submit(1)
     plan, group = plan_of(run), "workers"
-    reserve.reserve_more(service.db, service.home, run, plan, group, 3)
+    reserve.reserve_scaled(service.db, service.home, run, plan, group, 3)
     assert given(client) == [(0, 2, 3), (1,)]
     with pytest.raises(InvalidInput, match="needs 4, 3 of 4 free; held by true-2"):
-        reserve.reserve_more(service.db, service.home, run, plan, group, 4)
-    reserve.reserve_more(service.db, service.home, run, plan, group, 1)
+        reserve.reserve_scaled(service.db, service.home, run, plan, group, 4)
+    reserve.reserve_scaled(service.db, service.home, run, plan, group, 1)
     assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"

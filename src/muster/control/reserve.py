@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from muster.control import wakeup
 from muster.control.persist import plan_of
 from muster.control.scale import replicas
 from muster.engines.admission import Shortage, describe_refusal
@@ -42,17 +43,20 @@ def reserve_again(db: Database, home: Home, run: RunRecord, plan: RunPlan) -> Se
     return engine.reserve_again(home, _claim(db, run, plan), partial(_in_progress, db, home))
 
 
-def reserve_more(
+def reserve_scaled(
     db: Database, home: Home, run: RunRecord, plan: RunPlan, group: str, count: int
 ) -> None:
-    """Reserve for a run that is scaled up. A run that waits then waits for more; one that has
+    """Reserve for a run that is scaled. A run that waits then waits for its new size; one that has
     started has to be given more at once. Raises InvalidInput if that is not free."""
     engine = default_engine()
     if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
         return
     claim = Claim(plan, {**replicas(run, plan), group: count})
-    if lacking := engine.reserve_more(home, claim, partial(_in_progress, db, home)):
+    if lacking := engine.reserve_scaled(home, claim, partial(_in_progress, db, home)):
         raise InvalidInput(*refusals(lacking, "scale it when they have ended"))
+    if run.state == RunState.QUEUED:
+        for waiting in engine.waiting(home):  # if it needs less now, one of them may start
+            wakeup.notify(home.run_dir(waiting).wakeup)
 
 
 def refusals(lacking: Sequence[Shortage], hint: str) -> list[Problem]:

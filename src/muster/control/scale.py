@@ -36,16 +36,19 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     before = replicas(run, plan)[group]
     if before == count:
         return
+    from muster.control.reserve import reserve_scaled
+
     if count > before:
         from muster.engines.choice import default_engine
 
         if lacking := default_engine().check_added(plan, home.root, group, count - before):
             raise InvalidInput(*lacking)
-        from muster.control.reserve import reserve_more
-
-        reserve_more(db, home, run, plan, group, count)
+        reserve_scaled(db, home, run, plan, group, count)
     folder = home.run_dir(run.id)
-    if runs.request_scale(db, run.id, group, count, why):
+    requested = runs.request_scale(db, run.id, group, count, why)
+    if count < before:  # once the request is recorded: the run may start at once, in its new size
+        reserve_scaled(db, home, run, plan, group, count)
+    if requested:
         wakeup.notify(folder.wakeup)
     if run.state == RunState.SUSPENDED:  # it has no supervisor to apply the request
         from muster.control.unsupervised_steps import apply_to_suspended

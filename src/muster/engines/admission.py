@@ -5,8 +5,8 @@ what it needs. Runs that compete for one resource therefore start in the order o
 submission, and no run ever delays an earlier one; a run that needs only what earlier ones leave
 free starts at once.
 
-It follows that only the end of another run can let a waiting one start: whether an earlier run
-waits or has started makes no difference.
+It follows that only the end of another run can let a waiting one start, or scaling down one that
+waits: whether an earlier run waits or has started makes no difference.
 """
 
 from __future__ import annotations

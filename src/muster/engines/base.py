@@ -247,9 +247,12 @@ class Engine(Protocol):
         lacks; empty if it may start."""
         ...
 
-    def reserve_more(self, home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
-        """Reserve for a run that is scaled up. A run that waits then waits for more; one that has
-        started is given more at once, or nothing changes and what it lacks is returned."""
+    def reserve_scaled(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """Reserve for a run that is scaled. One that waits then waits for what it needs now. One
+        that has started keeps what it has, and is given more at once; if that is not free, nothing
+        changes and what it lacks is returned."""
         ...
 
     def drop_lapsed_reservations(self, home: Home) -> None:

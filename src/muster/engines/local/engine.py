@@ -120,11 +120,13 @@ class LocalEngine:
 
         return reserve.reserve_again(home, claim, in_progress)
 
-    def reserve_more(self, home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
-        """See `Engine.reserve_more`."""
+    def reserve_scaled(
+        self, home: Home, claim: Claim, in_progress: InProgress
+    ) -> Sequence[Shortage]:
+        """See `Engine.reserve_scaled`."""
         from muster.engines.local import reserve
 
-        return reserve.reserve_more(home, claim, in_progress)
+        return reserve.reserve_scaled(home, claim, in_progress)
 
     def drop_lapsed_reservations(self, home: Home) -> None:
         """See `Engine.drop_lapsed_reservations`."""

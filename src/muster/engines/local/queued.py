@@ -25,7 +25,7 @@ Open = Callable[[Callable[[], Sequence[int]]], Session]
 
 class QueuedSession:
     """See `engines.base.Session`. While the run waits, nothing of it exists but its supervisor,
-    which sleeps until a run ends that has what this one needs."""
+    which sleeps until a run ends that has what this one needs, or it is notified."""
 
     def __init__(self, context: RunContext, open_session: Open) -> None:
         self._open = open_session
@@ -36,6 +36,8 @@ class QueuedSession:
         #: Descriptors that hang up when a run ends for which this one waits.
         self._watched: list[int] = []
         self._events: list[EngineEvent] = []
+        #: Whether a waiting run may have been scaled down since the last try to open.
+        self._notified = False
         lacking = self._try_to_open()
         if lacking:
             self._events.append(RunQueued(admission.describe(lacking)))
@@ -68,12 +70,16 @@ class QueuedSession:
     def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
         """See `Session.events`."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        if self._notified and self._session is None:  # the requests it was notified of are handled
+            self._notified = False
+            self._try_to_open()
         while self._session is None and not self._events:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = _wait((wake, *self._watched), left)
             if ready - {wake}:
                 self._try_to_open()
             elif wake in ready or left == 0.0:
+                self._notified = wake in ready
                 return []
         events, self._events = self._events, []
         if self._session is not None:

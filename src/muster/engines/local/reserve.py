@@ -58,17 +58,18 @@ def reserve_again(home: Home, claim: Claim, in_progress: InProgress) -> Sequence
     return lacking
 
 
-def reserve_more(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
-    """See `Engine.reserve_more`."""
+def reserve_scaled(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
+    """See `Engine.reserve_scaled`."""
     machine = capacity_of(claim.plan)
     needs = needs_of(claim.plan, claim.replicas, len(machine.gpus))
     with Reservations(home).change(partial(_rebuild, home, in_progress)) as table:
         known = table.get(claim.plan.run_id)
         if known is None:
             return ()
-        most = admission.larger(known.needs, needs)
-        grown, others = replace(known, needs=most), list(table.values())
-        if known.granted and most != known.needs:
+        if known.granted:
+            needs = admission.larger(known.needs, needs)
+        grown, others = replace(known, needs=needs), list(table.values())
+        if known.granted and needs != known.needs:
             if lacking := admission.shortages(grown, others, machine):
                 return lacking
             grown = admission.grant(grown, others, machine)
