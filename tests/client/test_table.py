@@ -41,10 +41,14 @@ class Elements(HTMLParser):
         self.text += data
 
 
+#: Rank 1 is stopped when rank 0 has failed.
+FIRST = "[ $NODE_RANK = 0 ] || exec sleep 60"
+
+
 @pytest.fixture
 def failed() -> muster.JobRun:
     return muster.run(
-        command=["sh", "-c", f"printf 'ValueError: {MARKUP}\\033[31m\\n' >&2; exit 3"],
+        command=["sh", "-c", f"{FIRST}; printf 'ValueError: {MARKUP}\\033[31m\\n' >&2; exit 3"],
         name="fails",
         nodes=2,
         run_name=MARKUP,

@@ -122,7 +122,7 @@ def previous(before: Path, tmp_path: Path) -> Iterator[Previous]:
 def saved(run: JobRun) -> list[str]:
     """What its programs saved in $MUSTER_OUTPUTS, which the version before let nodes share."""
     (output,) = run.outputs()
-    assert str(output.place) == "starts"
+    assert str(output.path_in_run) == "starts"
     return sorted(output.read_text().splitlines())
 
 

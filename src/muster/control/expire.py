@@ -10,10 +10,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from muster.errors import MusterError
+from muster.control import lease
+from muster.errors import MusterError, StoreFull
 from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
 from muster.storage.home import Home
+from muster.storage.liveness import wait_for_process
 from muster.store import runs
 from muster.store.database import Database
 
@@ -32,8 +34,17 @@ def expire(db: Database, home: Home) -> None:
 
 def delete_run(db: Database, home: Home, run_id: str) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
-    that, the run can be deleted again. Raises NotDeleted."""
-    if error := remove_folder(home, run_id):
+    that, the run can be deleted again. Raises NotDeleted, StoreError."""
+    with suppress(StoreFull):  # deleting frees space
+        runs.check_deletable(db, run_id)
+    path = home.run_dir(run_id).lease
+    supervisor = lease.last_holder(path) if lease.is_held(path) else None
+    error = remove_folder(home, run_id)
+    if error and supervisor is not None:
+        # its record says that it has ended, but is wrong; without its folder, the run ends now
+        wait_for_process(supervisor, lease.EXIT_TIMEOUT)
+        error = remove_folder(home, run_id)
+    if error:
         name = runs.summary(db, run_id).name
         raise NotDeleted(f"{name} is not deleted: {describe(error)}")
     runs.delete(db, run_id)

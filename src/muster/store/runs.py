@@ -151,6 +151,13 @@ def end_corrupt(db: Database, run_id: str, why: str) -> None:
     db.write(step, durable=True)
 
 
+def check_deletable(db: Database, run_id: str) -> None:
+    """Raise StoreError if the run's record cannot be written, before its files are deleted."""
+    with db.transaction() as connection:
+        # an empty transaction succeeds on some read-only disks
+        connection.execute("UPDATE runs SET id = id WHERE id = ?", (run_id,))
+
+
 def delete(db: Database, run_id: str) -> None:
     """Delete a run, its nodes and its events."""
 
