@@ -117,6 +117,8 @@ def test_a_missing_end_is_an_error(text: str, why: str) -> None:
 @given(st.text("ab $X'\"\\&|;<>()*?[]~#={}!\n1.`", max_size=12).map("printf %s, ".__add__))
 @example("printf %s, ${a}")
 @example("printf %s, a#b ~a")
+@example("printf %s, \\<&")
+@example("printf %s, ~ a")
 def test_plain_text_means_the_same_in_a_shell(text: str) -> None:
     """No text is started directly that a shell would read in another way."""
     try:

@@ -21,7 +21,7 @@ _PART = re.compile(
     rf"""
       (?P<blank>[ \t\r]+)
     | (?P<comment>(?<![^\s;&|()])\#[^\n]*)
-    | (?P<control>&&|\|\||;;|(?<![<>])&(?!>)|[;|()\n])
+    | (?P<control>&&|\|\||;;|&(?!>)|[;|()\n])
     | (?P<redirection><<|>>|[<>]&|&>|[<>])
     | (?P<expansion>{_EXPANSION})
     | (?P<opaque>\$[({{]|`)
@@ -34,7 +34,7 @@ _PART = re.compile(
 )
 #: In double quotes: what a shell expands, and characters that only a shell reads as escaped.
 _EXPANDED = re.compile(rf"{_EXPANSION}|\$[({{]|`|\\[$`]", re.ASCII)
-_HOME = re.compile(r"~[\w.-]*(?:/|$)", re.ASCII)
+_HOME = re.compile(r"~[\w.-]*(?:[/\s;&|()<>]|$)", re.ASCII)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLACEHOLDER = re.compile(r"\$\{\w+\.[\w.]+\}", re.ASCII)
 #: The use of an argument, of all of them, or of their number; or an escaped character.
