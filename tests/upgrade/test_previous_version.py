@@ -96,6 +96,8 @@ class Previous:
         """A run that the version before submits and drives, once all its nodes are ready."""
         run = client.run(self.muster("run", "--detach", *words, str(self.job)).strip())
         until(lambda: states(run).count("READY") == 3, "three ready nodes")
+        starts = self._folder / "out" / "starts"
+        until(lambda: starts.exists() and len(self.starts) >= 3, "a line of each program")
         return run
 
     def fail_head(self) -> None:
