@@ -178,7 +178,8 @@ def test_scaling_down_a_queued_run_lets_it_or_those_behind_it_start(
     queued.scale("g", 1)
     until_state(queued, "IN_PROGRESS")
     if own:
-        assert [node.state for node in queued.refresh().nodes] in (["RUNNING"], ["READY"])
+        until_ready(queued)
+        assert [node.state for node in queued.refresh().nodes] == ["READY"]
     else:
         until_state(behind, "IN_PROGRESS")
 

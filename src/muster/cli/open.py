@@ -119,7 +119,7 @@ def _forward(
         select.select([ended], [], [])
         echo(f"node-{rank} of {run.name} has ended", err=True)
     except KeyboardInterrupt:
-        pass
+        pass  # the documented way to end it
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
