@@ -61,12 +61,12 @@ def test_a_line_is_printed_between_attempts(printed: Printed) -> None:
     assert err == "-- attempt 2 --\n-- attempt 4 --\n"
 
 
-def test_late_output_of_an_earlier_attempt_prints_no_line(printed: Printed) -> None:
+def test_late_output_of_an_earlier_attempt_is_told_apart(printed: Printed) -> None:
     out, err = printed(
         chunk(0, "a\n"), chunk(1, "b\n"), chunk(0, "late\n"), chunk(1, "c\n"), groups={"workers": 1}
     )
     assert out.endswith("| late\nworkers/0 | c\n")
-    assert err == "-- attempt 1 --\n"
+    assert err == "-- attempt 1 --\n-- attempt 0 --\n-- attempt 1 --\n"
 
 
 def message(kind: str, text: str, attempt: int = 0) -> RunChunk:
@@ -86,9 +86,10 @@ def test_separate_messages_leave_out_what_the_summary_repeats(printed: Printed) 
         chunk(0, "a\n"),
         message("restart", "restart 1 of the run"),
         message("attempt", "attempt 1 starts", 1),
+        chunk(0, "stopped\n"),
         chunk(1, "b\n"),
         message("run", "the run succeeded", 1),
     ]
     out, err = printed(*output, groups={"workers": 1}, messages="separate")
-    assert out == "workers/0 | a\nworkers/0 | b\n"
+    assert out == "workers/0 | a\nworkers/0 | stopped\nworkers/0 | b\n"
     assert err == "-- restart 1 of the run --\n-- attempt 1 --\n"

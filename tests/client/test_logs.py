@@ -25,7 +25,8 @@ from muster.storage.file_watch import Watcher
 from muster.storage.home import Home
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.log_index import LogWriter, StreamInfo
-from muster.storage.log_reader import records
+from muster.storage.log_reader import LogChunk, records
+from muster.storage.run_output import RunOutput
 from muster.store.records import EventRecord
 
 
@@ -201,6 +202,23 @@ def test_the_last_lines_of_all_attempts_together(run: Run, lines: int, follow: b
     got = list(lines_of(run.chunks(follow=follow, attempt="all", tail=lines)))
     assert got == written[len(written) - lines :]
     assert run.read(tail=1) == written[-1:]
+
+
+def test_lines_written_between_two_reads_precede_those_of_the_next_attempt(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = run.new(0), run.new(1)
+    old.write_lines("first")
+    read = RunOutput.read
+
+    def write_and_read(output: RunOutput, attempt: int, *, final: bool) -> Iterator[LogChunk]:
+        if attempt == 1 and not new.clock:
+            old.write_lines("last")
+            new.write_lines("next")
+        yield from read(output, attempt, final=final)
+
+    monkeypatch.setattr(RunOutput, "read", write_and_read)
+    assert run.read(attempt="all") == [(0, "first"), (0, "last"), (1, "next")]
 
 
 def test_logs_are_empty_before_any_output(run: Run) -> None:

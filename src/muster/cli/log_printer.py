@@ -80,14 +80,15 @@ class Printer:
         self._prefixes: dict[int, bytes] = {}
 
     def print(self, chunks: Iterable[RunChunk]) -> None:
-        """Print chunks until there are no more. A line on stderr marks the start of a later
-        attempt, unless inline messages already say so."""
-        newest: int | None = None
+        """Print chunks until there are no more. Where output of another attempt follows, a line on
+        stderr says so, unless messages are inline."""
+        attempt: int | None = None
         for chunk in chunks:
-            if newest is None or chunk.attempt > newest:
-                if newest is not None and self._messages != "inline":
+            # the message of a restart precedes the last lines of the nodes that it stops
+            if not chunk.kind and chunk.attempt != attempt:
+                if attempt is not None and self._messages != "inline":
                     echo(f"-- attempt {chunk.attempt} --", err=True)
-                newest = chunk.attempt
+                attempt = chunk.attempt
             self._print(chunk)
             if self._printed is not None:
                 self._printed(chunk)

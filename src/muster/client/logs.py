@@ -156,8 +156,16 @@ class _Log:
     def read(self, *, final: bool) -> Iterator[RunChunk]:
         """What was written since the last call. final: no process writes any more."""
         self._messages.read()
-        for attempt in self._attempts():
-            yield from self._merge(attempt, final)
+        attempts = self._attempts()
+        for number, attempt in enumerate(attempts):
+            chunks = self._merge(attempt, final)
+            for first in chunks:
+                # lines of earlier attempts may have been recorded after those were read above, but
+                # before this one
+                for earlier in attempts[:number]:
+                    yield from self._merge(earlier, final)
+                yield first
+                yield from chunks
 
     def _attempts(self) -> list[int]:
         """The attempts that may have something to read, in order."""
