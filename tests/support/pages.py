@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SLOW = "<!-- tried by the slow tests: "
 #: Commands that change the environment of the tests.
 INSTALLS = re.compile(r"pip |python3 -m venv |make ")
+#: Commands of other tools, which pages compare with Muster's.
+OTHERS = re.compile(r"torchrun |sbatch |kubectl |ads ")
 FILE = re.compile(r'```\w+ title="(.+)"')
 
 
@@ -51,7 +53,7 @@ def read_page(name: str) -> Page:
     texts = (text for _, text in lines)
 
     def add(number: int, text: str, output: list[str]) -> None:
-        if not INSTALLS.match(text):
+        if not (INSTALLS.match(text) or OTHERS.match(text)):
             page.commands.append(Command(number, text, output, comment.startswith(SLOW)))
 
     for number, line in lines:
@@ -93,14 +95,17 @@ def install_wheel(folder: Path) -> Path:
     return programs
 
 
-def type_commands(page: Page, chosen: list[Command], folder: Path, results: Path) -> None:
-    """Type the commands into one shell in the folder, and compare what they print."""
+def type_commands(
+    page: Page, chosen: list[Command], folder: Path, results: Path, before: str = ""
+) -> None:
+    """Type the commands into one shell in the folder, and compare what they print. before: commands
+    of the reader's own."""
     for name, text in page.files.items():
         (folder / name).write_text(text)
     programs = install_wheel(results / "venv")
     with (results / "shell").open("w") as errors:
         subprocess.run(
-            ["sh", "-c", _script(chosen, results)],
+            ["sh", "-c", _script(chosen, results, before)],
             cwd=folder,
             env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "COLUMNS": "200"},
             stdin=subprocess.DEVNULL,
@@ -123,9 +128,9 @@ def type_commands(page: Page, chosen: list[Command], folder: Path, results: Path
             assert sorted(shown) == sorted(found), where
 
 
-def _script(chosen: list[Command], results: Path) -> str:
+def _script(chosen: list[Command], results: Path, before: str) -> str:
     """A script that runs the commands in order and stops at the first unexpected exit code."""
-    parts = []
+    parts = [f"{before}\n"]
     for index, command in enumerate(chosen):
         parts.append(f"{{ {command.text}\n}} > {results}/{index}.out 2>&1\n")
         parts.append(f"code=$?; echo $code > {results}/{index}.code\n")
@@ -134,5 +139,8 @@ def _script(chosen: list[Command], results: Path) -> str:
 
 
 def _comparable(line: str) -> str:
-    """A line of output without times; the order of nodes differs, too."""
-    return re.sub(r"\b(\d+(\.\d+)?(ms|s|m|h))+\b", "TIME", line)
+    """A line of output without times, addresses and the width of columns; the order of nodes
+    differs, too."""
+    line = re.sub(r"\b(\d+(\.\d+)?(ms|s|m|h))+\b", "TIME", line)
+    line = re.sub(r"\b\d+(\.\d+){3}(:\d+)?\b", "ADDRESS", line)
+    return re.sub(" +", " ", line)
