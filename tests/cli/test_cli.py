@@ -461,8 +461,11 @@ def test_bad_input_is_reported_and_leaves_nothing(
 
 def test_a_missing_program_is_reported() -> None:
     done = muster("run", "--", "no-such-program")
+    assert done.returncode == 2
+    assert done.stderr == "error: command: there is no program no-such-program on PATH\n"
+    done = muster("run", "--", "sh", "-c", "exec no-such-program")
     assert done.returncode == 1
-    assert "FAILED, 1 node\n  no-such-program: command not found" in done.stderr
+    assert "sh: 1: exec: no-such-program: not found" in done.stderr
     assert "failed with exit code 127" in done.stderr
 
 

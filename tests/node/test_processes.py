@@ -54,7 +54,10 @@ def test_a_program_is_looked_up_on_the_path_of_its_environment(tmp_path: Path) -
         (["no-such-tool"], 127, "no-such-tool: command not found (PATH is /bin)"),
         (["/no/such/tool"], 127, "no such program: /no/such/tool"),
         (["./plain"], 126, "cannot execute ./plain: Permission denied"),
+        (["./plain"], 126, "Permission denied (to make it executable: chmod +x ./plain)"),
         (["./headless"], 126, "a script needs a first line such as #!/bin/sh"),
+        (["./python9"], 126, "./python9: its first line names /no/python9, which does not exist"),
+        (["./windows"], 126, "its lines end as on Windows (CR LF), so that /bin/sh is not found"),
     ],
 )
 def test_programs_that_cannot_start_are_explained(
@@ -64,6 +67,10 @@ def test_programs_that_cannot_start_are_explained(
     (tmp_path / "plain").write_text("no program")
     (tmp_path / "headless").write_text("no program")
     (tmp_path / "headless").chmod(0o755)
+    (tmp_path / "python9").write_text("#!/no/python9\n")
+    (tmp_path / "python9").chmod(0o755)
+    (tmp_path / "windows").write_bytes(b"#!/bin/sh\r\n")
+    (tmp_path / "windows").chmod(0o755)
     with pytest.raises(CannotStart) as caught:
         processes.spawn(argv, {"PATH": "/bin"}, *outputs(tmp_path))
     assert caught.value.code == code

@@ -50,7 +50,8 @@ from muster.spec.resolve import resolve
             {"mounts": ["s3://b/c:/in"]},
             RunOverrides(mounts=(Mount(source="s3://b/c", path="/in"),)),
         ),
-        ({"mounts": ["host:/export"]}, RunOverrides(mounts=(Mount(source="host:/export"),))),
+        ({"mounts": ["10.0.0.1:/a"]}, RunOverrides(mounts=(Mount(source="10.0.0.1:/a"),))),
+        ({"mounts": ["nfs://host/a"]}, RunOverrides(mounts=(Mount(source="nfs://host/a"),))),
     ],
 )
 def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> None:
@@ -114,6 +115,11 @@ def test_valid_flags(flags: dict[str, list[str]], overrides: RunOverrides) -> No
         ),
         ({"mounts": ["/a", ""]}, "--mount: source: must not be empty"),
         (
+            {"mounts": ["data-1:/data:ro"]},
+            "--mount data-1:/data:ro: there is no folder 'data-1' here "
+            "(create it, or for an NFS export write nfs://data-1/data)",
+        ),
+        (
             {"sets": ["args=[1"]},
             "--set args=[1: not valid YAML: did not find expected ',' or ']' "
             "(check indentation, colons and quotes)",
@@ -135,10 +141,7 @@ def test_invalid_flags_are_refused(flags: dict[str, list[str]], message: str) ->
 
 
 def test_mounts_of_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`data:/in` is an export of the host `data`, unless there is a folder of that name."""
     monkeypatch.chdir(tmp_path)
-    (one,) = overrides_from_flags(mounts=["data:/in"]).mounts or ()
-    assert (one.source, one.path) == ("data:/in", None)
     (tmp_path / "data").mkdir()
     given = ["data:/in", "data:in:ro", "./data"]
     found = overrides_from_flags(mounts=given).mounts or ()

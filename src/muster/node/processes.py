@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -21,6 +22,10 @@ INHERITED = ""
 _RESET = tuple(
     s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGTERM")) if s
 )
+
+
+#: Bytes of a script's first line that the kernel reads.
+_MAX_INTERPRETER = 256
 
 
 class CannotStart(Exception):  # noqa: N818
@@ -75,9 +80,25 @@ def spawn(
 
 def _cannot_execute(program: str, error: OSError) -> str:
     text = "cannot execute %s: %s" % (program, error.strerror)
-    if error.errno == 8:  # ENOEXEC
+    if error.errno == errno.ENOEXEC:
         text += " (a script needs a first line such as #!/bin/sh)"
+    elif error.errno == errno.ENOENT:  # the program itself was found
+        text = "cannot execute %s: %s" % (program, _missing_interpreter(program))
+    elif error.errno == errno.EACCES and os.path.isfile(program):
+        text += " (to make it executable: chmod +x %s)" % program
     return text
+
+
+def _missing_interpreter(program: str) -> str:
+    """Why a program that exists was not found."""
+    with open(program, "rb") as file:
+        line = file.readline(_MAX_INTERPRETER)
+    if not line.startswith(b"#!"):
+        return "its dynamic loader is missing, as it was built for another system"
+    name = line[2:].strip().decode(errors="replace")
+    if line.endswith(b"\r\n"):
+        return "its lines end as on Windows (CR LF), so that %s is not found; convert it" % name
+    return "its first line names %s, which does not exist" % name
 
 
 def write_message(path: str, text: str) -> None:

@@ -58,6 +58,7 @@ def prepare_run(
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
+    from muster.service.program_check import check_programs
     from muster.spec.models import DEFAULT_FRAMEWORK
     from muster.spec.resolve import resolve, spec_from_json
 
@@ -72,13 +73,13 @@ def prepare_run(
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
         plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
-    missing: tuple[Problem, ...] = ()
+    missing = tuple(check_programs(plan, os.environ))
     lacks: tuple[str, ...] = ()
     if plan.framework != DEFAULT_FRAMEWORK:
         from muster.service.framework_check import check_framework
 
         checked = check_framework(plan, os.environ)
-        missing, lacks = checked.problems, checked.notes
+        missing, lacks = (*missing, *checked.problems), checked.notes
     plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
     return PreparedRun(
         job=job,

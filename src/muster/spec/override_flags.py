@@ -157,6 +157,14 @@ class _Flags:
             self.put(f"{path}:{entry.line}: {entry.name}", ["env", entry.name], entry.value)
 
     def mounts(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            # a host has a dot, or is meant to be written nfs://HOST: more often a folder is missing
+            host, colon, path = text.removesuffix(":ro").removesuffix(":rw").partition(":/")
+            if colon and not os.path.isdir(host) and not set("./:") & set(host + path[:1]):
+                problem = f"there is no folder {short(host)} here"
+                hint = f"create it, or for an NFS export write nfs://{host}/{path}"
+                self.problems.append(Problem(f"--mount {text}", problem, hint))
+                self.broken.append("mounts")
         self.put("--mount", ["mounts"], [_mount(text) for text in texts])
         for number, text in enumerate(texts):
             self.flags[f"mounts[{number}]"] = f"--mount {text}".strip()

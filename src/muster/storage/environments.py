@@ -126,7 +126,7 @@ def _install(
 
             install(environment.prefix, plan, environ, write_line)
     except EngineError as error:
-        text = f"{error}\n(all of it: {environment.log})"
+        text = f"{error} (all of its output: {environment.log})"
         environment.failed.write_text(text)
         remove_entry(str(environment.folder))
         raise EngineError(text) from None

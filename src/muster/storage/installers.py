@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, takewhile
 from pathlib import Path
 
 from muster.errors import EngineError, Problem
@@ -16,7 +18,12 @@ from muster.plan.model import EnvironmentPlan
 from muster.spec.wording import alternatives
 
 CONDAS = ("micromamba", "mamba", "conda")
-_TAIL = 12  # lines of a failed installer that errors show
+_TAIL = 12  # lines of a failed installer in which its reason is sought
+#: pip repeats an earlier reason as "ResolutionImpossible".
+_REASON = re.compile(
+    r"(?:ERROR:|\s*cause:|\s*╰─▶|\s*\N{MULTIPLICATION SIGN})(?!\s*ResolutionImpossible)\s*(.+)"
+)
+_CONTINUED = re.compile(r"\s{4,}\S")
 #: pip's settings -> uv's: uv does not read those of pip.
 _SETTINGS = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -158,10 +165,19 @@ def _run(words: Sequence[str], env: Mapping[str, str], log: Log) -> None:
     if program.returncode:
         name = "uv" if Path(words[0]).name == "uv" else "pip"
         name = Path(words[0]).name if "env" in words or "create" in words else name
-        end = "\n".join(last)
-        hint = ""
+        reason = f"the job's requirements cannot be installed: {reason_in(list(last))}"
         if name == "uv":
-            hint = "\n(uv does not read pip.conf; set MUSTER_INSTALLER=pip to use pip)"
-        raise EngineError(
-            f"the job's requirements cannot be installed; output of {name}:\n{end}{hint}"
-        )
+            reason += " (uv does not read pip.conf; set MUSTER_INSTALLER=pip to use pip)"
+        raise EngineError(reason)
+
+
+def reason_in(lines: Sequence[str]) -> str:
+    """Why an installer failed, from the last lines that it printed.
+
+    pip says it after "ERROR:" or a cross, uv after "cause:" or an arrow, conda in its last line.
+    """
+    for number in reversed(range(len(lines))):
+        if match := _REASON.match(lines[number]):
+            rest = takewhile(_CONTINUED.match, islice(lines, number + 1, None))
+            return " ".join([match[1], *map(str.strip, rest)])
+    return lines[-1].strip() if lines else "it printed nothing"
