@@ -84,7 +84,7 @@ def test_versions_are_deleted_singly_or_together(tmp_path: Path) -> None:
     api.get_job("train@1").run(suspend=True)
     refused = muster("jobs", "delete", "train", "--all-versions")
     assert refused.returncode == 2
-    expected = "error: train-1 is SUSPENDED (`muster runs cancel train-1` ends it)\n"
+    expected = "error: train-1 is SUSPENDED (`muster cancel train-1` ends it)\n"
     assert refused.stderr == expected
     assert [job.version for job in api.jobs()] == [3, 2, 1]
     output_of("runs", "cancel", "train-1")

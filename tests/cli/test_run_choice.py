@@ -40,12 +40,12 @@ def test_runs_are_chosen_by_filter(runs: list[str]) -> None:
 def test_an_error_of_one_run_does_not_stop_the_others(runs: list[str]) -> None:
     done = muster("cancel", "sleep-1", "nosuch", "sleep-2", "sleep-1", code=2)
     assert done.stdout == "sleep-1 is CANCELED\nsleep-2 is CANCELED\n"
-    assert done.stderr == "error: no run named 'nosuch' (`muster runs list` lists them)\n"
+    assert done.stderr == "error: no run named 'nosuch' (`muster ps` lists them)\n"
     output_of("run", "-d", "--", "sleep", "1000")
     done = muster("rm", "sleep-3", "sleep-1", code=2)
     assert done.stdout == "sleep-1 is deleted\n"
     assert done.stderr.startswith("error: sleep-3 is ")
-    assert "`muster runs cancel sleep-3` ends it" in done.stderr
+    assert "`muster cancel sleep-3` ends it" in done.stderr
 
 
 @pytest.mark.parametrize(

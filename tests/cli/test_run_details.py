@@ -1,4 +1,4 @@
-"""What `muster runs show` and the summary of a run say, and how long it ran."""
+"""What `muster status` and the summary of a run say, and how long it ran."""
 
 from __future__ import annotations
 

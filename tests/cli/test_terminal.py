@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.terminal import echo, plain, style
+from muster.cli.terminal import echo, folded, plain, style
 from support import command
 
 #: Sets the title and the clipboard, clears the screen (also with a C1 control), changes the writing
@@ -159,3 +159,21 @@ def test_no_command_shows_a_secret(tmp_path: Path) -> None:
     assert [words for words, text in shown.items() if secret in text] == []
     assert "convert with --show-secrets" in shown["convert job.json"]
     assert secret in muster("convert", "job.json", "--show-secrets", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("short enough", ["short enough"]),
+        ("a line that is longer than that", ["a line that is longer", "  than that"]),
+        ("  indented, and it is longer", ["  indented, and it is", "    longer"]),
+        ("use `muster run -- sleep 1000`.", ["use", "  `muster run -- sleep 1000`."]),
+        ("averyverylongwordwithoutblanks b", ["averyverylongwordwithoutblanks", "  b"]),
+    ],
+)
+def test_long_lines_are_broken_between_words(line: str, lines: list[str]) -> None:
+    assert folded(line, 22).split("\n") == lines
+
+
+def test_styled_text_is_measured_without_its_style() -> None:
+    assert folded(f"{style('error:', 'red')} just fits here", 22).count("\n") == 0

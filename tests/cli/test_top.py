@@ -62,7 +62,7 @@ def test_on_a_terminal_it_ends_with_its_run(client: Client) -> None:
         terminal.wait_for("workers")
         run.cancel().wait(60)
         assert terminal.end() == 0
-    how = f"{run.name} has ended: CANCELED; `muster runs show {run.name}` shows"
+    how = f"{run.name} has ended: CANCELED; `muster status {run.name}` shows"
     assert how in terminal.output.partition("\x1b[?1049l")[2]
 
 

@@ -74,6 +74,30 @@ def refused(*words: str) -> str:
         ("run --nodes 2 train.py -lr=.1", "`muster run --nodes 2 train.py -- -lr=.1`"),
         ("run --epochs 3 train.py", "write the program's arguments after --"),
         ("run train.py --node 3", "did you mean --nodes?"),
+        (
+            "run train.py -N 2",
+            "No such option '-N': write --nodes N, or if it is the program's, put it after --: "
+            "`muster run train.py -- -N 2`",
+        ),
+        ("run train.py --nproc_per_node=2", "write --processes-per-node N, or if"),
+        ("run train.py --gres=gpu:2", "write --set resources.gpus=N, or if"),
+        ("run train.py --mem 4G", "write --set resources.memory=4GiB, or if"),
+        ("run train.py --time 1:00:00", "write --max-runtime 1h, or if"),
+        ("run train.py -v a:b", "write --mount SRC:PATH, or if"),
+        ("run train.py -it", "leave it out; `muster shell RUN` opens a shell"),
+        ("run -f job.yaml", "name the file without an option: `muster run FILE`"),
+        ("run -n 2 echo a", "write a command after --: `muster run -n 2 -- echo a`"),
+        ("run last", "(last is a run: `muster status last`; run a file, a folder or a job)"),
+        ("--json ps", "'--json' of muster: write it after the command: `muster ps --json`"),
+        ("help", "Did you mean `muster COMMAND --help`?"),
+        ("help run", "Did you mean `muster run --help`?"),
+        ("apply -f x.yaml", "Did you mean `muster run x.yaml`?"),
+        ("down last", "Did you mean `muster cancel last`?"),
+        ("job list", "Did you mean `muster jobs list`?"),
+        ("jobs submit x", "Did you mean `muster jobs create`?"),
+        ("cluster create", "Did you mean `muster cluster up`?"),
+        ("cluster delete x", "Did you mean `muster cluster down`?"),
+        ("prune --older-than 7", "has no unit: write 7d for days, or 7s for seconds"),
         ("run job.yaml --option threads=2", "error: --option threads: unknown field"),
         ("run job.yaml --nodes wrokers=3", "error: --nodes wrokers=3: no group named 'wrokers'"),
         ("run job.yaml --set node_groups.0.nodes=3", "(write node_groups[0].nodes=...)"),
@@ -94,3 +118,18 @@ def test_a_run_that_has_ended_can_be_started_again(folder: Path, client: Client)
     assert hint in refused("runs", "resume", run.name)
     again = client.start(client.prepare_run(client.job(f"{run.job_name}@1")[0]))
     assert again.wait().name == f"{run.job_name}-2"
+
+
+def test_the_newest_runs_of_a_job_are_suggested(client: Client) -> None:
+    for _ in range(11):
+        job, new = client.job(command=["true"], name="some")
+        run = client.start(client.prepare_run(job, new_job=new))
+    run.wait()
+    hint = "no run named 'some' (did you mean some-11 or some-10 or some-9?)"
+    assert hint in refused("status", "some")
+
+
+def test_missing_ranks_are_named_as_a_range(client: Client) -> None:
+    job, new = client.job(command=["true"])
+    client.start(client.prepare_run(job, new_job=new)).wait()
+    assert "true-1 has no rank 1-99 (ranks are 0 to 0)" in refused("logs", "last", "--rank", "0-99")

@@ -290,7 +290,7 @@ def test_waiting_commands_warn_that_the_supervisor_does_not_answer(
         assert output.startswith(
             f"warning: the supervisor of {run.name} (process {pid}) is stopped"
         )
-        assert output.endswith(f"`muster runs cancel --force {run.name}` ends the run without it\n")
+        assert output.endswith(f"`muster cancel --force {run.name}` ends the run without it\n")
         forced = [
             sys.executable,
             "-m",

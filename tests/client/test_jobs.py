@@ -137,7 +137,7 @@ def test_a_deleted_job_can_be_shown_but_not_run(client: Client, script: Path) ->
     job = muster.create_job(script, description="old")
     run = job.run(suspend=True)
     code = code_of(client, job)
-    with refused("train-1 is SUSPENDED (`muster runs cancel train-1` ends it)"):
+    with refused("train-1 is SUSPENDED (`muster cancel train-1` ends it)"):
         job.delete()
     assert (job.state, code.exists()) == ("ACTIVE", True)
     run.cancel().wait(60)

@@ -229,7 +229,7 @@ def test_output_of_old_attempts_is_deleted(client: Client, tmp_path: Path) -> No
 
 def test_only_ended_runs_can_be_deleted(client: Client, tmp_path: Path) -> None:
     run = start_spec(client, {"command": ["sleep", "1000"]}, tmp_path)
-    with pytest.raises(muster.InvalidInput, match="muster runs cancel"):
+    with pytest.raises(muster.InvalidInput, match="muster cancel"):
         run.delete()
     run.cancel().wait(60)
     run.delete()

@@ -181,7 +181,7 @@ def test_E04_deleting_a_run_leaves_nothing(
     run = start(client, jobset(jobs), tmp_path)
     for rank in range(4):
         assert next(run.logs(follow=True, ranks=[rank])).message == "up"
-    with pytest.raises(muster.InvalidInput, match="muster runs cancel"):
+    with pytest.raises(muster.InvalidInput, match="muster cancel"):
         run.delete()
     run.cancel().wait(60)
     assert alive("E04=1") == []

@@ -173,7 +173,7 @@ def test_the_error_names_the_run_the_column_and_a_solution(made: tuple[Path, byt
     assert error.startswith("the record of run victim-1 (id ")
     assert f"{made[0]}/muster.db is corrupt: origins: " in error
     advice = error.split("`")[1]
-    assert advice.startswith("muster runs delete ")
+    assert advice.startswith("muster rm ")
     assert muster(made[0], advice.removeprefix("muster "))[0] == 0
     assert muster(made[0], "runs show victim-1")[0] == 2
     assert "victim-1" not in muster(made[0], "runs list")[1]

@@ -15,14 +15,17 @@ _ELSEWHERE = {
     "clean": "prune",
     "delete": "rm RUN",
     "describe": "status RUN",
+    "down": "cancel RUN",
     "du": "disk",
     "gc": "prune",
     "get": "ps",
+    "help": "RUN --help",
     "history": "ps",
     "info": "status RUN",
     "inspect": "status RUN",
     "kill": "cancel RUN",
     "launch": "run RUN",
+    "job": "jobs RUN",
     "list": "ps",
     "log": "logs RUN",
     "ls": "ps",
@@ -33,6 +36,7 @@ _ELSEWHERE = {
     "sbatch": "run RUN --detach",
     "scancel": "cancel RUN",
     "show": "status RUN",
+    "sinfo": "doctor",
     "squeue": "ps",
     "srun": "run RUN",
     "ssh": "shell RUN",
@@ -43,20 +47,26 @@ _ELSEWHERE = {
     "submit": "run RUN",
     "tail": "logs RUN --follow",
     "terminate": "cancel RUN",
+    "torchrun": "run --framework pytorch -- torchrun",
+    "up": "run RUN",
     "version": "--version",
 }
-#: The same within a group of commands, such as `muster runs`.
+#: The same within a group of commands, such as `muster runs`: the first of these that it has.
 _IN_GROUPS = {
+    "create": "up",
+    "delete": "down",
     "describe": "show",
     "get": "list",
     "inspect": "show",
-    "kill": "cancel",
+    "kill": "cancel down",
     "ls": "list",
     "ps": "list",
-    "remove": "delete",
-    "rm": "delete",
+    "remove": "delete down",
+    "rm": "delete down",
+    "start": "up",
     "status": "show",
-    "stop": "cancel",
+    "stop": "cancel down",
+    "submit": "create",
 }
 
 
@@ -85,9 +95,8 @@ def in_group(name: str, known: Collection[str]) -> str:
     """The command of a group that was probably meant, or ""."""
     from muster.spec.wording import close_to
 
-    if (other := _IN_GROUPS.get(name)) in known:
-        return other or ""
-    return next(iter(close_to(name, known)), "")
+    others = (other for other in _IN_GROUPS.get(name, "").split() if other in known)
+    return next(others, "") or "".join(close_to(name, known))
 
 
 def at_top(words: Sequence[str], known: Collection[str]) -> str:
@@ -97,8 +106,13 @@ def at_top(words: Sequence[str], known: Collection[str]) -> str:
 
     name, *others = words
     if meant := _ELSEWHERE.get(name):
-        argument = "TARGET" if meant.startswith("run ") else "RUN"
-        return f"muster {meant.replace('RUN', shlex.join(others) or argument)}"
+        if meant.startswith("run "):
+            others = [word for word in others if word not in ("-f", "--file", "--filename")]
+        argument = {"run": "TARGET", "help": "COMMAND", "job": "--help"}
+        rest = shlex.join(others) or argument.get(
+            name, argument.get(meant.partition(" ")[0], "RUN")
+        )
+        return f"muster {meant.replace('RUN', rest)}"
     if name in runs.commands:
         return shlex.join(["muster", "runs", *words])
     longer = [command for command in known if len(command) > 2]  # rm is close to run

@@ -42,7 +42,7 @@ class CommandWithProgram(click.Command):
         if ctx.args and not ctx.resilient_parsing:
             from muster.cli.usage_hints import extra_arguments
 
-            raise extra_arguments(ctx)
+            raise extra_arguments(ctx, words)
         return ctx.args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -102,6 +102,15 @@ class _Lazy(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<{width}}", line) for name, line in lines])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [*args]  # click consumes args
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from muster.cli.usage_hints import option_before_command
+
+            raise option_before_command(error, words, _COMMANDS) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -1,4 +1,4 @@
-"""The text of `muster runs show`."""
+"""The text of `muster status`."""
 
 from __future__ import annotations
 

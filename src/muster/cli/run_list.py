@@ -1,4 +1,4 @@
-"""The table and the JSON of `muster runs list`."""
+"""The table and the JSON of `muster ps`."""
 
 from __future__ import annotations
 

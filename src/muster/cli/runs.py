@@ -52,6 +52,7 @@ def runs() -> None:
     help="Maximum to show (0 = all).",
 )
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
+@click.option("--quiet", "-q", is_flag=True, help="Print names only, one per line.")
 @json_option()
 def list_runs(
     states: tuple[str, ...],
@@ -60,6 +61,7 @@ def list_runs(
     since: str | None,
     limit: int,
     every: bool,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """List runs, newest first.
@@ -67,6 +69,7 @@ def list_runs(
     \b
     muster ps --state running --tag team=vision
     muster ps --job train --since 1d -o wide
+    muster cancel $(muster ps --quiet --state queued)
     """
     from muster.cli.filters import job_filter, tag_filter
     from muster.cli.run_list import print_runs, summary_dict
@@ -84,6 +87,10 @@ def list_runs(
     )
     if as_json:
         print_json([summary_dict(summary) for summary in found])
+        return
+    if quiet:
+        for summary in found:
+            echo(summary.name)
         return
     if not found:
         echo("no runs" if not (states or job or tags or since) else "no such runs", err=True)

@@ -20,7 +20,7 @@ from muster.errors import MusterError
 
 
 class ReaderGone(Exception):  # noqa: N818
-    """The reader of standard output has closed it (`muster runs list | head -1`)."""
+    """The reader of standard output has closed it (`muster ps | head -1`)."""
 
 
 class OutputLost(MusterError):  # noqa: N818

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _KEY = os.urandom(8).hex()
 _MARK = re.compile(rf"<{_KEY}:([a-z_]*)>")
+#: What is not broken over lines: a word, and a command between backticks.
+_UNBROKEN = re.compile(r"[^\s`]*`[^`]*`\S*|\S+")
 
 
 def use_color(tty: bool) -> bool:
@@ -84,14 +86,38 @@ def make_room() -> bool:
 def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = False) -> None:
     """Print a text. Control characters are shown as escapes, and secrets are hidden.
 
+    err: to stderr; on a terminal, lines that are too long for it are broken between words.
     secrets: do not hide secrets, because they are meant to be shown or are hidden already.
     """
     make_room()
     stream = sys.stderr if err else sys.stdout
     shown = visible(text if secrets else redacted(text))
+    if err and stream.isatty():
+        columns = os.get_terminal_size(stream.fileno()).columns
+        shown = "\n".join(folded(line, columns) for line in shown.split("\n"))
     if _KEY in shown:
         shown = _MARK.sub(_sgr, shown) if use_color(stream.isatty()) else plain(shown)
     click.echo(shown + end, file=stream, nl=False, color=True)
+
+
+def folded(line: str, columns: int) -> str:
+    """A line as several if it has more columns: broken between words, never within a command in
+    backticks. The further lines are indented by two more columns."""
+    if len(line) <= columns or len(plain(line)) <= columns or columns <= 0:
+        return line
+    indent = len(line) - len(line.lstrip())
+    lines, used = [" " * indent], indent
+    for word in _UNBROKEN.findall(line):
+        size = len(plain(word))
+        if used > indent and used + 1 + size > columns:
+            lines.append(" " * (indent + 2))
+            used = indent + 2
+        elif used > indent:
+            lines[-1] += " "
+            used += 1
+        lines[-1] += word
+        used += size
+    return "\n".join(lines)
 
 
 def echo_notes(notes: Iterable[str]) -> None:

@@ -153,7 +153,7 @@ class _View:
         if run.state not in AT_REST:
             return None
         verb = "is" if run.state == "SUSPENDED" else "has ended:"
-        return f"{run.name} {verb} {run.state}; `muster runs show {run.name}` shows what it used"
+        return f"{run.name} {verb} {run.state}; `muster status {run.name}` shows what it used"
 
     def rows(self, before: Sample, now: Sample, seconds: float) -> list[Row]:
         """The rows of the table. A node that has started meanwhile has used nothing before."""

@@ -4,16 +4,59 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
+#: Options that other programs have for `muster run` -> what to write.
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("-N", "--np", "--num-nodes", "--nnodes", "--num-workers", "--ntasks", "--replicas"),
+        "write --nodes N",
+    ),
+    **dict.fromkeys(
+        ("--nproc-per-node", "--ntasks-per-node", "--tasks-per-node"),
+        "write --processes-per-node N",
+    ),
+    **dict.fromkeys(
+        ("--gres", "--gpus-per-node", "--accelerators", "--num-gpus"),
+        "write --set resources.gpus=N",
+    ),
+    **dict.fromkeys(("--cpus-per-task", "--num-cpus", "-c"), "write --set resources.cpus=N"),
+    "--mem": "write --set resources.memory=4GiB",
+    **dict.fromkeys(("--time", "--timeout", "-t"), "write --max-runtime 1h"),
+    **dict.fromkeys(("--retries", "--max-retries"), "write --max-restarts N"),
+    **dict.fromkeys(
+        ("--workdir", "--chdir", "--working-dir", "-w", "-D"), "write --set working_dir=DIR"
+    ),
+    **dict.fromkeys(("--job-name", "-J"), "write --name NAME"),
+    **dict.fromkeys(("--volume", "-v"), "write --mount SRC:PATH"),
+    **dict.fromkeys(("--file", "-f"), "name the file without an option: `muster run FILE`"),
+    **dict.fromkeys(
+        ("--follow", "--wait", "--attach"), "leave it out: a run is followed unless -d is given"
+    ),
+    **dict.fromkeys(
+        ("--interactive", "--tty", "-i"),
+        "leave it out; `muster shell RUN` opens a shell in a running node",
+    ),
+    "--rm": "leave it out; `muster rm RUN` deletes a run that has ended",
+    **dict.fromkeys(
+        ("--publish", "-p"), "leave it out; `muster open RUN --port N` forwards a port of a node"
+    ),
+    **dict.fromkeys(
+        ("--partition", "--account", "--qos", "--cloud", "--region", "--instance-type"),
+        "leave it out: nodes run on this machine",
+    ),
+}
 
-def extra_arguments(ctx: click.Context) -> click.UsageError:
+
+def extra_arguments(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
     """The error for extra words after TARGET: suggests `--` before them, or before the whole
-    command."""
+    command. words: all words of the command line."""
     target, others = str(ctx.params["target"]), list(ctx.args)
-    muster = ctx.command_path
+    end = len(words) - 1 - len(others)
+    options = words[:end] if [*words[end:]] == [target, *others] else ()
+    muster = shlex.join([*ctx.command_path.split(), *options])
     whole = f"`{muster} -- {shlex.join([target, *others])}`"
     if os.path.exists(target):
         hint = f"write its arguments after --: `{muster} {shlex.join([target, '--', *others])}`"
@@ -35,8 +78,12 @@ def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.Usa
     from muster.spec.override_models import RunOverrides
     from muster.spec.wording import close_to
 
-    name = error.option_name.lstrip("-").partition("=")[0].replace("-", "_")
-    if name in ("framework_options", "framework_option"):
+    option = error.option_name.partition("=")[0]
+    name = option.lstrip("-").replace("-", "_")
+    # a program may have such an option, too, where its own would follow
+    if known := _ELSEWHERE.get(option if len(option) == 2 else option.replace("_", "-")):
+        hint = f"{known}, or {_after_dashes(error, words)}"
+    elif name in ("framework_options", "framework_option"):
         hint = "write --option NAME=VALUE"
     elif name == "dry_run":
         hint = "`muster explain` with the same arguments shows what would run, and starts nothing"
@@ -51,6 +98,18 @@ def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.Usa
         guess = f"did you mean {close[0]}? " if close else ""
         hint = f"{guess}{_after_dashes(error, words)}"
     return click.UsageError(f"{error.message.rstrip('.')}: {hint}", error.ctx)
+
+
+def option_before_command(
+    error: click.NoSuchOption, words: Sequence[str], commands: Collection[str]
+) -> click.UsageError:
+    """The error for an option of a command that stands before the command."""
+    at = next((number for number, word in enumerate(words) if word in commands), None)
+    if at is None:
+        return error
+    command = shlex.join(["muster", words[at], *words[:at], *words[at + 1 :]])
+    text = f"No such option {error.option_name!r} of muster: write it after the command"
+    return click.UsageError(f"{text}: `{command}`", error.ctx)
 
 
 def _after_dashes(error: click.NoSuchOption, words: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
+from muster.lifecycle.ranks import format_ranks
 from muster.service.run_details import attempts_with_output
 from muster.spec.wording import alternatives
 from muster.storage.home import Home
@@ -76,9 +77,10 @@ def problems(
         ),
     ]
     for noun, values, known, hint in chosen:
-        unknown = [str(value) for value in values or () if value not in known]
+        unknown = [value for value in values or () if value not in known]
         if unknown:
-            yield Problem(noun, f"{run} has no {noun} {', '.join(unknown)}", hint)
+            names = format_ranks(unknown) if noun == "rank" else ", ".join(map(str, unknown))
+            yield Problem(noun, f"{run} has no {noun} {names}", hint)
     streams = selection.streams
     of_nodes = selection.ranks or selection.groups or selection.services
     if streams and {*streams} == {"service"} and of_nodes:

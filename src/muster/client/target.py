@@ -175,6 +175,8 @@ def _meant(missing: Path) -> str:
 
     from muster.spec.files import similar
 
+    if str(missing) == "last":
+        return "last is a run: `muster status last`; run a file, a folder or a job"
     if _SHELL.search(str(missing)):
         return f"a command comes after --: `muster run -- sh -c {shlex.quote(str(missing))}`"
     command = f"a command comes after --: `muster run -- {missing}`"

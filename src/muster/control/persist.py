@@ -106,7 +106,7 @@ def corrupt(run: RunRecord, why: str) -> CorruptRecord:
     """The error for a run whose columns can be read but are not valid."""
     return CorruptRecord(
         f"the record of run {run.name} (id {run.id}) in the store is corrupt, or of another "
-        f"version of Muster: {why}; `muster runs delete {run.id}` removes it"
+        f"version of Muster: {why}; `muster rm {run.id}` removes it"
     )
 
 

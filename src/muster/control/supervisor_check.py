@@ -58,7 +58,7 @@ class SupervisorCheck:
         if pid is None:
             return ""  # it has exited, or another process is recovering the run
         state = state_of(pid)
-        force = f"`muster runs cancel --force {self._name}` ends the run without it"
+        force = f"`muster cancel --force {self._name}` ends the run without it"
         if state in ("T", "t"):
             how = "is stopped" if state == "T" else "is held by a debugger"
             resume = f"`kill -CONT {pid}` resumes it, " if state == "T" else ""

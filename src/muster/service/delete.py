@@ -29,4 +29,4 @@ def delete(context: Context, run_id: str) -> None:
 
 
 def _not_ended_error(text: str, run: str) -> InvalidInput:
-    return InvalidInput(Problem("", text, f"`muster runs cancel {run}` ends it"))
+    return InvalidInput(Problem("", text, f"`muster cancel {run}` ends it"))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: What to do about a run that has no processes, by its state; others have ended.
 _HINTS = {
-    RunState.ACCEPTED: "try again when it has started: `muster runs show {name}`",
-    RunState.QUEUED: "it starts when other runs have ended: `muster runs show {name}`",
+    RunState.ACCEPTED: "try again when it has started: `muster status {name}`",
+    RunState.QUEUED: "it starts when other runs have ended: `muster status {name}`",
     RunState.SUSPENDED: "`muster runs resume {name}` starts it again",
 }
 _ENDED = "`muster logs {name}` shows its output"
@@ -57,7 +57,7 @@ def running_node(
         text = f"node-{node.rank} of {run.name} has no processes: it is {state}"
         raise InvalidInput(Problem("", text, hint))
     if state is NodeState.PENDING:
-        hint = f"`muster runs show {run.name}` says why"
+        hint = f"`muster status {run.name}` says why"
         raise InvalidInput(Problem("", f"node-{node.rank} of {run.name} has not started", hint))
     return RunningNode(context.home.run_dir(run.id), node.rank, supervisor)
 

@@ -196,7 +196,7 @@ def _refuse(alive: Sequence[Row]) -> None:
     if alive:
         raise InvalidInput(
             *(
-                Problem("", f"{name} is {state}", f"`muster runs cancel {name}` ends it")
+                Problem("", f"{name} is {state}", f"`muster cancel {name}` ends it")
                 for name, state in alive
             )
         )

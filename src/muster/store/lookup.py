@@ -39,10 +39,11 @@ def is_valid_unicode(text: str) -> bool:
 
 
 def not_found_error(kind: str, text: str, names: Iterable[str], command: str) -> NotFound:
-    """The error for a name without a match. names: for suggestions."""
+    """The error for a name without a match. names: for suggestions, newest first."""
     from muster.spec.wording import close_to
 
-    close = close_to(text, names, 3)
+    known = list(names)
+    close = [name for name in known if name.startswith(f"{text}-")][:3] or close_to(text, known, 3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"`{command}` lists them"
     return NotFound(f"no {kind} named {text!r} ({hint})")
 

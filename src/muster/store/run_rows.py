@@ -94,7 +94,7 @@ def corrupt(db: Database, run_id: str, name: str, why: str) -> CorruptRecord:
 def _what_and_hint(db: Database, run_id: str, name: str | None = None) -> tuple[str, str]:
     run = run_id if name is None else f"{name} (id {run_id})"
     what = f"the record of run {run} in {db.path}"
-    return what, f"`muster runs delete {run_id}` removes it, the other runs are not affected"
+    return what, f"`muster rm {run_id}` removes it, the other runs are not affected"
 
 
 def run_record(db: Database, row: Row) -> RunRecord:
@@ -114,7 +114,7 @@ def run_record(db: Database, row: Row) -> RunRecord:
 def run_summary(row: Row) -> RunSummary:
     """The columns `SUMMARY_COLUMNS` of a row. A corrupt row gives a placeholder summary, since it
     must not hide the other runs of a list."""
-    hint = f"`muster runs delete {row['id']}` removes it"
+    hint = f"`muster rm {row['id']}` removes it"
     try:
         values = {**dict(row), "tags": _tags(row, hint)}
         return read_record(RunSummary, values, "its record", hint)

@@ -256,7 +256,7 @@ def find_id(db: Database, text: str) -> str:
     if not rows:
         recent = "SELECT name, display_name FROM runs ORDER BY rowid DESC LIMIT 200"
         names = [name for row in db.read(recent) for name in row if name]
-        raise lookup.not_found_error("run", text, names, "muster runs list")
+        raise lookup.not_found_error("run", text, names, "muster ps")
     if len(rows) > 1:
         raise lookup.ambiguous_id_error("runs", text, rows)
     return str(rows[0]["id"])

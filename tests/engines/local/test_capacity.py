@@ -68,3 +68,13 @@ def test_shapes_larger_than_the_machine_together_are_noted() -> None:
         "the shapes of 10 nodes add up to 10 CPUs; this machine has 2: they share it",
         "the shapes of 10 nodes add up to 10GiB of memory; this machine has 8GiB: they share it",
     ]
+
+
+def test_more_nodes_than_the_memory_holds_are_refused() -> None:
+    machine = Machine(2, 8 * GIB, 0)
+    assert check_fit(plan(ResourcePlan(), nodes=100), machine) == []
+    (problem,) = check_fit(plan(ResourcePlan(), nodes=4000), machine)
+    assert str(problem) == (
+        "nodes: 4,000 nodes take at least 11.7GiB of memory, this machine has 8GiB "
+        "(ask for fewer than 2,730; `muster simulate` has no limit)"
+    )

@@ -17,6 +17,8 @@ _MIN_MEMORY = 16 << 20
 _SPARE_DISK = 16 << 20
 #: A run is refused if fewer files than this can be created under MUSTER_HOME.
 _SPARE_FILES = 64
+#: The least memory that the processes of a node need besides the program (bytes).
+_NODE_MEMORY = 3 << 20
 #: The least disk that a node can be limited to (bytes).
 _MIN_DISK = 1 << 20
 
@@ -27,6 +29,14 @@ _MIN_DISK = 1 << 20
 def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
     """Demands that this machine cannot meet. Nodes share CPUs and memory, so each node is checked
     alone; they never share GPUs, so the GPUs of all nodes are added up."""
+    nodes = sum(policy.initial * policy.nodes for policy in plan.policy.groups)
+    if nodes * _NODE_MEMORY > machine.memory:
+        least, memory = format_size(nodes * _NODE_MEMORY), format_size(machine.memory)
+        text = f"{nodes:,} nodes take at least {least} of memory, this machine has {memory}"
+        hint = (
+            f"ask for fewer than {machine.memory // _NODE_MEMORY:,}; `muster simulate` has no limit"
+        )
+        return [Problem("nodes", text, hint)]
     problems = [
         p._replace(path=f"node_groups[{group.name}].{p.path}")
         for group in plan.groups

@@ -229,7 +229,7 @@ class GpuPool:
             raise EngineError(
                 f"needs {count_gpus(count)}, but only {len(taken)} of the run's {len(numbers)} are "
                 "free; other nodes, or runs of an earlier version of Muster, hold the rest "
-                "(`muster runs list --state in_progress`)"
+                "(`muster ps --state in_progress`)"
             )
         return tuple(taken)
 
