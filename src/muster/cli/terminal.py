@@ -100,18 +100,20 @@ def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = 
     click.echo(shown + end, file=stream, nl=False, color=True)
 
 
-def folded(line: str, columns: int) -> str:
+def folded(line: str, columns: int, hang: int | None = None) -> str:
     """A line as several if it has more columns: broken between words, never within a command in
-    backticks. The further lines are indented by two more columns."""
+    backticks. hang: the indentation of the further lines; default: two more than that of the first.
+    """
     if len(line) <= columns or len(plain(line)) <= columns or columns <= 0:
         return line
     indent = len(line) - len(line.lstrip())
+    hang = indent + 2 if hang is None else hang
     lines, used = [" " * indent], indent
     for word in _UNBROKEN.findall(line):
         size = len(plain(word))
         if used > indent and used + 1 + size > columns:
-            lines.append(" " * (indent + 2))
-            used = indent + 2
+            lines.append(" " * hang)
+            used = indent = hang
         elif used > indent:
             lines[-1] += " "
             used += 1
