@@ -6,6 +6,8 @@ import inspect
 import io
 import os
 import stat
+import struct
+import subprocess
 import sys
 import tarfile
 import threading
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from muster.node import transfer
+from support.faults import until
 
 
 def sent(path: str | Path) -> tuple[bytes, list[str]]:
@@ -318,3 +321,39 @@ def test_the_program_says_why_it_cannot_copy(
             os.close(descriptor)
         os.close(null)
     assert capsys.readouterr().err == message
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.seek(64 << 20)
+        file.write(b"end")
+        file.truncate(100 << 20)
+    stream = io.BytesIO()
+    transfer.send(transfer.open_source(str(tmp_path / "sparse")), "sparse", stream, print)
+    stream.seek(0)
+    transfer.receive(str(tmp_path / "copy"), stream, print)
+    copy = tmp_path / "copy"
+    assert copy.stat().st_size == 100 << 20
+    assert copy.stat().st_blocks * 512 <= 2 << 20
+    assert copy.read_bytes().strip(b"\0") == b"end"
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_an_ended_program_leaves_no_part(tmp_path: Path, unnamed: bool) -> None:
+    """unnamed: whether the file system can have files without a name."""
+    code = Path(transfer.__file__).read_text()
+    if not unnamed:
+        code = code.replace('hasattr(os, "O_TMPFILE")', "False")
+    target = tmp_path / "target"
+    target.mkdir()
+    words = [sys.executable, "-I", "-S", "-c", code, "write", str(target / "file")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        program.stdin.write(struct.pack("!I", 1 << 20) + bytes(1 << 20))
+        program.stdin.flush()
+        opened = Path(f"/proc/{program.pid}/fd")
+        until(lambda: any(str(target) in os.readlink(each) for each in opened.iterdir()))
+        assert len(os.listdir(target)) == (0 if unnamed else 1)
+        program.terminate()
+        assert program.wait() == 143
+    assert os.listdir(target) == []

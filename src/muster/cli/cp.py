@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 
@@ -43,6 +44,8 @@ def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
     from muster.client.client import Client
     from muster.service.copying import copy
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)  # nothing incomplete is to be left
     progress = _Progress()
     try:
         left_out = copy(Client().service, source, target, progress)
@@ -51,6 +54,10 @@ def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
     for line in left_out:
         warn(f"not copied: {line}")
     ctx.exit(1 if left_out else 0)
+
+
+def _leave(number: int, _frame: object) -> None:
+    raise click.exceptions.Exit(128 + number)
 
 
 class _Progress:

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import io
 import os
+import signal
 import stat
 import struct
 import sys
@@ -25,6 +26,7 @@ from typing import IO, Callable, Dict, Iterator, List, Protocol, Tuple
 OK, FAILED, INCOMPLETE, CRASHED = 0, 2, 3, 4  # 1: Python itself has failed
 
 _BLOCK = 1 << 20
+_ZEROS = bytes(_BLOCK)
 #: Before each block of a raw stream: its size. 0: the end.
 _SIZE = struct.Struct("!I")
 #: A FIFO must not block the reader until a writer opens it.
@@ -401,13 +403,36 @@ def write_file(folder: int, name: str, content: Readable, mode: int, modified: f
         if not (stat.S_ISREG(found) or stat.S_ISLNK(found) or stat.S_ISDIR(found)):
             with os.fdopen(os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder), "wb") as file:
                 return copy_blocks(content, file)
-    with _replacing(folder, name) as part:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(part, flags, 0o600, dir_fd=folder), "wb") as file:
-            size = copy_blocks(content, file)
-            os.fchmod(file.fileno(), mode)
-            if modified is not None:
-                os.utime(file.fileno(), (modified, modified))
+    with _replacing(folder, name) as part, os.fdopen(_create(folder, part), "wb") as file:
+        size = _copy_sparse(content, file)
+        os.fchmod(file.fileno(), mode)
+        if modified is not None:
+            os.utime(file.fileno(), (modified, modified))
+        if not os.fstat(file.fileno()).st_nlink:
+            os.link("/proc/self/fd/%d" % file.fileno(), part, dst_dir_fd=folder)
+    return size
+
+
+def _create(folder: int, name: str) -> int:
+    """Create a file, without a name if the file system can: then nothing is left of it if this
+    process is killed. Raises OSError."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=folder)
+
+
+def _copy_sparse(source: Readable, target: IO[bytes]) -> int:
+    """As `copy_blocks` to a new file, in which blocks of zeros become holes."""
+    size = 0
+    while data := source.read(_BLOCK):
+        if data == _ZEROS[: len(data)]:
+            target.seek(len(data), os.SEEK_CUR)
+        else:
+            target.write(data)
+        size += len(data)
+    target.truncate()
     return size
 
 
@@ -478,6 +503,8 @@ def main(action: str, path: str) -> int:
     """Carry out one action. Returns the exit code."""
     left_out: List[str] = []
     path = os.path.expandvars(path)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _end)
     try:
         _ACTIONS[action](path, left_out.append)
     except BrokenPipeError:  # the receiver has failed, and says why
@@ -491,6 +518,11 @@ def main(action: str, path: str) -> int:
         return CRASHED
     sys.stderr.writelines("%s\n" % line for line in left_out)
     return INCOMPLETE if left_out else OK
+
+
+def _end(number: int, _frame: object) -> None:
+    """Exit as a signal would end the process, but remove an incomplete file first."""
+    sys.exit(128 + number)
 
 
 def _send(path: str, report: Report) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -110,6 +112,9 @@ class _End(Protocol):
     def finish(self) -> _Outcome:
         """Wait for the end of the copy."""
 
+    def stop(self) -> None:
+        """End the copy before it is complete. Nothing incomplete is left."""
+
 
 class _InNode:
     """An end in a running node."""
@@ -147,6 +152,13 @@ class _InNode:
         problem = InvalidInput(Problem(str(self._place), text)) if text else None
         return _Outcome(failed=True, error=problem)
 
+    def stop(self) -> None:
+        """See `_End`."""
+        if self._pid:
+            with suppress(ChildProcessError, ProcessLookupError):  # it has been waited for
+                os.kill(self._pid, signal.SIGTERM)
+                os.waitpid(self._pid, 0)
+
 
 class _Here:
     """An end on this machine. action: copies to or from a stream, and reports what it leaves
@@ -164,6 +176,7 @@ class _Here:
         self._outcome = _Outcome()
         # a thread, as the other end may be here as well; standard input may never end
         self._thread = Thread(target=self._run, daemon=True)
+        self._stopped = Event()
         self._descriptor = -1
 
     def start(self, descriptor: int) -> None:
@@ -176,11 +189,19 @@ class _Here:
         self._thread.join()
         return self._outcome
 
+    def stop(self) -> None:
+        """See `_End`."""
+        self._stopped.set()
+        # standard input may never end, so that a sender is not waited for
+        if self._thread.is_alive() and self._mode == "rb":
+            self._thread.join()
+
     def _run(self) -> None:
         error: Exception | None = None
         try:
             with os.fdopen(self._descriptor, self._mode) as stream:
-                self._action(_Counted(stream, self._progress), self._left_out.append)
+                counted = _Counted(stream, self._progress, self._stopped)
+                self._action(counted, self._left_out.append)
         except BrokenPipeError:
             self._outcome = _Outcome(failed=True)
         except OSError as failure:
@@ -196,25 +217,32 @@ class _Here:
 
 
 class _Counted:
-    """A stream that reports the size of each block."""
+    """A stream that reports the size of each block, and fails once the copy is stopped."""
 
-    def __init__(self, stream: IO[bytes], progress: Progress) -> None:
-        self._stream, self._progress = stream, progress
+    def __init__(self, stream: IO[bytes], progress: Progress, stopped: Event) -> None:
+        self._stream, self._progress, self._stopped = stream, progress, stopped
 
     def read(self, size: int = -1) -> bytes:
         """Read up to `size` bytes."""
+        self._check()
         data = self._stream.read(size)
+        self._check()
         self._progress(len(data))
         return data
 
     def write(self, data: bytes) -> int:
         """Write all of it."""
+        self._check()
         self._progress(len(data))
         return self._stream.write(data)
 
     def flush(self) -> None:
         """Pass on what is buffered."""
         self._stream.flush()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise BrokenPipeError
 
 
 def _connect(sender: _End, receiver: _End) -> tuple[str, ...]:
@@ -229,7 +257,12 @@ def _connect(sender: _End, receiver: _End) -> tuple[str, ...]:
             for _, unused in ends:
                 os.close(unused)  # ends what has started
             raise
-    outcomes = [receiver.finish(), sender.finish()]
+    try:
+        outcomes = [receiver.finish(), sender.finish()]
+    except BaseException:  # a signal
+        sender.stop()
+        receiver.stop()
+        raise
     if any(outcome.failed for outcome in outcomes):
         errors = [outcome.error for outcome in reversed(outcomes) if outcome.error is not None]
         raise errors[0] if errors else EngineError("the copy was interrupted")
