@@ -444,7 +444,7 @@ def test_open_mpi_without_host_names_fails_with_an_explanation(
 def test_a_missing_mpi_is_reported(client: Client, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "job.yaml").write_text(
-        f"command: 'true'\nframework: mpi\nnodes: 2\nenv: {{PATH: {tmp_path / 'empty'}}}\n"
+        f"command: /bin/true\nframework: mpi\nnodes: 2\nenv: {{PATH: {tmp_path / 'empty'}}}\n"
     )
     run = start(client, tmp_path / "job.yaml")
     assert run.wait(240).state == "FAILED"
