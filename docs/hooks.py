@@ -1,4 +1,4 @@
-"""Links from the site to files of the repository that are not pages."""
+"""Check the site's pages, and let their links to other files of the repository lead there."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
         return f"{config.repo_url}/{kind}/main/{path}"
 
     return _LINK.sub(resolve, markdown)
+
+
+#: An element that a browser would load from elsewhere; a link (`<a href>`) is not loaded.
+_LOADED = re.compile(
+    r"<(?:(?:script|img|iframe|source)\b[^>]*\bsrc"
+    r"|link\b(?=[^>]*rel=\"?(?:stylesheet|preload|preconnect))[^>]*\bhref)"
+    r"=[\"']?(?:https?:)?//[^>]*>"
+)
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> str:
+    """Refuse pages that load anything from elsewhere. Raises ValueError naming the element."""
+    if found := _LOADED.search(output):
+        raise ValueError(f"{page.file.src_uri}: is loaded from elsewhere: {found[0]}")
+    return output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -58,3 +59,24 @@ def test_commands_are_found() -> None:
 @pytest.mark.parametrize(("page", "words"), [("README.md", 700), ("docs/concepts.md", 2000)])
 def test_the_first_pages_stay_short(page: str, words: int) -> None:
     assert len((ROOT / page).read_text().split()) <= words
+
+
+def test_the_links_of_the_readme_work_on_the_page_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = (ROOT / "README.md").read_text()
+    for change in project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"][
+        "substitutions"
+    ]:
+        text = re.sub(change["pattern"], change["replacement"], text)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    site, source = (project["project"]["urls"][name] for name in ("Documentation", "Source"))
+    missing = []
+    for link in links:
+        if (path := link.removeprefix(f"{source}/blob/main/")) != link:
+            files = [ROOT / path]
+        else:
+            page = ROOT / "docs" / link.partition("#")[0].removeprefix(f"{site}/")
+            files = [page, page.with_suffix(".md"), page / "README.md"]
+        if not any(file.is_file() for file in files):
+            missing.append(link)
+    assert (len(links) > 20, missing) == (True, [])
