@@ -46,3 +46,11 @@ def test_a_run_without_outputs_says_how_to_write_some(client: Client, tmp_path: 
         'to keep a file, write it to the directory "$MUSTER_OUTPUTS" in the program\n'
     )
     assert call("last", "--json").stdout == "[]\n"
+
+
+def test_what_is_left_out_is_named_on_one_line(client: Client, tmp_path: Path) -> None:
+    text = 'cd "$MUSTER_OUTPUTS"; ln -s /etc/shadow "$(printf \'a\\nb\')"; echo hello > model'
+    start_spec(client, {"command": ["sh", "-c", text], "name": "demo"}, tmp_path).wait(60)
+    copied = call("last", "--to", str(tmp_path / "copy"))
+    why = "a link to /etc/shadow, outside the outputs of the run"
+    assert (copied.exit_code, copied.stderr) == (1, f"warning: not copied: rank-0/a\\nb: {why}\n")

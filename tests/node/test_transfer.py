@@ -233,6 +233,16 @@ def test_a_stream_creates_nothing_outside_the_target(
     assert not [path for path in tmp_path.rglob("x") if not path.is_relative_to(target)]
 
 
+def test_a_link_in_place_of_a_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    stream, _ = sent(folder)
+    target = tmp_path / "copy"
+    (target / folder.name).mkdir(parents=True)
+    name = next(path.name for path in folder.iterdir() if path.is_dir())
+    (target / folder.name / name).symlink_to(tmp_path)
+    with pytest.raises(OSError, match=f"The folder {name} is a link there; remove it"):
+        received(target, stream)
+
+
 def test_a_stream_that_breaks_off_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(os.urandom(3_000_000))
     stream, _ = sent(tmp_path / "file")

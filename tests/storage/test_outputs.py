@@ -128,3 +128,17 @@ def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
     for one in found:
         with pytest.raises(OSError):
             one.read_text()
+
+
+def test_deep_folders_are_listed(tmp_path: Path) -> None:
+    """With neither recursion nor a descriptor for every level."""
+    depth = 1200
+    before = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("a", dir_fd=before)
+        below = os.open("a", os.O_RDONLY, dir_fd=before)
+        os.close(before)
+        before = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=before))
+    os.close(before)
+    assert places(tmp_path) == [(None, "a/" * depth + "file")]

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 )
 @click.option("--force", is_flag=True, help="With --to: overwrite files in DIR.")
 @json_option()
+@click.pass_context
 def outputs(
+    ctx: click.Context,
     run_name: str,
     ranks: tuple[int, ...],
     groups: tuple[str, ...],
@@ -54,7 +56,7 @@ def outputs(
     if not found:
         _report_none(run.name, selected=bool(ranks or groups))
     if to is not None:
-        _copy(found, to, force=force, as_json=as_json)
+        ctx.exit(0 if _copy(found, to, force=force, as_json=as_json) else 1)
     elif as_json:
         from muster.cli.output import print_json
 
@@ -77,15 +79,17 @@ def _print(found: Outputs) -> None:
     echo(f"{plural(len(found), 'file')}, {format_size(found.size)}, in {found[0].root}", err=True)
 
 
-def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> None:
+def _copy(found: Outputs, to: str, *, force: bool, as_json: bool) -> bool:
+    """Copy outputs. Returns whether all were copied."""
     from muster.cli.output import print_json
     from muster.cli.terminal import warn
     from muster.spec.quantities import format_size
 
     copied = found.copy_to(to, force=force)
     for one in copied.left_out:
-        warn(f"not copied: {one.output.path_in_run}: {one.why}")
+        warn(f"not copied: {one.output.path_in_run}: {one.why}".replace("\n", "\\n"))
     if as_json:
         print_json([str(path) for path in copied.copies])
     elif found:
         echo(f"copied {plural(len(copied.copies), 'file')} ({format_size(copied.size)}) to {to}")
+    return not copied.left_out

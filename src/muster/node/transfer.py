@@ -332,7 +332,7 @@ class _Tree:
         culprit = member_name if parents else None
         with _naming(culprit), in_folder(self._folder or ".") as descriptor:
             for parent in parents:
-                below = os.open(parent, _FOLDER, dir_fd=descriptor)
+                below = _open_folder(parent, descriptor)
                 os.dup2(below, descriptor, inheritable=False)
                 os.close(below)
             yield descriptor, name
@@ -348,7 +348,7 @@ class _Tree:
             try:
                 os.mkdir(name, 0o700, dir_fd=folder)
             except FileExistsError:
-                os.close(os.open(name, _FOLDER, dir_fd=folder))
+                os.close(_open_folder(name, folder))
                 return False
         return True
 
@@ -369,6 +369,16 @@ class _Tree:
         """Create or replace a symbolic link."""
         with self._parent(member.name) as (folder, name):
             write_link(folder, name, member.linkname)
+
+
+def _open_folder(name: str, folder: int) -> int:
+    """Open a folder in an opened folder. Raises OSError, which says so if it is a link."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, "The folder %s is a link there; remove it" % name) from None
+        raise
 
 
 def _outside(name: str) -> TransferError:
@@ -511,12 +521,12 @@ def main(action: str, path: str) -> int:
         return FAILED
     except OSError as error:
         where = "" if error.filename in (None, path) else "%s: " % os.fsdecode(error.filename)
-        sys.stderr.write("%s%s\n" % (where, error.strerror))
+        sys.stderr.write("%s%s\n" % (where.replace("\n", "\\n"), error.strerror))
         return FAILED
     except Exception as bug:  # noqa: BLE001  shown by who started this program
         sys.stderr.write("%s: %s\n" % (type(bug).__name__, bug))
         return CRASHED
-    sys.stderr.writelines("%s\n" % line for line in left_out)
+    sys.stderr.writelines("%s\n" % line.replace("\n", "\\n") for line in left_out)
     return INCOMPLETE if left_out else OK
 
 

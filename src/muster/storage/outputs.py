@@ -122,21 +122,27 @@ def find_outputs(root: Path, ranks: Collection[int]) -> list[Output]:
 
 
 def _walk(root: Path, ranks: Collection[int]) -> Iterator[Output]:
-    if not root.is_dir():  # no program has started
+    from muster.node.transfer import walk
+
+    try:
+        opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no program has started, or one has put a link there
         return
-    for here, folders, names, descriptor in os.fwalk(root):
-        parent = PurePosixPath(os.path.relpath(here, root))
-        for name in (*names, *folders):  # links to folders are among the folders
-            with contextlib.suppress(FileNotFoundError):  # deleted in this moment
-                info = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                link = None
-                if stat.S_ISLNK(info.st_mode):
-                    link = os.readlink(name, dir_fd=descriptor)
-                elif not stat.S_ISREG(info.st_mode):
-                    continue
-                rank, path = _owner(parent / name, ranks)
-                modified = moment(info.st_mtime)
-                yield Output(root, rank, path, info.st_size, modified, link)
+    try:
+        for here, names, folder in walk(opened, lambda _deleted: None):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # deleted in this moment
+                    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    link = None
+                    if stat.S_ISLNK(info.st_mode):
+                        link = os.readlink(name, dir_fd=folder)
+                    elif not stat.S_ISREG(info.st_mode):
+                        continue
+                    rank, path = _owner(PurePosixPath(here, name), ranks)
+                    modified = moment(info.st_mtime)
+                    yield Output(root, rank, path, info.st_size, modified, link)
+    finally:
+        os.close(opened)
 
 
 def _owner(path: PurePosixPath, ranks: Collection[int]) -> tuple[int | None, PurePosixPath]:
