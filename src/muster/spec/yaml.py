@@ -36,8 +36,9 @@ _VERBATIM = re.compile(
 #: In YAML 1.1, 1:30 is the number 90; in Kubernetes and elsewhere it is text.
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 
-#: A spec needs six levels; libyaml overflows the stack beyond 10,000.
+#: A spec needs six levels. libyaml overflows the stack beyond 10,000, or from 0.2.6 on has a bound.
 MAX_DEPTH = 50
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
 #: Maximum characters of a number: no field needs more, and conversion takes time.
 MAX_DIGITS = 40
 #: Maximum number of values, with aliases expanded. A large spec has some thousands.
@@ -218,6 +219,9 @@ def _syntax_problem(error: Exception, text: str, source: str, above: int) -> Pro
         return Problem("", what, "remove it", source)
     what = getattr(error, "problem", None) or str(error)
     mark = getattr(error, "problem_mark", None)
+    if what == _TOO_DEEP_FOR_LIBYAML:
+        line = mark.line + 1 if mark is not None else 1
+        return _too_deep(f"{source}:{above + line}")
     if "end of stream" in what:
         # the place where a quote or bracket was opened is more useful than the file's end
         mark = getattr(error, "context_mark", None) or mark
