@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
@@ -24,6 +25,14 @@ def test_averages_are_weighted_by_time_and_peaks_are_the_most() -> None:
     assert (usage.memory_average, usage.memory_peak) == (325, 400)
     assert (usage.disk_read, usage.disk_written) == (50, 100)
     assert (usage.received, usage.sent) == (None, None)
+
+
+def test_gpus_are_averaged_over_the_time_in_which_they_were_measured() -> None:
+    usage = add(NodeUsage(), NOTHING, counters(0.0), 5.0)
+    usage = add(usage, NOTHING, replace(NOTHING, gpus=2.0, gpu_memory=10), 1.0)
+    usage = add(usage, NOTHING, replace(NOTHING, gpus=1.0, gpu_memory=30), 3.0)
+    assert (usage.gpu_average, usage.gpu_peak, usage.gpu_memory_peak) == (1.25, 2.0, 30)
+    assert "gpu_seconds" not in usage.to_dict()
 
 
 def test_an_interval_without_memory_leaves_it_as_it_was() -> None:

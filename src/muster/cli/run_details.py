@@ -69,26 +69,35 @@ def _print_usage(run: JobRun) -> None:
     usage = run.usage
     if not any(used.memory_average for used in usage.values()):
         return  # there is next to nothing to show
+    gpus = any(used.gpu_average is not None for used in usage.values())
+    of_gpus = ("GPUS", "GPUS MAX", "GPU MEM MAX") if gpus else ()
+    transfers = ("READ", "WRITTEN", "RECEIVED", "SENT")
     echo()
     print_table(
-        ("RANK", "CPUS", "CPUS MAX", "MEMORY", "MEMORY MAX", "READ", "WRITTEN", "RECEIVED", "SENT"),
-        [_usage_row(rank, used) for rank, used in sorted(usage.items())],
-        drop=("RECEIVED", "SENT"),
+        ("RANK", "CPUS", "CPUS MAX", "MEMORY", "MEMORY MAX", *of_gpus, *transfers),
+        [_usage_row(rank, used, gpus=gpus) for rank, used in sorted(usage.items())],
+        drop=("RECEIVED", "SENT", *(("READ", "WRITTEN") if gpus else ())),
         shorten={},
     )
 
 
-def _usage_row(rank: int, used: NodeUsage) -> tuple[str, ...]:
-    sizes = (
-        used.memory_average,
-        used.memory_peak,
-        used.disk_read,
-        used.disk_written,
-        used.received,
-        used.sent,
+def _usage_row(rank: int, used: NodeUsage, *, gpus: bool) -> tuple[str, ...]:
+    of_gpus = (_number(used.gpu_average), _number(used.gpu_peak), _size(used.gpu_memory_peak))
+    return (
+        str(rank),
+        *(_number(used.cpu_average), _number(used.cpu_most)),
+        *(_size(used.memory_average), _size(used.memory_peak)),
+        *(of_gpus if gpus else ()),
+        *map(_size, (used.disk_read, used.disk_written, used.received, used.sent)),
     )
-    texts = ["-" if size is None else format_size(size) for size in sizes]
-    return (str(rank), f"{used.cpu_average:.2f}", f"{used.cpu_most:.2f}", *texts)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _size(value: int | None) -> str:
+    return "-" if value is None else format_size(value)
 
 
 def _print_outputs(run: JobRun) -> None:

@@ -32,7 +32,7 @@ class Counters(Struct, frozen=True):
     #: How many processes run.
     processes: int
     #: How many GPUs are busy (1.5: one always, one half the time), and their memory in bytes; None
-    #: for a node without GPUs. Not recorded with the run.
+    #: for a node without GPUs.
     gpus: float | None = None
     gpu_memory: int | None = None
 
@@ -57,8 +57,14 @@ class NodeUsage(Struct, frozen=True):
     #: None for a node that shares the machine's network.
     received: int | None = None
     sent: int | None = None
-    #: Seconds that `memory_average` is the average of.
+    #: How many GPUs were busy on average and at most, and bytes of their memory at most; None for
+    #: a node without GPUs, or that ran too shortly.
+    gpu_average: float | None = None
+    gpu_peak: float | None = None
+    gpu_memory_peak: int | None = None
+    #: Seconds that `memory_average` and `gpu_average` are the averages of.
     memory_seconds: float = 0.0
+    gpu_seconds: float = 0.0
 
     @property
     def cpu_average(self) -> float:
@@ -73,7 +79,7 @@ class NodeUsage(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """As JSON-ready data, with the average of CPUs."""
         data = asdict(self)
-        del data["memory_seconds"]
+        del data["memory_seconds"], data["gpu_seconds"]
         cpus = {"cpu_average": round(self.cpu_average, 4), "cpu_peak": round(self.cpu_most, 4)}
         return {**data, **cpus}
 
@@ -92,16 +98,37 @@ def add(usage: NodeUsage, before: Counters, now: Counters, seconds: float) -> No
         received=_sum(usage.received, before.received, now.received),
         sent=_sum(usage.sent, before.sent, now.sent),
     )
-    if now.memory is None:
-        return added
-    weight = usage.memory_seconds + seconds
-    average = (usage.memory_average or 0) * usage.memory_seconds + now.memory * seconds
+    if now.memory is not None:
+        added = _with_memory(added, now.memory, seconds)
+    if now.gpus is not None:
+        added = _with_gpus(added, now.gpus, now.gpu_memory or 0, seconds)
+    return added
+
+
+def _with_memory(usage: NodeUsage, memory: int, seconds: float) -> NodeUsage:
+    average = _average(usage.memory_average, usage.memory_seconds, memory, seconds)
     return replace(
-        added,
-        memory_average=round(average / weight) if weight > 0 else now.memory,
-        memory_peak=max(usage.memory_peak or 0, now.memory),
-        memory_seconds=weight,
+        usage,
+        memory_average=round(average),
+        memory_peak=max(usage.memory_peak or 0, memory),
+        memory_seconds=usage.memory_seconds + seconds,
     )
+
+
+def _with_gpus(usage: NodeUsage, busy: float, memory: int, seconds: float) -> NodeUsage:
+    return replace(
+        usage,
+        gpu_average=_average(usage.gpu_average, usage.gpu_seconds, busy, seconds),
+        gpu_peak=max(usage.gpu_peak or 0.0, busy),
+        gpu_memory_peak=max(usage.gpu_memory_peak or 0, memory),
+        gpu_seconds=usage.gpu_seconds + seconds,
+    )
+
+
+def _average(before: float | None, weight: float, now: float, seconds: float) -> float:
+    """The average over `weight` seconds with average `before` and `seconds` more with `now`."""
+    total = weight + seconds
+    return ((before or 0) * weight + now * seconds) / total if total > 0 else now
 
 
 def _sum(total: int | None, before: int | None, now: int | None) -> int | None:

@@ -45,7 +45,7 @@ def test_a_node_that_ends_between_two_samples(
 ) -> None:
     recorder = UsageRecorder(RunDir(tmp_path))
     assert recorder.timeout() is None
-    recorder.start(3, agent.pid)
+    recorder.start(3, agent.pid, ())
     assert 0 < (recorder.timeout() or 0) <= 1
     cpu = end(agent)
     recorder.end(agent.pid, cpu)
@@ -60,7 +60,7 @@ def test_a_kept_node_is_sampled_when_the_session_closes(
     tmp_path: Path, agent: subprocess.Popen[bytes]
 ) -> None:
     recorder = UsageRecorder(RunDir(tmp_path))
-    recorder.start(0, agent.pid)
+    recorder.start(0, agent.pid, ())
     assert agent.stdout is not None
     agent.stdout.readline()
     recorder.close()
@@ -72,11 +72,11 @@ def test_attempts_add_up_and_samples_are_not_taken_before_they_are_due(
     tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = UsageRecorder(RunDir(tmp_path))
-    first.start(0, agent.pid)
+    first.start(0, agent.pid, ())
     first.end(agent.pid, 2.0)
     first.close()
     second = UsageRecorder(RunDir(tmp_path))
-    second.start(0, agent.pid)
+    second.start(0, agent.pid, ())
     monkeypatch.setattr(usage_recorder, "read_nodes", lambda _: pytest.fail("it is not due"))
     second.step()
     second.end(agent.pid, 3.0)
@@ -99,7 +99,7 @@ def test_a_sample_that_fails_does_not_end_the_run(
     monkeypatch.setattr(usage_recorder, "read_nodes", fail)
     monkeypatch.setattr(usage_recorder, "_SHORTEST", 0.0)
     recorder = UsageRecorder(RunDir(tmp_path))
-    recorder.start(0, agent.pid)
+    recorder.start(0, agent.pid, ())
     recorder.step()
     recorder.close()
     assert capsys.readouterr().err.count("Traceback") == isinstance(error, RecursionError)
@@ -110,6 +110,44 @@ def test_a_sample_that_fails_does_not_end_the_run(
 
 def test_a_deleted_run_is_no_error(tmp_path: Path, agent: subprocess.Popen[bytes]) -> None:
     recorder = UsageRecorder(RunDir(tmp_path / "deleted"))
-    recorder.start(0, agent.pid)
+    recorder.start(0, agent.pid, ())
     recorder.end(agent.pid, end(agent))
     recorder.close()
+
+
+def test_starts_do_not_postpone_a_sample(
+    tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 100.0
+    monkeypatch.setattr(usage_recorder.time, "monotonic", lambda: clock)
+    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder.start(0, agent.pid, ())
+    clock += 0.75
+    recorder.start(1, os.getpid(), ())
+    assert recorder.timeout() == 0.25
+    recorder.end(agent.pid, end(agent))
+
+
+def test_gpus_are_recorded(
+    tmp_path: Path, agent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi runs beside the session, which reaps it; only the node's own GPUs count."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '0, 90, 1'; echo '1, 50, 2'; echo '3, 25, 4'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(usage_recorder, "_SHORTEST", 0.0)
+    recorder = UsageRecorder(RunDir(tmp_path))
+    recorder.start(0, agent.pid, (1, 3))
+    recorder.start(1, os.getpid(), ())
+    recorder.step()
+    (pid,) = recorder.pids()
+    assert os.waitpid(pid, 0) == (pid, 0)
+    assert recorder.reaped(pid)
+    assert not recorder.reaped(pid)
+    assert list(recorder.pids()) == []
+    recorder.close()
+    used = read_usage(RunDir(tmp_path))
+    assert (used[0].gpu_average, used[0].gpu_peak, used[0].gpu_memory_peak) == (0.75, 0.75, 6 << 20)
+    assert used[1].gpu_average is None
+    end(agent)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +19,8 @@ from muster.storage.usage import Counters
 _QUERY = ("--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits")
 #: Seconds that nvidia-smi may take.
 _TIMEOUT = 5.0
+#: Seconds between two calls for the record of a run. A call costs some 50 ms of CPU time.
+RECORD_INTERVAL = 20.0
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -53,10 +58,60 @@ def parse(text: str) -> dict[int, Gpu]:
     return found
 
 
+class GpuSampler:
+    """Calls nvidia-smi now and then, and never waits for it."""
+
+    def __init__(self) -> None:
+        self._program = shutil.which("nvidia-smi")
+        self._next = 0.0
+        self._latest: dict[int, Gpu] = {}
+        self._pid: int | None = None
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
+
+    def read(self, now: float) -> dict[int, Gpu]:
+        """What the last call said, and start another if it is due. now: seconds."""
+        if self._program is not None and self._pid is None and now >= self._next:
+            self._next = now + RECORD_INTERVAL
+            self._output.seek(0)
+            self._output.truncate()
+            actions = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, self._output.fileno(), 1),
+                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+            ]
+            with contextlib.suppress(OSError):  # it was removed
+                self._pid = os.posix_spawn(
+                    self._program, [self._program, *_QUERY], os.environ, file_actions=actions
+                )
+        return self._latest
+
+    def pids(self) -> Collection[int]:
+        """The process that runs now, if any."""
+        return () if self._pid is None else (self._pid,)
+
+    def reaped(self, pid: int) -> bool:
+        """Take the answer of a process that has ended; False if it is not of this object."""
+        if pid != self._pid:
+            return False
+        self._pid = None
+        self._output.seek(0)
+        self._latest = parse(self._output.read().decode(errors="replace"))
+        return True
+
+    def close(self) -> None:
+        """Close the file. The process is ended with all others of the session."""
+        self._output.close()
+
+
 def with_gpus(counters: Counters, agent: int, gpus: Mapping[int, Gpu]) -> Counters:
     """The counters of the agent's node with those of its GPUs."""
     record = launch_record.read(agent) if gpus else None
     own = [] if record is None else gpus_of(record.environments[0], gpus)
+    return with_usage(counters, own)
+
+
+def with_usage(counters: Counters, own: Sequence[Gpu]) -> Counters:
+    """The counters of a node with those of its GPUs, if it has any."""
     if not own:
         return counters
     busy, memory = sum(gpu.busy for gpu in own), sum(gpu.memory for gpu in own)

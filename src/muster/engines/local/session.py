@@ -199,7 +199,7 @@ class LocalSession:
             self._events.append(not_started(ref, str(shortage or error)))
         else:
             self._nodes.add(node)
-            self._usage.start(ref.rank, node.pid)
+            self._usage.start(ref.rank, node.pid, node.gpus)
 
     def _cancel_start(self, nodes: Sequence[NodeRef]) -> None:
         """Do not start these incarnations, if they have not been started."""
@@ -299,7 +299,7 @@ class LocalSession:
             if pid in self._nodes.by_pid:
                 self._usage.end(pid, cpu)
                 self._agent_ended(self._nodes.by_pid[pid])
-            elif self._roster.reaped(pid):
+            elif self._roster.reaped(pid) or self._usage.reaped(pid):
                 continue
             elif (released := self._synced.reaped(pid, status)) is not None:
                 self._events += released.ends
@@ -317,7 +317,8 @@ class LocalSession:
         """
         if self._isolation.namespaces:
             return False
-        return bool(kill_children(self._nodes.by_pid.keys() | self._synced.pids()))
+        own = (self._synced.pids(), self._usage.pids())
+        return bool(kill_children(self._nodes.by_pid.keys() | set().union(*own)))
 
     def _agent_ended(self, node: LocalNode) -> None:
         """Handle the end of an agent.

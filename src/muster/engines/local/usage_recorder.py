@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.engines.local.counters import NodeReading, read_nodes
 from muster.secrets import print_traceback
 from muster.storage.home import RunDir
 from muster.storage.usage import NOTHING, Counters, NodeUsage, add, read_usage, write_usage
+
+if TYPE_CHECKING:
+    from muster.engines.local.gpu_usage import GpuSampler
 
 #: Seconds between samples: a tenth of the age of the newest node, within these.
 _SHORTEST, _LONGEST = 1.0, 5.0
@@ -25,6 +31,8 @@ class _Watched(Struct):
     """A node that is sampled."""
 
     rank: int
+    #: The numbers of its GPUs.
+    gpus: Sequence[int]
     #: When its last sample was taken (monotonic), and what it found.
     at: float
     reading: NodeReading
@@ -42,14 +50,17 @@ class UsageRecorder:
         self._write_at: float | None = None
         self._available = os.path.exists("/proc/self/stat")
         self._failed = False  # whether a sample has met a fault
+        self._gpus: GpuSampler | None = None  # from the first sample of a node with GPUs on
 
-    def start(self, rank: int, agent: int) -> None:
-        """A node starts, or restarts in place."""
+    def start(self, rank: int, agent: int, gpus: Sequence[int]) -> None:
+        """A node starts, or restarts in place. gpus: the numbers of its GPUs."""
         now = time.monotonic()
         if self._available and agent not in self._watched:
-            self._watched[agent] = _Watched(rank, now, NodeReading(NOTHING, 0.0))
+            self._watched[agent] = _Watched(rank, gpus, now, NodeReading(NOTHING, 0.0))
             self._newest = now
-            self._next = now + _SHORTEST
+            due = now + _SHORTEST
+            # not later because of each start: in an array, some node starts all the time
+            self._next = due if self._next is None else min(self._next, due)
 
     def end(self, agent: int, cpu: float) -> None:
         """A node has ended. cpu: seconds of CPU time of all its processes, with the agent."""
@@ -89,15 +100,28 @@ class UsageRecorder:
         allowed = min(_COST, _COST_PER_NODE * len(self._watched))
         self._next = now + max(min(max(age, _SHORTEST), _LONGEST), cost / allowed)
 
+    def pids(self) -> Collection[int]:
+        """The processes that this object has started."""
+        return () if self._gpus is None else self._gpus.pids()
+
+    def reaped(self, pid: int) -> bool:
+        """Handle the end of a child process; False if it is not of this object."""
+        return self._gpus is not None and self._gpus.reaped(pid)
+
     def close(self) -> None:
         """Record the usage of all nodes; those that were kept for a restart have not ended."""
         if self._watched:
             self._sample(time.monotonic())
         self._write()
+        if self._gpus is not None:
+            self._gpus.close()
 
     def _sample(self, now: float) -> None:
         try:
-            found = read_nodes(self._watched.keys())
+            found = {
+                agent: replace(reading, counters=self._with_gpus(agent, reading.counters, now))
+                for agent, reading in read_nodes(self._watched.keys()).items()
+            }
         except OSError:  # at the limit of open files: the next sample may succeed
             return
         except Exception:  # noqa: BLE001  a fault of the measurement must not end the run
@@ -109,6 +133,17 @@ class UsageRecorder:
             watched = self._watched[agent]
             self._add(watched, reading.counters, now)
             watched.at, watched.reading = now, reading
+
+    def _with_gpus(self, agent: int, counters: Counters, now: float) -> Counters:
+        numbers = self._watched[agent].gpus
+        if not numbers:
+            return counters
+        from muster.engines.local.gpu_usage import GpuSampler, with_usage
+
+        if self._gpus is None:
+            self._gpus = GpuSampler()
+        gpus = self._gpus.read(now)
+        return with_usage(counters, [gpus[number] for number in numbers if number in gpus])
 
     def _write(self) -> None:
         """Write the file. A full disk or a deleted run is not reported here."""
