@@ -103,9 +103,10 @@ def _write(line: str) -> None:
 
 def _alarm_later() -> None:
     """Send the process SIGALRM after the time in which Ctrl-C cancels, or when Enter is pressed."""
-    import termios
-
-    termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was not meant for this
+    # Lines that were typed before were not meant for this. They are read, since flushing the
+    # terminal's input would also discard a second Ctrl-C that the kernel has not processed yet.
+    while select.select([0], [], [], 0)[0] and os.read(0, 1 << 10):
+        pass
     ready, _, _ = select.select([0], [], [], _TIME_TO_CANCEL)
     if ready:
         os.read(0, 1 << 10)
