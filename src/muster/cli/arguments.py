@@ -133,7 +133,7 @@ def json_option(text: str = "Print JSON.", *, short: bool = True) -> Decorator:
         expose_value=False,
         is_eager=True,  # --json has to know
         callback=choose,
-        help="Output format; wide: all columns." + ("" if short else " Also -o."),
+        help="Output format; wide: all columns." + ("" if short else " -o json works, too."),
     )
     json = click.option("--json", "as_json", is_flag=True, callback=choose_json, help=text)
     return lambda function: json(output(function))
@@ -146,7 +146,7 @@ _OVERRIDES = (
         "-e",
         multiple=True,
         metavar="[GROUP:]K[=V]",
-        help="Environment variable. K alone passes on its value here.",
+        help="Environment variable. K alone: the current value of K.",
     ),
     click.option(
         "--env-file",
@@ -154,7 +154,7 @@ _OVERRIDES = (
         multiple=True,
         metavar="FILE",
         shell_complete=values.files,
-        help="File of K=V lines, as for docker. --env takes precedence.",
+        help="File of K=V lines, as for `docker run`. --env takes precedence.",
     ),
     click.option(
         "--option",

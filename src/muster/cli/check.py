@@ -26,8 +26,8 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
     A preflight check with the arguments of `muster run`. Starts the nodes for a few seconds with a
     program that checks the framework's installation, addresses, host names, the framework's ports
-    between every two nodes, clocks, folders and disks. Also checks that every URL in the job can be
-    read and, where the job writes, written (with a small object, deleted at once).
+    between every two nodes, clocks, folders and disks. Also checks that the job's URLs can be read
+    and, if the job writes to them, written: it writes a small object and deletes it.
 
     Reports every problem with its fix, such as a missing firewall rule. Exits with 1 if there is a
     problem.

@@ -56,7 +56,7 @@ def register() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(**options: Any) -> None:
-    """Print the completion script for SHELL.
+    """Print the completion script for bash, zsh or fish.
 
     \b
     bash: muster completion bash > ~/.local/share/bash-completion/completions/muster

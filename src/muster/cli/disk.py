@@ -18,8 +18,8 @@ _PARTS = {"nodes": "working directories", "other": "other files"}
 def disk(as_json: bool) -> None:
     """Show what Muster keeps on disk, and its size.
 
-    PRUNE FREES is what `muster prune` would free. Blocks that versions of code, or nodes, share
-    count once.
+    PRUNE FREES is what `muster prune` would free. Disk blocks shared between versions of code, or
+    between nodes, are counted once.
 
     \b
     muster disk

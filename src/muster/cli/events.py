@@ -32,7 +32,7 @@ _CLOCK_WIDTH = 14
 def events(run_name: str, follow: bool, after: int, as_json: bool) -> None:
     """Show what happened to a run, when and why.
 
-    Times are in UTC; on a terminal local, without the date unless -o wide is given.
+    On a terminal, times are local, and only -o wide shows the date. Otherwise, they are in UTC.
 
     --follow --json prints each event as it happens, one JSON object per line. To continue later,
     pass the `seq` of the last one to --after.

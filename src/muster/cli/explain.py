@@ -28,7 +28,7 @@ from muster.service.prepare import PreparedRun, packed_files
 @json_option("Print the plan as JSON.", short=False)
 @click.pass_context
 def explain(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
-    """Show what `muster run` would run. Starts nothing.
+    """Show the plan of a run, and start nothing; the same as `muster run --dry-run`.
 
     \b
     muster explain job.yaml --nodes 4

@@ -205,7 +205,7 @@ def edit(job_name: str, sets: tuple[str, ...], as_json: bool) -> None:
     "-y",
     is_flag=True,
     expose_value=False,
-    help="Accepted as by other commands; this one never asks.",
+    help="No effect: this command never asks.",
 )
 def delete(job_name: tuple[str, ...], runs: bool, all_versions: bool) -> None:
     """Delete jobs and their code.

@@ -39,7 +39,7 @@ def _attempt(
     "streams",
     multiple=True,
     type=click.Choice(["stdout", "stderr", "service"]),
-    help="Only this stream; service: Muster's own messages.",
+    help="Only this stream; service: Muster's own messages (not --service).",
 )
 @click.option(
     "--service",

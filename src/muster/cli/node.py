@@ -13,11 +13,11 @@ from muster.errors import EXIT_PLATFORM, EngineError
 @click.command()
 @click.pass_context
 def node(ctx: click.Context) -> None:
-    """Run one node of a cluster whose nodes find each other.
+    """Run one node of a cluster without a supervisor.
 
-    Nodes meet in a folder that all of them can reach; there is no supervisor. For services that run
-    single jobs only: start one job per node, one of them with MODE=MAIN. Environment variables
-    configure the node; each may also have the prefix OCI__:
+    Use this on platforms that can only start independent jobs: start one job per node, exactly one
+    with MODE=MAIN. The nodes find each other through a shared folder. Environment variables
+    configure the node; each may have the prefix OCI__:
 
     \b
     WORK_DIR      folder or fsspec URL that all nodes share

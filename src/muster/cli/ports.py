@@ -32,8 +32,8 @@ _FORMS = ("security-list", "nftables", "ufw", "network-policy")
 def ports(framework: str | None, as_json: bool, **rules: Any) -> None:
     """Show the ports that a framework's nodes need, and why.
 
-    For nodes on separate machines, whose firewalls must open these ports. On one machine, Muster
-    finds free ports itself. Without FRAMEWORK, lists the frameworks.
+    Use this for nodes on separate machines: their firewalls must open these ports. On one machine,
+    Muster finds free ports itself. Without FRAMEWORK, lists the frameworks.
 
     \b
     muster ports pytorch

@@ -21,7 +21,7 @@ _SHOWN = 5
 
 @click.command()
 @click.option(
-    "--older-than", metavar="TIME", help="Keep runs that ended within this time: 12h, 7d."
+    "--older-than", metavar="TIME", help="Delete only runs that ended longer ago: 12h, 7d."
 )
 @click.option("--keep", type=Count(min=0), metavar="N", help="Keep the newest N ended runs.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "-n",
     multiple=True,
     metavar="[GROUP=]N",
-    help="Number of nodes; with GROUP=, in each replica of it.",
+    help="Number of nodes; with GROUP=, in each replica of that group.",
 )
 @job_options
 @change_options
@@ -61,8 +61,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     (`muster jobs list`).
 
     The words after -- are arguments of the program. With a folder, archive or repository and no
-    --entrypoint, they are a command to run in a copy of it. Without TARGET, they are a command to
-    run in the current directory itself, as with srun or torchrun.
+    --entrypoint, they are a command that runs in a copy of that code. Without TARGET, they are a
+    command that runs in the current directory itself, as with srun or torchrun.
 
     \b
     muster run examples/pytorch-digits/job.yaml

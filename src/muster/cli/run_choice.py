@@ -25,7 +25,7 @@ R = TypeVar("R")
 #: Runs that the question before a command names; of more, only the number is given.
 _SHOWN = 20
 _OPTIONS = (
-    click.option("--all", "every", is_flag=True, help="Every run that this command can act on."),
+    click.option("--all", "every", is_flag=True, help="All runs that this command can act on."),
     click.option(
         "--state",
         "states",
@@ -39,7 +39,7 @@ _OPTIONS = (
     click.option(
         "--older-than",
         metavar="TIME",
-        help="Runs that ended (or began, if they have not) this long ago: 7d.",
+        help="Runs that ended (or, if in progress, started) longer ago: 7d.",
     ),
     click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation."),
 )

@@ -120,7 +120,7 @@ def _print_head(run: JobRun, *, most: int) -> None:
     for group, text in run.limits().items():
         echo(f"  group {group}: {text}")
     for folder in run.directories_in_place():
-        echo(f"  in place: {folder}")
+        echo(f"  directory: {folder}")
     where = " (on the nodes' own network)" if run.network != "shared" else ""
     for name, place in run.endpoints.items() if not run.done else ():
         echo(f"  {name}: {place}{where}")

@@ -42,7 +42,9 @@ def runs() -> None:
 )
 @click.option("--job", metavar="JOB", shell_complete=values.jobs, help="Only runs of this job.")
 @click.option("--tag", "tags", multiple=True, metavar="K[=V]", help="Only runs with this tag.")
-@click.option("--since", metavar="TIME", help="Only runs started within this time: 90s, 10m, 1d.")
+@click.option(
+    "--since", metavar="TIME", help="Only runs started in the last 90s, 10m, 1d, or since a date."
+)
 @click.option(
     "--limit",
     type=Count(min=0),
@@ -214,7 +216,9 @@ def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
 @json_option()
 @click.pass_context
 def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
-    """Wait until runs end, and exit with the exit code of the run: of several, the highest.
+    """Wait until runs end.
+
+    Exits with the run's exit code; with several runs, with the highest one.
 
     \b
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
@@ -284,9 +288,9 @@ def _refuse_if_not_suspendable(found: list[JobRun]) -> None:
 @change_options
 @json_option(short=False)
 def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
-    """Resume suspended runs, if needed with other settings.
+    """Resume suspended runs, optionally with changed settings.
 
-    Options change what `muster run` can override, except the number of nodes.
+    Options override settings as in `muster run`; the number of nodes cannot be changed.
 
     \b
     muster runs resume train-3 --set resources.memory=8GiB --max-runtime 2d
@@ -312,7 +316,7 @@ def resume(run_name: tuple[str, ...], as_json: bool, **flags: Any) -> None:
 @click.argument("size", metavar="GROUP=N")
 @json_option()
 def scale(run_name: str, size: str, as_json: bool) -> None:
-    """Change a running group's replica count.
+    """Change a group's number of replicas while its run is in progress.
 
     `max_replicas` in the job is the upper limit. Added replicas start at once. Removed replicas are
     stopped, which does not count as a failure.

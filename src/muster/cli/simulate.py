@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "-n",
     multiple=True,
     metavar="[GROUP=]N",
-    help="Number of nodes; with GROUP=, in each replica of it.",
+    help="Number of nodes; with GROUP=, in each replica of that group.",
 )
 @click.option(
     "--mtbf",

@@ -19,11 +19,11 @@ from muster.describe.words import plural
 def stacks(
     ctx: click.Context, run_name: str, ranks: tuple[int, ...], threads: bool, as_json: bool
 ) -> None:
-    """Show the Python stacks of a run's processes.
+    """Show the Python stacks of a run's nodes.
 
     Lists processes with equal stacks together. If a run hangs, the rank whose stack differs from
-    the others is often the one they wait for. py-spy (`pip install py-spy`) reads the stacks;
-    programs only pause for some milliseconds.
+    the others is often the one they wait for. py-spy (`pip install py-spy`) reads the stacks and
+    pauses each program for only a few milliseconds.
 
     \b
     muster stacks train-3

@@ -60,7 +60,7 @@ Sample = Mapping[tuple[str, int], "Counters"]
 @optional_run_argument()
 @click.option("--interval", "-d", type=click.FloatRange(0.2, 3600), default=2.0, metavar="SECONDS",
               show_default=True, help="Time between two updates.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Print one table and exit, as in a pipe.")
+@click.option("--once", is_flag=True, help="Print one table and exit (default if not a terminal).")
 @click.option(
     "--sort",
     type=click.Choice(_SORTS),
@@ -70,9 +70,9 @@ Sample = Mapping[tuple[str, int], "Counters"]
 def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_json: bool) -> None:
     """Show what nodes use: CPU, memory, disk, network and GPUs.
 
-    Without RUN, shows the nodes of all running runs. CPUS is the number of busy CPUs, GPUS that of
-    busy GPUs (as nvidia-smi reports it): 1.00 is one, fully used. Memory that processes share
-    counts once (PSS). Disk and network are rates per second; nodes that use the machine's own
+    Without RUN, shows all runs in progress. CPUS and GPUS count busy CPUs and GPUs (the latter as
+    nvidia-smi reports them); 1.00 is one that is fully busy. Memory shared between processes is
+    counted once (PSS). Disk and network are rates per second; nodes that use the machine's own
     network have no network rates. Press q or Ctrl-C to quit.
 
     \b

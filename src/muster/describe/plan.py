@@ -74,7 +74,7 @@ def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str
     if group.role.program:
         yield from _program(plan, group, shown)
     if group.in_place is not None:
-        yield f"  in place: {group.in_place} (not a copy)"
+        yield f"  directory: {group.in_place} (not a copy)"
     for mount in group.mounts:
         yield f"  mounts {mount.source} at {mount.path} (${mount.variable})"
     yield from _variables(plan, group, shown)

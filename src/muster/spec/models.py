@@ -203,7 +203,7 @@ class NodeGroup(Struct, frozen=True, kw_only=True):
     """The run is canceled when the group has run this long, over all attempts, without the time it
     was suspended. At most 30d. Default: only the run's max_runtime applies."""
     ready_timeout: Inherited[Limit | None] = None
-    """A replica that is not ready after this time has failed."""
+    """A node that is not ready this long after its start has failed."""
     hang_timeout: Inherited[Limit | None] = None
     """A node that writes no output for this time has failed."""
     hostname: GroupOnly[Text | None] = None
@@ -299,7 +299,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     attempt_timeout: RunWide[Limit | None] = None
     """An attempt that runs longer has failed."""
     ready_timeout: Inherited[Limit | None] = None
-    """A replica that is not ready this long after its start has failed."""
+    """A node that is not ready this long after its start has failed."""
     hang_timeout: Inherited[Limit | None] = None
     """A node that writes no output for this time has failed."""
     checkpoint: RunWide[Checkpoint | None] = None
