@@ -58,6 +58,14 @@ def test_explain_shows_a_part_of_what_the_job_does_not_set() -> None:
     assert "overridden for this run: checkpoint.signal: SIGUSR1 (in the job: not set)" in output
 
 
+def test_explain_shows_an_item_that_the_job_does_not_have() -> None:
+    output = muster("explain", "job.yaml", "--set", "failure.rules=[{name: a, action: fail}]")
+    assert (
+        "overridden for this run: failure.rules[a].action: fail (in the job: not set)"
+        in output.stdout
+    )
+
+
 def test_errors_name_the_flag() -> None:
     flags = [
         "node_groups[1].min_success=5",

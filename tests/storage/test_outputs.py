@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.storage import outputs
-from muster.storage.outputs import Output, find_outputs
+from muster.storage.outputs import Output, copy_content, copy_link, find_outputs
 
 
 def write(root: Path, *places: str) -> None:
@@ -131,8 +131,8 @@ def test_outputs_that_became_a_link_are_not_read(tmp_path: Path) -> None:
             one.read_text()
 
 
-def test_deep_folders_are_listed(tmp_path: Path) -> None:
-    """With neither recursion nor a descriptor for every level."""
+def test_deep_folders_are_listed_and_copied(tmp_path: Path) -> None:
+    """With neither recursion nor a descriptor for every level; and they are copied."""
     depth = 1200
     before = os.open(tmp_path, os.O_RDONLY)
     for _ in range(depth):
@@ -144,5 +144,12 @@ def test_deep_folders_are_listed(tmp_path: Path) -> None:
     os.close(before)
     try:
         assert places(tmp_path) == [(None, "a/" * depth + "file")]
+        (found,) = find_outputs(tmp_path, range(1))
+        with found.open() as source:
+            copy_content(source, tmp_path / "a" / "b" / found.path)
+        copy_link("file", (tmp_path / "a" / "b" / found.path).with_name("link"))
+        assert [path for _, path in places(tmp_path / "a" / "b")] == [
+            "a/" * depth + name for name in ("file", "link")
+        ]
     finally:  # pytest could not: shutil.rmtree is recursive
         subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)

@@ -63,7 +63,7 @@ class Outputs(Table[Output]):
             raise InvalidInput(Problem("to", f"{folder} is a file", "name a folder"))
         targets = [(one, Path(folder) / one.path_in_run) for one in self]
         if not force:
-            _refuse_existing([path for _, path in targets if path.exists() or path.is_symlink()])
+            _refuse_existing([path for _, path in targets if os.path.lexists(path)])
         copies, size, left_out = [], 0, []
         for one, path in targets:
             why = _copy(one, path)

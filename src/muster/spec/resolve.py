@@ -258,13 +258,20 @@ def _override(own: GroupOverrides, overrides: RunOverrides, name: str) -> Any:
 
 def setting_value(spec: Mapping[str, Any], path: str) -> Any:
     """The value at a path of `origins`, in a spec in normal form as plain data. Raises LookupError
-    if a record on the way is not set."""
+    if a record on the way is not set, or a list has no item of that name."""
     found: Any = spec
     for name, key in re.findall(r"([A-Za-z_]\w*)|\[([^\]]+)\]", path):
         if found is None:
             raise LookupError(f"{path}: {name or key} of what is not set")
-        found = next(item for item in found if item["name"] == key) if key else found[name]
+        found = _named_item(found, key) if key else found[name]
     return found
+
+
+def _named_item(items: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    for item in items:
+        if item["name"] == name:
+            return item
+    raise LookupError(f"no item is named {name}")
 
 
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:

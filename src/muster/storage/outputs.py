@@ -160,22 +160,45 @@ def copy_content(source: BinaryIO, target: Path) -> None:
     The copy appears as a whole, with what had been written when it began: a program may append
     faster than this copies. Raises OSError.
     """
-    from muster.node.transfer import in_folder, write_file
+    from muster.node.transfer import write_file
 
     info = os.fstat(source.fileno())
     mode = stat.S_IMODE(info.st_mode) & 0o777
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with in_folder(str(target.parent)) as folder:
+    with _made_folder(target.parent) as folder:
         write_file(folder, target.name, _Limited(source, info.st_size), mode, info.st_mtime)
 
 
 def copy_link(text: str, target: Path) -> None:
     """Create a symbolic link at a path, replacing what is there. Raises OSError."""
-    from muster.node.transfer import in_folder, write_link
+    from muster.node.transfer import write_link
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with in_folder(str(target.parent)) as folder:
+    with _made_folder(target.parent) as folder:
         write_link(folder, target.name, text)
+
+
+@contextlib.contextmanager
+def _made_folder(folder: Path) -> Iterator[int]:
+    """A descriptor of a folder, which is created if it does not exist. It may be deeper than a path
+    can be long. Raises OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        opened = os.open(folder, flags)
+    except OSError:  # it does not exist, or its path is too long
+        opened = os.open(folder.anchor or ".", flags)
+        try:
+            for name in folder.parts[bool(folder.anchor) :]:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=opened)
+                below = os.open(name, flags, dir_fd=opened)
+                os.close(opened)
+                opened = below
+        except OSError:
+            os.close(opened)
+            raise
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 class _Limited:
