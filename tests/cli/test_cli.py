@@ -80,7 +80,7 @@ def test_a_failure_is_explained_by_its_cause() -> None:
 def test_a_file_that_was_not_sent_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("open('data.csv')")
     (tmp_path / "data.csv").touch()
-    hint = f"`muster run {tmp_path} --entrypoint train.py` sends the folder"
+    hint = f"`muster run {tmp_path} --entrypoint train.py` stores the whole folder"
     ran = muster("run", str(tmp_path / "train.py"), "--nodes", "1")
     assert hint in ran.stderr
     assert hint in output_of("runs", "show", "last")
@@ -329,9 +329,9 @@ def test_a_detached_run_can_be_followed_and_canceled() -> None:
         pending.discard(line)
     assert output_of("runs", "cancel", "last") == "sh-1 is CANCELED\n"
     assert follower.stdout.readlines() == [
-        "muster    | cancel requested: canceled by user\n",
-        "muster    | the run is being canceled: canceled by user\n",
-        "muster    | the run was canceled: canceled by user\n",
+        "muster    | cancel requested by user\n",
+        "muster    | the run is being canceled by user\n",
+        "muster    | the run was canceled by user\n",
     ]
     assert follower.wait(30) == 0
     follower.stdout.close()

@@ -40,7 +40,7 @@ def test_services_and_checks_of_a_framework_are_shown(tmp_path: Path) -> None:
     lines = explained(tmp_path, DASK.format(nodes=3))
     assert "port scheduler: 8786 on node-0" in lines
     main = group(lines, "main")
-    assert main[0] == "group main: 1 node, its replica must succeed"
+    assert main[0] == "group main: 1 node, which must succeed"
     assert main[1] == "starts first, in this order:"
     given = dict(line.split(": ", 1) for line in main if ": " in line)
     assert given["scheduler"].startswith(
@@ -89,7 +89,7 @@ def test_values_known_only_at_run_time_are_described(
 def test_the_number_of_processes_is_shown_and_secrets_are_not(tmp_path: Path) -> None:
     text = "command: [x]\nprocesses_per_node: 3\nenv: {API_TOKEN: abc, A: b}\n"
     only = group(explained(tmp_path, text), "workers")
-    assert "runs x, 3 times on each node" in only
+    assert "runs x, 3 processes on each node" in only
     assert "A=b  # env" in only
     assert not [line for line in only if "abc" in line]
 

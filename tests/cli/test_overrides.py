@@ -59,11 +59,8 @@ def test_explain_shows_a_part_of_what_the_job_does_not_set() -> None:
 
 
 def test_explain_shows_an_item_that_the_job_does_not_have() -> None:
-    output = muster("explain", "job.yaml", "--set", "failure.rules=[{name: a, action: fail}]")
-    assert (
-        "overridden for this run: failure.rules[a].action: fail (in the job: not set)"
-        in output.stdout
-    )
+    shown = muster("explain", "job.yaml", "--set", "failure.rules=[{name: a, action: fail}]").stdout
+    assert "overridden for this run: failure.rules[a].action: fail (in the job: not set)" in shown
 
 
 def test_errors_name_the_flag() -> None:

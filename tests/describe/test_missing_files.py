@@ -1,4 +1,4 @@
-"""Hints about files that a program did not find because they were not sent."""
+"""Hints about files that a program did not find because they were not stored with the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.storage.unsent_files import unsent_files
 UNSENT = UnsentFiles(
     "/home/me/my code", "dyn.py", ("cfg.py", "data", "data.csv", "other.py"), ("cfg.py",)
 )
-COMMAND = "`muster run '/home/me/my code' --entrypoint dyn.py` sends the folder"
+COMMAND = "`muster run '/home/me/my code' --entrypoint dyn.py` stores the whole folder"
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,16 @@ COMMAND = "`muster run '/home/me/my code' --entrypoint dyn.py` sends the folder"
     ],
 )
 def test_a_missing_file_is_named(message: str, entry: str) -> None:
-    text = f"{entry} is next to dyn.py and was not sent: {COMMAND}" if entry else ""
+    text = f"{entry} is next to dyn.py and was not stored with the job: {COMMAND}" if entry else ""
     assert hint_for(UNSENT, f"Traceback\n{message}", "abc") == text
 
 
 def test_ignored_files_are_not_sent_with_the_folder() -> None:
     hint = hint_for(UNSENT, "No module named 'cfg'", "abc")
-    assert "cfg.py is next to dyn.py and was not sent: .musterignore" in hint
+    assert (
+        "cfg.py is next to dyn.py and was not stored with the job: "
+        "delete the line in its .musterignore" in hint
+    )
     assert "--entrypoint" not in hint
 
 
@@ -97,13 +100,15 @@ def test_files_that_are_not_sent_are_recorded(
 def test_a_failed_run_has_a_hint_about_a_missing_file(folder: Path) -> None:
     run = muster.run(folder / "train.py", nodes=1).wait()
     assert run.cause is not None
-    assert run.cause["hint"].startswith("cfg.py is next to train.py and was not sent")
+    assert run.cause["hint"].startswith(
+        "cfg.py is next to train.py and was not stored with the job"
+    )
     assert run.cause["hint"] in run.why()
     (folder / ".gitignore").unlink()
     run = muster.run(folder / "train.py", nodes=1).wait()
     assert run.hint == (
-        "other.py is next to train.py and was not sent: "
-        f"`muster run {folder} --entrypoint train.py` sends the folder"
+        "other.py is next to train.py and was not stored with the job: "
+        f"`muster run {folder} --entrypoint train.py` stores the whole folder"
     )
     assert muster.run(folder, entrypoint="train.py", nodes=1).wait().state == "SUCCEEDED"
 

@@ -35,11 +35,11 @@ TWO = ((1, 2, None), (4, 1, None))
         ),
         (
             policy(*TWO),
-            "success: when g0, g1 have succeeded; nodes still running then are stopped",
+            "success: when groups g0, g1 have succeeded; nodes still running then are stopped",
         ),
         (
             policy(*TWO, success=Success((1,), any_replica=True, wait=True)),
-            "success: when a replica of g1 succeeds; nodes still running then may finish",
+            "success: when a replica of group g1 succeeds; nodes still running then may finish",
         ),
         (
             policy(*TWO),
@@ -47,8 +47,8 @@ TWO = ((1, 2, None), (4, 1, None))
         ),
         (
             policy(*TWO, max_restarts=1, backoff=Backoff(initial=60)),
-            "failure: restart run (in place), once; a second consecutive one waits 1m, "
-            "later ones longer",
+            "failure: restart run (in place), once; the first restart is immediate, "
+            "the second in a row waits 1m",
         ),
         (
             policy(
@@ -92,7 +92,7 @@ TWO = ((1, 2, None), (4, 1, None))
         ),
         (
             policy(*TWO, rules=(Rule("x", Action.FAIL, exit_codes=(2,), before_retries=True),)),
-            "  1. x: before any retry, on exit code 2, fail",
+            "  1. x: before `retries`: on exit code 2, fail",
         ),
         (
             policy((1, 2, None, {"retries": 2})),
@@ -100,10 +100,13 @@ TWO = ((1, 2, None), (4, 1, None))
         ),
         (
             policy((1, 2, None, {"max_restarts": 2})),
-            "group g0: at most 2 restarts for failures in it",
+            "group g0: at most 2 restarts after failures in this group",
         ),
-        (policy((1, 2, None, {"ready_timeout": 90.0})), "group g0: must be ready within 1m30s"),
-        (policy((1, 2, None, {"timeout": 90.0})), "group g0: maximum runtime of a replica: 1m30s"),
+        (
+            policy((1, 2, None, {"ready_timeout": 90.0})),
+            "group g0: each node must be ready within 1m30s",
+        ),
+        (policy((1, 2, None, {"timeout": 90.0})), "group g0: each replica may run 1m30s"),
         (policy(*TWO, attempt_timeout=3600.0), "maximum runtime of an attempt: 1h"),
         (policy(*TWO), "maximum runtime: 30d"),
     ],

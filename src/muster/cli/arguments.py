@@ -76,7 +76,7 @@ def ranks_option() -> Decorator:
         metavar="N,N-N",
         callback=_ranks,
         shell_complete=values.ranks,
-        help="Only these nodes: 0, or 0,2-5.",
+        help="Only nodes with these ranks: 0, or 0,2-5.",
     )
 
 
@@ -172,9 +172,16 @@ _OVERRIDES = (
         help="Network of the nodes: shared, cluster or isolated.",
     ),
     click.option(
-        "--max-runtime", metavar="TIME", help="Cancel the run after this time: 90s, 10m, 30d."
+        "--max-runtime",
+        metavar="TIME",
+        help="Cancel the run after this time: 90s, 10m. Default: the job's, else 30d.",
     ),
-    click.option("--max-restarts", type=int, metavar="N", help="Maximum restarts after failures."),
+    click.option(
+        "--max-restarts",
+        type=int,
+        metavar="N",
+        help="Maximum restarts after failures. Default: the job's, else 0.",
+    ),
     click.option(
         "--mount",
         "mounts",

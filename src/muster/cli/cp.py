@@ -31,7 +31,7 @@ def cp(ctx: click.Context, source: str, target: str, recursive: bool) -> None:
     '$MUSTER_OUTPUTS/model.pt'.
 
     As with cp -r, TARGET is the new name, or an existing folder to copy into; FOLDER/. means the
-    contents of FOLDER. Existing files are replaced, and links are copied as links.
+    contents of FOLDER. Existing files are replaced, and symbolic links are copied as links.
 
     On a running node, PATH is what its program sees: with its mounts, its own /tmp and its
     permissions. When a node has ended, only its outputs and working directory can be read.

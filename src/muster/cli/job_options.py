@@ -86,7 +86,9 @@ _OPTIONS = (
         is_flag=True,
         help="Without TARGET: run in a copy of the current directory.",
     ),
-    click.option("--processes-per-node", type=int, metavar="N", help="Processes on each node."),
+    click.option(
+        "--processes-per-node", type=int, metavar="N", help="Processes on each node. Default: 1."
+    ),
 )
 
 

@@ -48,7 +48,7 @@ def create(ctx: click.Context, /, **options: Any) -> None:
     \b
     muster jobs create train.py --nodes 4 --framework pytorch -- --epochs 3
     muster jobs create job.yaml --new
-    muster run train --run-name "with more data" --env LEVEL=2
+    muster jobs create train.py --name trial
     """
     from muster.client.client import Client
     from muster.client.job import Job

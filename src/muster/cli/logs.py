@@ -71,8 +71,8 @@ def logs(
 ) -> None:
     """Show the output of a run's nodes, and Muster's messages.
 
-    Shows the newest attempt, in order of time, unless --attempt selects another. --follow continues
-    through later attempts; all options except --tail apply to new lines, too.
+    Shows the newest attempt, in chronological order, unless --attempt selects another. --follow
+    continues through later attempts; all options except --tail also apply to new lines.
 
     \b
     muster logs last -f

@@ -30,7 +30,7 @@ _Port = Count(min=1, max=65535)
     "--port", type=_Port, metavar="N", help="Open this port of a node instead of the dashboard."
 )
 @rank_option()
-@click.option("--local-port", type=_Port, metavar="N", help="Port on this machine to forward from.")
+@click.option("--local-port", type=_Port, metavar="N", help="Local port to listen on.")
 @click.option("--no-browser", is_flag=True, help="Only print the URL.")
 @click.pass_context
 def open_(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--to",
     metavar="DIR",
     shell_complete=values.files,
-    help="Copy the files into DIR; a node's own into DIR/rank-N.",
+    help="Copy the files to DIR; those of node N go to DIR/rank-N.",
 )
 @click.option("--force", is_flag=True, help="With --to: overwrite files in DIR.")
 @json_option()

@@ -148,7 +148,7 @@ def _signal_numbers() -> Iterator[int]:
 def _raw(descriptor: int) -> Iterator[None]:
     """Pass every key on, and restore the terminal afterwards."""
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    tty.setraw(descriptor, termios.TCSADRAIN)
     try:
         yield
     finally:

@@ -70,7 +70,7 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "attempt" | "resumed":
             return f"attempt {fields['attempt']} starts{why}"
         case "cancel_requested" | "suspend_requested":
-            return f"{kind.partition('_')[0]} requested{why}"
+            return _because(f"{kind.partition('_')[0]} requested", fields.get("why", ""))
         case "scale_requested":
             return f"scaling of {fields['group']} to {fields['replicas']} requested{_by(fields)}"
         case "scaled":
@@ -78,7 +78,7 @@ def sentence(kind: str, data: Mapping[str, Any]) -> str:
         case "disk":
             return _disk(fields, data.get("used"), data.get("allowed"))
         case "stopping":
-            return f"the run is ending as {fields['towards']}{why}"
+            return _because(f"the run is ending as {fields['towards']}", fields.get("why", ""))
         case _:
             return fields.get("why") or " ".join(f"{k}={v}" for k, v in fields.items())
 
@@ -91,7 +91,15 @@ def _run(fields: Mapping[str, str]) -> str:
     if "details" not in fields:
         return text
     again = " again" if state == RunState.ACCEPTED else ""
-    return f"{text}{again}: {fields['details']}"
+    return _because(f"{text}{again}", fields["details"])
+
+
+def _because(text: str, why: str) -> str:
+    """A sentence and its reason, which may repeat the verb: "canceled by user"."""
+    verb, _, rest = why.partition(" ")
+    if verb in ("canceled", "suspended") and rest.startswith("by "):
+        return f"{text} {rest}"
+    return f"{text}: {why}" if why else text
 
 
 def _disk(fields: Mapping[str, str], used: Any, allowed: Any) -> str:
@@ -120,7 +128,8 @@ def _nodes(fields: Mapping[str, str]) -> str:
         return (
             f"node{'s' * several} {ranks} wait{'s' * (not several)} for restart {fields['restart']}"
         )
-    restart = f", restart {fields['restart']}" if "restart" in fields else ""
+    never_ran = state == NodeState.STOPPED and exit_code is None
+    restart = f", restart {fields['restart']}" if "restart" in fields and not never_ran else ""
     return f"node{'s' * several} {ranks} {many if several else one}{ending}{restart}"
 
 

@@ -1,4 +1,4 @@
-"""Hints for programs that fail because a module or file next to their code was not sent."""
+"""Hints for programs that fail because the job does not have a file that is next to its code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE = re.compile(
 def hint_for(
     left: UnsentFiles, message: str, run_id: str, mounts: Mapping[str, str] | None = None
 ) -> str:
-    """What to do about a failure whose message names a file that was not sent; else "".
+    """What to do about a failure whose message names a file that the job does not have; else "".
 
     mounts: the path of each mount, with the variable that has it.
     """
@@ -52,8 +52,8 @@ def _names(message: str, run_id: str) -> Iterator[str]:
 
 def _sentence(left: UnsentFiles, entry: str) -> str:
     place = f"next to {left.script}" if left.script else f"in {left.folder}"
-    text = f"{entry} is {place} and was not sent: "
+    text = f"{entry} is {place} and was not stored with the job: "
     if entry in left.ignored:
-        return f"{text}.musterignore (or else .gitignore) there ignores it; remove it from there"
+        return f"{text}delete the line in its .musterignore or .gitignore that excludes it"
     folder, script = shlex.quote(left.folder), shlex.quote(left.script)
-    return f"{text}`muster run {folder} --entrypoint {script}` sends the folder"
+    return f"{text}`muster run {folder} --entrypoint {script}` stores the whole folder"

@@ -63,7 +63,8 @@ def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str
     policy = plan.policy.group_of(group.first_rank)
     decides = ""
     if group.role.decides and not plan.policy.success.any_replica:
-        decides = f", {_required(min(policy.min_success, policy.initial), policy.initial)}"
+        minimum = min(policy.min_success, policy.initial)
+        decides = f", {_required(minimum, policy.initial, group.nodes)}"
     yield f"group {group.name}: {plural(policy.initial * group.nodes, 'node')}{decides}"
     if group.replicas > policy.initial:
         yield f"  can be scaled to {group.replicas} replicas while the run is in progress"
@@ -80,12 +81,12 @@ def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str
     yield from _variables(plan, group, shown)
 
 
-def _required(minimum: int, replicas: int) -> str:
-    """How many of a group's replicas must succeed."""
+def _required(minimum: int, replicas: int, nodes: int) -> str:
+    """How many of a group's replicas must succeed. nodes: of each replica."""
     if minimum == 0:
         return "no replica has to succeed"
     if replicas == 1:
-        return "its replica must succeed"
+        return "which must succeed" if nodes == 1 else "which must all succeed"
     most = f"all {replicas}" if minimum == replicas else f"at least {minimum} of {replicas}"
     return f"{most} replicas must succeed"
 
@@ -96,13 +97,13 @@ def _program(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[s
     own = [shown.text(word) for word in group.node_args]
     words = shown.command(group.role.launcher, hidden_words([*command, *group.args, *own]))
     processes = plan.processes_of(group.first_rank)
-    times = f", {processes} times on each node" if processes > 1 else ""
+    times = f", {processes} processes on each node" if processes > 1 else ""
     yield f"  runs {words}{times}"
     if own:
         yield f"  arguments that differ on each node: {shlex.join(hidden_words(group.node_args))}"
     if group.command is not None:
         is_shell = os.path.basename(command[0]) in ("sh", "bash", "dash", "zsh", "ksh")
-        yield f"  {'run by a shell' if is_shell else 'started directly, without a shell'}"
+        yield f"  {'shell command' if is_shell else 'started directly, without a shell'}"
 
 
 def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator[str]:

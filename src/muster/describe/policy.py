@@ -37,6 +37,7 @@ def _startup(policy: Policy) -> str:
 def _success(policy: Policy) -> str:
     rules = policy.success
     names = ", ".join(policy.groups[index].name for index in rules.groups)
+    names = f"{'group' if len(rules.groups) == 1 else 'groups'} {names}"
     if rules.any_replica:
         text = f"when a replica of {names} succeeds"
     elif not any(policy.groups[index].min_success for index in rules.groups):
@@ -50,14 +51,13 @@ def _success(policy: Policy) -> str:
 def _failure(policy: Policy) -> str:
     if not policy.max_restarts and all(rule.action is Action.FAIL for rule in policy.rules):
         return "the run fails when a required node fails"
-    kept = policy.strategy.replace("_", " ")
-    budget = _times(policy.max_restarts)
-    text = f"{policy.action.replace('_', ' ')} ({kept}), {budget}"
-    wait = policy.backoff
-    if wait.initial and policy.max_restarts:
-        text += (
-            f"; a second consecutive one waits {format_duration(wait.initial)}, later ones longer"
-        )
+    if not policy.max_restarts:
+        return "the run fails when a required node fails, unless a rule below restarts it"
+    strategy = policy.strategy.replace("_", " ")
+    text = f"{policy.action.replace('_', ' ')} ({strategy}), {_times(policy.max_restarts)}"
+    if policy.backoff.initial:
+        wait = format_duration(policy.backoff.initial)
+        text += f"; the first restart is immediate, the second in a row waits {wait}"
     return text
 
 
@@ -72,7 +72,7 @@ def _rule(rule: Rule) -> str:
     condition = " and ".join(filter(None, conditions)) or "anything"
     text = f"on {condition}, {rule.action.replace('_', ' ')}"
     if rule.before_retries:
-        text = f"before any retry, {text}"
+        text = f"before `retries`: {text}"
     if rule.action is Action.FAIL:
         return text
     if rule.max_restarts is not None:
@@ -92,13 +92,14 @@ def _group(group: GroupPolicy) -> Iterator[str]:
     if group.max_restarts is not None:
         most = group.max_restarts
         number = f"at most {plural(most, 'restart')}" if most else "no restarts"
-        yield f"group {group.name}: {number} for failures in it"
+        yield f"group {group.name}: {number} after failures in this group"
     if group.ready_timeout is not None:
-        yield f"group {group.name}: must be ready within {format_duration(group.ready_timeout)}"
+        limit = format_duration(group.ready_timeout)
+        yield f"group {group.name}: each node must be ready within {limit}"
     if group.timeout is not None:
-        yield f"group {group.name}: maximum runtime of a replica: {format_duration(group.timeout)}"
+        yield f"group {group.name}: each replica may run {format_duration(group.timeout)}"
     if group.max_runtime is not None:
-        yield f"group {group.name}: maximum runtime {format_duration(group.max_runtime)}"
+        yield f"group {group.name}: may run {format_duration(group.max_runtime)}"
 
 
 def _times(number: int) -> str:

@@ -269,7 +269,7 @@ class Setup(Struct, frozen=True):
     """By group name. Groups that are missing run only the program."""
     network: Network = "shared"
     """Used if the user does not choose one."""
-    network_reason: str = "nothing in this framework needs its own interface"
+    network_reason: str = "this framework needs no separate interface"
     tls: bool = False
     """Whether nodes need certificates."""
     endpoints: Mapping[str, str] = field(default_factory=dict)

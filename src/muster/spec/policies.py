@@ -121,7 +121,8 @@ class SuccessPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """Delay before a restart. The first restart after a stable period is not delayed."""
+    """Delay before a restart, the same for all restarts of the run, whichever node failed. The
+    first restart after a stable period is not delayed."""
 
     initial: Annotated[Duration, Meta(ge=0)] = 1.0
     """Delay of the second consecutive restart."""
