@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from muster.cli.env import env
 from muster.errors import InvalidInput
+from muster.storage import environments
 
 
 def make(home: Path, key: str, *, days: float = 0, complete: bool = True) -> Path:
@@ -48,11 +49,32 @@ def test_environments_are_listed(own_home: Path) -> None:
     ]
 
 
+def test_an_environment_whose_description_is_cut_off_is_incomplete(own_home: Path) -> None:
+    cut = make(own_home, "cut")
+    (cut / "about").write_text("")
+    assert call("list")[0].splitlines()[1].split()[:3] == ["cut", "-", "incomplete"]
+    call("prune")
+    assert not cut.exists()
+
+
+def test_an_environment_that_cannot_be_deleted_is_an_error(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise PermissionError(13, "Permission denied", "x")
+
+    make(own_home, "old", days=31)
+    monkeypatch.setattr(environments, "remove", refuse)
+    done = CliRunner().invoke(env, ["prune"], catch_exceptions=False)
+    assert done.exit_code == 4
+    assert done.stderr.startswith("error: old: ")
+
+
 def test_prune_deletes_old_and_incomplete_environments(own_home: Path) -> None:
     old, new = make(own_home, "old", days=31), make(own_home, "new", days=29)
     half = make(own_home, "half", complete=False)
     _, err = call("prune")
-    assert sorted(err.splitlines()) == ["2MiB freed", "pruned half", "pruned old"]
+    assert sorted(err.splitlines()) == ["2MiB freed", "deleted half", "deleted old"]
     assert [path.exists() for path in (old, new, half)] == [False, True, False]
     call("prune", "--older-than", "7d")
     assert not new.exists()

@@ -20,7 +20,8 @@ from muster.storage.home import Home
         ("[retention]\n", Retention()),
         ("[retention]\nkeep = 200\n", Retention(keep=200)),
         ('[retention]\nolder_than = "30d"\n', Retention(older_than=30 * 86400)),
-        ("retention = { keep = 1, older_than = 90 }\n", Retention(1, 90)),
+        ("retention = { keep = 1, older_than = '90s' }\n", Retention(1, 90)),
+        ("[retention]\nolder_than = 0\n", Retention(older_than=0.0)),
     ],
 )
 def test_settings(text: str, retention: Retention | None) -> None:
@@ -38,6 +39,10 @@ def test_settings(text: str, retention: Retention | None) -> None:
             ],
         ),
         ("keep = 3\n", ["c:1: keep: unknown setting (the settings are retention)"]),
+        (
+            "[retention]\nolder_than = 7\n",
+            ['c:2: retention.older_than: 7 has no unit (write "7d" for days, or "7s" for seconds)'],
+        ),
         ("[retantion]\n", ['c:1: retantion: unknown setting (did you mean "retention"?)']),
         (
             "retention = 3\n",

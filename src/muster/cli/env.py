@@ -9,13 +9,13 @@ import click
 from muster.cli.arguments import json_option
 from muster.cli.command_hints import Group
 from muster.cli.output import ago, print_json, print_table
-from muster.cli.terminal import echo
+from muster.cli.terminal import echo, print_error
 from muster.spec.quantities import format_size
 
 
 @click.group(cls=Group)
 def env() -> None:
-    """List and prune the environments installed for runs."""
+    """List and delete environments installed for runs."""
 
 
 @env.command("list")
@@ -59,12 +59,11 @@ def list_environments(as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="All environments that are not in use.")
 @click.option(
     "--older-than",
-    default="30d",
-    show_default=True,
     metavar="TIME",
-    help="Environments that no run has started with for this time.",
+    help="Environments that no run has started with for this time. Default: 30d.",
 )
-def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
+@click.pass_context
+def prune(ctx: click.Context, keys: tuple[str, ...], every: bool, older_than: str | None) -> None:
     """Delete environments: KEYs, or all that are unused.
 
     Without KEY, also deletes incomplete environments. Environments in use are kept. A run that
@@ -75,10 +74,11 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
     muster env prune --older-than 7d
     muster env prune --all
     """
-    from muster.errors import InvalidInput, Problem
+    from muster.errors import EXIT_PLATFORM, InvalidInput, MusterError, Problem
     from muster.service.filters import age_of
+    from muster.service.prune import UNUSED, remove_environment, unused_environments
     from muster.spec.wording import close_to
-    from muster.storage.environments import list_installed, remove
+    from muster.storage.environments import list_installed
     from muster.storage.home import default_home
 
     home = default_home()
@@ -88,15 +88,22 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
         close = close_to(wrong[0], known)
         hint = f'did you mean "{close[0]}"?' if close else "`muster env list` lists them"
         raise InvalidInput(Problem("KEY", f"no environment named {wrong[0]!r}", hint))
-    since = time.time() - age_of("--older-than", older_than)
-    freed = 0
-    for one in found:
-        chosen = one.key in keys if keys else every or not one.ready or (one.used or 0) < since
-        if not chosen:
-            continue
-        if remove(home, one.key):
+    age = UNUSED if older_than is None else age_of("--older-than", older_than)
+    if keys:
+        chosen = [one for one in found if one.key in keys]
+    else:
+        chosen = found if every else unused_environments(found, time.time() - age)
+    freed, failed = 0, False
+    for one in chosen:
+        why = remove_environment(home, one.key)
+        if why is None:
             freed += one.size
-            echo(f"pruned {one.key}", err=True)
+            echo(f"deleted {one.key}", err=True)
+        elif why:
+            failed = True
+            print_error(MusterError(f"{one.key}: {why}"))
         else:
             echo(f"{one.key} is in use and is kept", err=True)
     echo(f"{format_size(freed)} freed", err=True)
+    if failed:
+        ctx.exit(EXIT_PLATFORM)

@@ -57,10 +57,6 @@ def prune(
     from muster.errors import EXIT_PLATFORM
     from muster.service.filters import age_of
 
-    if older_than is not None and older_than.strip().replace(".", "", 1).isdecimal():
-        # elsewhere a number without a unit is seconds, but this deletes
-        text = f"has no unit: write {older_than}d for days, or {older_than}s for seconds"
-        raise click.BadParameter(text, param_hint="--older-than")
     age = None if older_than is None else age_of("--older-than", older_than)
     client = Client()
     if not yes or dry_run:

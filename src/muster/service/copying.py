@@ -146,7 +146,8 @@ class _InNode:
             file.seek(0)
             text = file.read().decode(errors="replace").strip()
         if code in (transfer.OK, transfer.INCOMPLETE):
-            return _Outcome(tuple(text.splitlines()))
+            # a line each, in which names are escaped; str.splitlines would break more
+            return _Outcome(tuple(text.split("\n")) if text else ())
         if code != transfer.FAILED:
             return _Outcome(failed=True, error=EngineError(f"{self._place}: {text or code}"))
         problem = InvalidInput(Problem(str(self._place), text)) if text else None

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
-from muster.spec.quantities import parse_duration
+from muster.spec.quantities import is_bare_number, no_unit, parse_duration
 
 #: Names that other programs have for a state.
 _OTHER_NAMES = {
@@ -44,7 +44,10 @@ def moment_of(field: str, text: str) -> float:
     from datetime import datetime
 
     with suppress(ValueError):
-        return datetime.fromisoformat(text).timestamp()
+        if not text.isdecimal():  # 20261123 is more likely a number without a unit
+            return datetime.fromisoformat(text).timestamp()
+    if is_bare_number(text):
+        raise InvalidInput(Problem(field, *no_unit(text)))
     try:
         return time.time() - parse_duration(text)
     except ValueError:

@@ -30,7 +30,7 @@ _DAY = 86400.0
 #: Without options and configuration, runs stay this long after their end.
 DEFAULT = Retention(older_than=7 * _DAY)
 #: Environments stay this long after their last use, unless another time is given.
-_UNUSED = 30 * _DAY
+UNUSED = 30 * _DAY
 #: A folder of a run without a record may be that of a run that is just being submitted.
 _SUBMITTING = 3600.0
 
@@ -90,12 +90,8 @@ def candidates(context: Context, retention: Retention) -> Candidates:
     now = time.time()
     old = old_runs(db, home, retention)
     code = unused_code(db, home)
-    since = now - (_UNUSED if retention.older_than is None else retention.older_than)
-    unused = [
-        one
-        for one in environments.list_installed(home)
-        if not one.busy and (not one.ready or (one.used or 0) < since)
-    ]
+    age = UNUSED if retention.older_than is None else retention.older_than
+    unused = unused_environments(environments.list_installed(home), now - age)
     left = [*_leftovers(context, now)]
     return Candidates(
         runs=old,
@@ -118,18 +114,31 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
     removed = []
     for one in found.environments:
-        try:
-            if environments.remove(home, one.key):
-                removed.append(one.key)
-        except OSError as error:
+        why = remove_environment(home, one.key)
+        if why is None:
+            removed.append(one.key)
+        elif why:
             left = disk_use(home.environments / one.key)
-            failures.append(_Failure(one.key, left, f"environment {one.key}: {describe(error)}"))
+            failures.append(_Failure(one.key, left, f"environment {one.key}: {why}"))
     remove_abandoned(home.checkouts)
     if collect_code(db, home):
         return _report(found, removed, failures)
     kept = "stored code was kept: another process is storing code; prune again later"
     found = replace(found, code=(), code_size=0)
     return _report(found, removed, failures, kept=(kept,))
+
+
+def unused_environments(found: Sequence[Installed], since: float) -> list[Installed]:
+    """Those that no process uses and that are incomplete, or were last used before `since`."""
+    return [one for one in found if not one.busy and (not one.ready or (one.used or 0) < since)]
+
+
+def remove_environment(home: Home, key: str) -> str | None:
+    """Remove an environment. Returns None, or why it could not be removed: "" = it is in use."""
+    try:
+        return None if environments.remove(home, key) else ""
+    except OSError as error:
+        return describe(error)
 
 
 class _Failure(NamedTuple):
@@ -206,7 +215,7 @@ def _leftovers(context: Context, now: float) -> Iterator[Path]:
                 yield from home.artifacts.glob(".part-*")
                 yield from (Path(path) for path, links, _ in objects(home) if links == 1)
     # those of a folder that has not changed since are computed again
-    yield from (one for one in entries_of(home.digests) if now - one.lstat().st_mtime > _UNUSED)
+    yield from (one for one in entries_of(home.digests) if now - one.lstat().st_mtime > UNUSED)
     known = {run.id for run in runs.listing(db)}
     for folder in entries_of(home.runs):
         old = now - folder.lstat().st_mtime > _SUBMITTING

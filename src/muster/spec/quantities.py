@@ -36,6 +36,20 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+def is_bare_number(value: object) -> bool:
+    """Whether a duration is a number other than 0 without a unit: its writer may have meant minutes
+    or days, not seconds. What deletes or cancels by age refuses it."""
+    text = str(value).strip()
+    return _PLAIN.fullmatch(text) is not None and float(text) != 0
+
+
+def no_unit(value: object, quote: str = "") -> tuple[str, str]:
+    """What is wrong with a bare number, and a hint. quote: around what is to be written."""
+    text = str(value).strip()
+    days, seconds = f"{quote}{text}d{quote}", f"{quote}{text}s{quote}"
+    return f"{text} has no unit", f"write {days} for days, or {seconds} for seconds"
+
+
 def format_duration(seconds: float) -> str:
     """A short text that `parse_duration` reads as exactly this duration."""
     if seconds != int(seconds):

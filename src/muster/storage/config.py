@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
 from muster.node.files import read_regular
-from muster.spec.quantities import parse_duration
+from muster.spec.quantities import is_bare_number, no_unit, parse_duration
 from muster.spec.wording import close_to
 from muster.storage.home import Home
 
@@ -106,10 +106,14 @@ def _retention_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
     if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
         hint = "the number of newest ended runs to keep"
         yield Problem("retention.keep", f"must be 0 or more, not {keep!r}", hint)
+    age = given.get("older_than", 0)
     try:
-        parse_duration(given.get("older_than", 0))
+        parse_duration(age)
     except ValueError as error:
         yield Problem("retention.older_than", str(error))
+    else:
+        if is_bare_number(age):
+            yield Problem("retention.older_than", *no_unit(age, '"'))
 
 
 def _source(file: str, text: str, path: str) -> str:

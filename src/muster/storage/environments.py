@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from muster.errors import EngineError
-from muster.node.files import remove_entry
+from muster.node.files import remove_entry, replace_file
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
 from muster.spec.paths import path_in
@@ -130,15 +131,13 @@ def _install(
         environment.failed.write_text(text)
         remove_entry(str(environment.folder))
         raise EngineError(text) from None
-    about = {
-        "requirements": [redacted(line) for line in plan.requirements],
-        "conda": plan.conda is not None,
-        "python": platform.python_version(),
-        "created": time.time(),
-    }
-    part = environment.about.with_suffix(".part")
-    part.write_text(json.dumps(about))
-    os.replace(part, environment.about)
+    about = _About(
+        [redacted(line) for line in plan.requirements],
+        plan.conda is not None,
+        platform.python_version(),
+        time.time(),
+    )
+    replace_file(environment.about, msgspec.json.encode(about), 0o600)
     environment.failed.unlink(missing_ok=True)
     log(f"muster: installed in {time.monotonic() - started:.1f} s, and kept for later runs")
 
@@ -169,6 +168,16 @@ def _file_stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
         if top not in _BUILT and not top.endswith(".egg-info"):
             status = os.lstat(folder / name)
             yield name, status.st_size, status.st_mtime_ns
+
+
+class _About(Struct, frozen=True):
+    """What the file `about` says."""
+
+    requirements: list[str]
+    conda: bool
+    python: str
+    #: Epoch seconds.
+    created: float
 
 
 class Installed(Struct, frozen=True):
@@ -221,25 +230,24 @@ def _all(home: Home) -> list[Environment]:
 
 
 def _inspect(environment: Environment) -> Installed:
-    about: dict[str, object] = {}
-    used = None
-    with suppress(FileNotFoundError):
-        about = json.loads(environment.about.read_text())
+    about, used = None, None
+    # a file that a power failure has cut is that of an incomplete environment
+    with suppress(FileNotFoundError, msgspec.DecodeError):
+        about = msgspec.json.decode(environment.about.read_bytes(), type=_About)
         used = environment.about.stat().st_mtime
     with _exclusive_lock(environment) as locked:
         busy = not locked
-    lines, created = about.get("requirements", []), about.get("created")
     return Installed(
         key=environment.key,
         path=str(environment.prefix),
-        requirements=list(lines) if isinstance(lines, list) else [],
-        conda=bool(about.get("conda")),
-        python=str(about.get("python", "")),
-        created=created if isinstance(created, float) else None,
+        requirements=[] if about is None else about.requirements,
+        conda=about is not None and about.conda,
+        python="" if about is None else about.python,
+        created=None if about is None else about.created,
         used=used,
         size=disk_use(environment.folder),
         busy=busy,
-        ready=bool(about),
+        ready=about is not None,
         failed=environment.failed.exists(),
     )
 
