@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -57,6 +58,20 @@ def test_a_port_on_the_machines_network_is_reached_directly(client: Client) -> N
     assert read(shown.stdout.strip()) == "node 0"
     refused = muster("open", run.name, code=2).stderr
     assert refused.startswith(f"error: {run.name} has no dashboard, or it is not up yet")
+
+
+def test_a_port_on_the_machines_network_is_forwarded_from_a_chosen_port(client: Client) -> None:
+    run, port = start(client, 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        local = free.getsockname()[1]
+    words = [*MUSTER, "open", run.name, "--port", str(port), "--local-port", str(local)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"http://127.0.0.1:{local}/\n"
+        assert read(f"http://127.0.0.1:{local}/") == "node 0"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
 
 
 @pytest.mark.skipif(bool(probe()), reason="needs namespaces")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -169,6 +170,12 @@ shutil.rmtree("replaced")
 os.mkdir("replaced")
 shutil.move("before", "deep/after")
 shutil.rmtree("away")
+os.mkdir("nested")
+os.chdir("nested")
+for _ in range(1200):  # deeper than functions may call each other
+    os.mkdir("a")
+    os.chdir("a")
+open("end", "w").close()
 """
 
 
@@ -188,6 +195,9 @@ def test_an_ended_node_has_the_unchanged_files_of_large_code(
     assert run.state == "SUCCEEDED", run.logs()
     service = client.service
     assert copy(service, "last:0:.", "all", ignore) == ()
+    assert Path("all/nested", *["a"] * 1200, "end").exists()
+    for root in (Path("all"), service.home.run_dir(run.id).path):
+        subprocess.run(["find", root, "-depth", "-path", "*/nested*", "-delete"], check=True)
     found = {str(p.relative_to("all")) for p in Path("all").rglob("*") if not p.is_dir()}
     below = {"kept/text", "deep/text", "deep/after/text"}
     assert found == {"main.py", "data", "link", "new", *below}

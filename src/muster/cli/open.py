@@ -43,8 +43,9 @@ def open_(
 ) -> None:
     """Open a run's dashboard (Dask, Ray, Spark), or a node's port.
 
-    Prints the URL, and opens it in a browser if there is a display. If the nodes have a network of
-    their own, the port is forwarded from this machine's loopback interface until Ctrl-C.
+    Prints the URL, and opens it in a browser if there is a display. With --local-port, or if the
+    nodes have a network of their own, the port is forwarded from this machine's loopback interface
+    until Ctrl-C.
 
     \b
     muster open dask-1
@@ -55,7 +56,7 @@ def open_(
     client = Client()
     run = client.service.find_run(run_name)
     node_port = _node_port(client, run, port, rank)
-    if client.run(run.id).network == "shared":
+    if local_port is None and client.run(run.id).network == "shared":
         _show(_direct_url(node_port), browser=not no_browser)
     else:
         ctx.exit(_forward(client, run, node_port, local_port, browser=not no_browser))

@@ -68,8 +68,8 @@ def open_place(layers: Layers, upper: int, place: str) -> tuple[int, Walk]:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
             else:
                 return open_in(holder, name), walk
-        kept = _Folder(*(None if each is None else os.dup(each) for each in folders[-1]))
-    return _either(kept), lambda _descriptor, on_error: _walk(layers, ".", kept, on_error)
+        kept = _reopen(layers, folders[-1], ())
+    return _either(kept), lambda _descriptor, on_error: _walk(layers, kept, on_error)
 
 
 def _names(path: str) -> list[str]:
@@ -89,32 +89,52 @@ def _keep(opened: ExitStack, folder: _Folder) -> _Folder:
     return folder
 
 
-def _walk(
-    layers: Layers, here: str, folder: _Folder, on_error: Callable[[OSError], None]
-) -> Iterator[Listing]:
+def _walk(layers: Layers, root: _Folder, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
     """List a folder and those below it; closes the folder."""
+    waiting: list[tuple[str, ...]] = [()]
     with ExitStack() as opened:
-        _keep(opened, folder)
-        try:
-            upper, lower = _listed(folder)
-        except OSError as error:
-            error.filename = here
-            on_error(error)
-            return
-        for descriptor, names in ((folder.upper, upper), (folder.lower, lower)):
-            if descriptor is not None and names:
-                yield here, names, descriptor
-        for name in sorted([*upper, *lower]):
-            holder = _holder(folder, name)
-            if holder is None or not stat.S_ISDIR(_mode(name, holder)):
-                continue
+        _keep(opened, root)
+        while waiting:  # as `transfer.walk`: neither recursive nor with all parents open
+            parts = waiting.pop()
+            here = "/".join((".", *parts))
+            folder = _Folder(None, None)
             try:
-                below = _below(layers, folder, name)
+                folder = _reopen(layers, root, parts)
+                upper, lower = _listed(folder)
+                for descriptor, names in ((folder.upper, upper), (folder.lower, lower)):
+                    if descriptor is not None and names:
+                        yield here, names, descriptor
+                folders = [name for name in (*upper, *lower) if _is_folder(folder, name)]
             except OSError as error:
-                error.filename = os.path.join(here, name)
+                error.filename = here
                 on_error(error)
                 continue
-            yield from _walk(layers, os.path.join(here, name), below, on_error)
+            finally:
+                _close(folder)
+            waiting += [(*parts, name) for name in sorted(folders, reverse=True)]
+
+
+def _reopen(layers: Layers, root: _Folder, parts: tuple[str, ...]) -> _Folder:
+    """Open a folder below an open one. Raises OSError."""
+    folder = _Folder(*(None if each is None else os.dup(each) for each in root))
+    for name in parts:
+        try:
+            below = _below(layers, folder, name)
+        finally:
+            _close(folder)
+        folder = below
+    return folder
+
+
+def _close(folder: _Folder) -> None:
+    for descriptor in folder:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_folder(folder: _Folder, name: str) -> bool:
+    holder = _holder(folder, name)
+    return holder is not None and stat.S_ISDIR(_mode(name, holder))
 
 
 def _listed(folder: _Folder) -> tuple[list[str], list[str]]:
