@@ -15,7 +15,6 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.errors import InvalidInput, MusterError, NotFound
-from muster.storage.artifacts import stored_path
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def code_of(client: Client, job: muster.Job) -> Path:
-    return stored_path(client.service.home, job.to_dict()["artifact_sha256"])
+    return client.service.home.artifact(job.to_dict()["artifact_sha256"])
 
 
 def refused(*problems: str) -> pytest.RaisesExc[InvalidInput]:

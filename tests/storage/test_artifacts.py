@@ -20,7 +20,6 @@ from muster.storage.artifacts import (
     load_ref,
     place_artifact,
     store_artifact,
-    stored_path,
 )
 from muster.storage.code_trees import remove_artifact
 from muster.storage.home import Home
@@ -64,7 +63,7 @@ def test_same_content_is_stored_once_and_never_changed(home: Home, tmp_path: Pat
     assert first.sha256 == second.sha256
     assert (first.file_name, second.file_name) == ("a.py", "b.py")
     (path,) = stored_files(home)
-    assert path == stored_path(home, first.sha256)
+    assert path == home.artifact(first.sha256)
     assert path.stat().st_mode & 0o777 == 0o400
     assert load_ref(home, first.sha256, "a.py") == first
 
@@ -201,7 +200,7 @@ def test_missing_code_is_reported_when_it_is_placed(home: Home, tmp_path: Path, 
 def test_truncated_code_is_stored_again(home: Home, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print('complete')\n")
     ref = store_artifact(home, tmp_path / "a.py", None)
-    path = stored_path(home, ref.sha256)
+    path = home.artifact(ref.sha256)
     path.chmod(0o600)
     path.write_text("pri")
     assert store_artifact(home, tmp_path / "a.py", None) == ref
@@ -211,7 +210,7 @@ def test_truncated_code_is_stored_again(home: Home, tmp_path: Path) -> None:
 
 def test_known_code_is_not_written_again(home: Home, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print(1)\n")
-    path = stored_path(home, store_artifact(home, tmp_path / "a.py", None).sha256)
+    path = home.artifact(store_artifact(home, tmp_path / "a.py", None).sha256)
     before = path.stat()
     store_artifact(home, tmp_path / "a.py", None)
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

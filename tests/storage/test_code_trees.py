@@ -11,7 +11,7 @@ import pytest
 
 from muster.errors import LargeCode, StoreError
 from muster.storage import code_trees, digest_cache, large_code
-from muster.storage.artifacts import load_ref, place_artifact, store_artifact, stored_path
+from muster.storage.artifacts import load_ref, place_artifact, store_artifact
 from muster.storage.code_trees import FolderScan, code_folder, objects, remove_artifact
 from muster.storage.home import Home
 
@@ -193,7 +193,7 @@ def test_removing_a_version_keeps_what_others_share(home: Home, code: Path, tmp_
     (code / "main.py").write_text("print(2)\n")
     second = store(home, code)
     remove_artifact(home, first)
-    assert not stored_path(home, first).exists()
+    assert not home.artifact(first).exists()
     found = placed(home, second, tmp_path / "w")
     assert found["main.py"] == "print(2)\n" and found["lib/b"] == "same"
     assert len([*objects(home)]) == 3  # same, print(2), run.sh

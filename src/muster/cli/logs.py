@@ -79,8 +79,6 @@ def logs(
     muster logs train-3 --rank 0,2-5 --stderr --tail 100
     muster logs train-3 --since 10m --grep 'loss=(nan|inf)' -t
     """
-    from msgspec.structs import replace
-
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
@@ -95,9 +93,10 @@ def logs(
         tail=options["tail"],
         since=None if since is None else moment_of("--since", since),
         grep=options["grep"],
+        attempt=attempt,
         services=options["services"] or None,
     )
-    chunks = run.log_chunks(replace(selection, attempt=attempt), follow=follow)
+    chunks = run.log_chunks(selection, follow=follow)
     if as_json:
         _print_json(chunks)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from muster.client.log_lines import LineFilter, last_lines, line_filter, without_first
 from muster.client.messages import Messages, RunChunk
-from muster.client.selection import Selection, check_attempt
+from muster.client.selection import Selection
 from muster.service import Service
 from muster.service.run_details import open_output
 from muster.storage.log_reader import LogChunk
@@ -34,22 +34,8 @@ def chunks(
 
     follow: until the run has ended or is suspended. idle: called with the lines that programs have
     not finished, whenever all others are read; returns after how many seconds at most to call it
-    again. The last nodes of an attempt may still write
-    when the next attempt has started. Raises InvalidInput if there is no such attempt.
+    again. The last nodes of an attempt may still write when the next attempt has started.
     """
-    if isinstance(selection.attempt, int):
-        check_attempt(service.home, run, selection.attempt)
-    return _chunks(service, run, selection, follow=follow, idle=idle)
-
-
-def _chunks(
-    service: Service,
-    run: RunRecord,
-    selection: Selection,
-    *,
-    follow: bool,
-    idle: Idle | None,
-) -> Iterator[RunChunk]:
     with closing(_Reading(service, run, selection, follow=follow)) as reading:
         yield from reading.present()
         while (follower := reading.follower) is not None and not reading.complete:

@@ -73,7 +73,7 @@ def _layers(
     if not service.home.run_dir(run_id).overlay(rank).is_dir():
         return None
     sha256 = plan.get("artifact")["sha256"]
-    return Layers(upper, service.home.artifacts / sha256[:2] / sha256 / "code")
+    return Layers(upper, service.home.artifact(sha256) / "code")
 
 
 def _hint(run: RunSummary, node: NodeRecord) -> str:

@@ -119,29 +119,23 @@ def _missing(home: Home, sha256: str) -> InvalidInput:
     return InvalidInput(Problem("artifact", text, "run the job's file again"))
 
 
-def stored_path(home: Home, sha256: str) -> Path:
-    """The file or, for the code of a folder, the folder (`code_trees`) that stores the code with
-    this digest."""
-    return home.artifacts / sha256[:2] / sha256
-
-
 def stored_size(home: Home, sha256: str) -> int | None:
     """The size of stored code in bytes; None if it was deleted."""
     try:
-        found = stored_path(home, sha256).stat()
+        found = home.artifact(sha256).stat()
     except FileNotFoundError:
         return None
     if not stat.S_ISDIR(found.st_mode):
         return found.st_size
     from muster.storage.code_trees import extent_of
 
-    extent = extent_of(stored_path(home, sha256) / "code")
+    extent = extent_of(home.artifact(sha256) / "code")
     return None if extent is None else extent.size
 
 
 def stored_names(home: Home, ref: ArtifactRef) -> list[str]:
     """The paths of the files and links in a stored folder or archive. Raises FileNotFoundError."""
-    stored = stored_path(home, ref.sha256)
+    stored = home.artifact(ref.sha256)
     if stored.is_dir():
         from muster.storage.code_trees import names_below
 
@@ -153,7 +147,7 @@ def stored_names(home: Home, ref: ArtifactRef) -> list[str]:
 
 def _read_start(home: Home, ref: ArtifactRef, name: str, length: int) -> bytes:
     """The first bytes of a file in a stored folder or archive; empty if it is not a file."""
-    stored = stored_path(home, ref.sha256)
+    stored = home.artifact(ref.sha256)
     if stored.is_dir():
         file = stored / "code" / name
         if file.is_symlink() or not file.is_file():
@@ -179,7 +173,7 @@ def find_entry(home: Home, ref: ArtifactRef, entrypoint: str) -> str:
 
 def read_entry(home: Home, ref: ArtifactRef, entrypoint: str | None) -> tuple[str, str]:
     """The name and source of the Python program that is run; ("", "") for other programs."""
-    stored = stored_path(home, ref.sha256)
+    stored = home.artifact(ref.sha256)
     if ref.kind == "python":
         with open(stored, "rb") as file:
             return ref.file_name, file.read(_BLOCK).decode(errors="replace")
@@ -194,7 +188,7 @@ def place_artifact(home: Home, ref: ArtifactRef, target: Path) -> None:
 
     Raises InvalidInput if the stored code is missing, and the errors of `archives.unpack`.
     """
-    source = stored_path(home, ref.sha256)
+    source = home.artifact(ref.sha256)
     try:
         if source.is_dir():
             from muster.storage.code_trees import place
@@ -318,7 +312,7 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
         with open(part, "wb") as copy:
             digest, size = digest_of(file, copy)  # again: it may have changed meanwhile
             known = digest.hex()
-            final = stored_path(home, known)
+            final = home.artifact(known)
             final.parent.mkdir(exist_ok=True)
             copy.flush()
             os.fsync(copy.fileno())
@@ -333,9 +327,7 @@ def _store(home: Home, file: IO[bytes], name: str, kind: str) -> ArtifactRef:
 
 def _is_stored(home: Home, sha256: str, size: int) -> bool:
     try:
-        return (
-            stored_path(home, sha256).stat().st_size == size
-        )  # a power failure may have truncated it
+        return home.artifact(sha256).stat().st_size == size  # a power failure may have truncated it
     except FileNotFoundError:
         return False
 

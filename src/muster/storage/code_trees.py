@@ -110,7 +110,7 @@ class FolderScan:
             (part / "about").write_text(json.dumps(about))
             _sync(part)
             sha256 = _identity(files)
-            final = self._home.artifacts / sha256[:2] / sha256
+            final = self._home.artifact(sha256)
             final.parent.mkdir(exist_ok=True)
             with suppress(FileExistsError):  # another process has stored it meanwhile
                 _rename(part, final)
@@ -256,7 +256,7 @@ def _sync(folder: Path) -> None:
 
 def code_folder(home: Home, sha256: str) -> Path | None:
     """The files of a stored version; None if it is not stored, or is a single file or archive."""
-    folder = home.artifacts / sha256[:2] / sha256 / "code"
+    folder = home.artifact(sha256) / "code"
     return folder if folder.is_dir() else None
 
 
@@ -325,7 +325,7 @@ def remove_artifact(home: Home, sha256: str, *, shared: bool = True) -> None:
 
     Only while no other process stores code (`ArtifactLock`).
     """
-    stored = home.artifacts / sha256[:2] / sha256
+    stored = home.artifact(sha256)
     if not stored.is_dir():
         stored.unlink(missing_ok=True)
         with suppress(OSError):  # other code is in it

@@ -150,6 +150,11 @@ class Home(Struct, frozen=True):
     def artifacts(self) -> Path:
         return self.root / "artifacts"
 
+    def artifact(self, sha256: str) -> Path:
+        """Where code with this digest is stored: a file or, for a folder's, a folder
+        (`code_trees`)."""
+        return self.artifacts / sha256[:2] / sha256
+
     def new_part(self) -> Path:
         """A path for code that is being stored. If the process is killed, the next one that stores
         code removes it (`ArtifactLock`)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from muster.describe.times import moment, rfc3339
@@ -98,11 +98,11 @@ def prefixed(data: bytes, prefix: bytes) -> bytes:
 def _read_streams(folder: Path) -> list[StreamInfo]:
     """The streams of an attempt. Raises FileNotFoundError or StoreError."""
     try:
-        listed = json.loads(read_regular(folder / "streams.json"))
-        return [StreamInfo(**stream) for stream in listed]
+        listed = read_regular(folder / "streams.json")
+        return msgspec.json.decode(listed, type=list[StreamInfo])
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise _damaged(folder, "streams.json", error) from None
 
 
