@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.storage import outputs
-from muster.storage.outputs import Output, copy_content, copy_link, find_outputs
+from muster.storage.outputs import Output, Unreadable, copy_content, copy_link, find_outputs
 
 
 def write(root: Path, *places: str) -> None:
@@ -153,3 +155,20 @@ def test_deep_folders_are_listed_and_copied(tmp_path: Path) -> None:
         ]
     finally:  # pytest could not: shutil.rmtree is recursive
         subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)
+
+
+class Broken(io.FileIO):
+    """A file on a disk with a fault."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_read_error_is_not_that_of_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("new")
+    target = tmp_path / "target"
+    target.write_text("old")
+    with Broken(tmp_path / "source") as source, pytest.raises(Unreadable, match="Input/output"):
+        copy_content(source, target)  # type: ignore[arg-type]
+    assert target.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]

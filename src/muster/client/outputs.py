@@ -14,7 +14,7 @@ from muster.client.selection import Selection, problems
 from muster.client.table import Table
 from muster.describe.words import named
 from muster.errors import InvalidInput, Problem
-from muster.storage.outputs import Output, copy_content, copy_link, find_outputs
+from muster.storage.outputs import Output, Unreadable, copy_content, copy_link, find_outputs
 
 #: Files that an error names.
 _NAMED = 5
@@ -89,6 +89,8 @@ def _copy(one: Output, path: Path) -> str:
         else:
             with source:
                 copy_content(source, path)
+    except Unreadable as error:
+        return str(error)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise

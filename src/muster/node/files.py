@@ -143,7 +143,9 @@ def remove_entry(path: str) -> None:
 
 def empty_folder(folder: str) -> None:
     """Remove the content of a folder, read-only folders included. Mount points stay."""
-    for entry in list(os.scandir(folder)):
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             remove_tree(entry.path)
         else:

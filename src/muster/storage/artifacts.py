@@ -227,7 +227,8 @@ def entry_command(
     base = f"{folder}/" if from_elsewhere else ""
     if ref.kind != "archive":
         return tuple(command(ref.kind, base + ref.file_name, entrypoint, python, folder))
-    roots = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    with os.scandir(folder) as entries:
+        roots = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     name = locate(entrypoint or "", ref.file_name, roots, lambda f: os.path.isfile(folder / f))
     if name is None:
         raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in the unpacked code"))

@@ -158,7 +158,7 @@ def copy_content(source: BinaryIO, target: Path) -> None:
     """Copy an open file to a path, with its mode and times, replacing what is there.
 
     The copy appears as a whole, with what had been written when it began: a program may append
-    faster than this copies. Raises OSError.
+    faster than this copies. Raises OSError if the copy cannot be written, Unreadable.
     """
     from muster.node.transfer import write_file
 
@@ -201,6 +201,10 @@ def _made_folder(folder: Path) -> Iterator[int]:
         os.close(opened)
 
 
+class Unreadable(Exception):  # noqa: N818
+    """A file could not be read to its end."""
+
+
 class _Limited:
     """The first bytes of a file."""
 
@@ -208,7 +212,10 @@ class _Limited:
         self._file, self._left = file, size
 
     def read(self, size: int) -> bytes:
-        """Read up to `size` bytes."""
-        data = self._file.read(min(size, self._left))
+        """Read up to `size` bytes. Raises Unreadable."""
+        try:
+            data = self._file.read(min(size, self._left))
+        except OSError as error:
+            raise Unreadable(error.strerror or str(error)) from error
         self._left -= len(data)
         return data

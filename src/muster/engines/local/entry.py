@@ -54,7 +54,7 @@ def find_agents(folder: RunDir, supervisor: int) -> dict[int, int]:
 
 def _descriptors(pid: int) -> list[str]:
     try:
-        return [entry.path for entry in os.scandir(f"/proc/{pid}/fd")]
+        return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]
     except OSError:  # it has ended, or belongs to another user
         return []
 

@@ -46,7 +46,9 @@ def clear(folder: Path, work: Path) -> None:
     for name, mode in SCRATCH.values():
         parent = f"{folder}/{name}"
         if os.path.isdir(parent):
-            for entry in list(os.scandir(parent)):
+            with os.scandir(parent) as entries:
+                found = list(entries)
+            for entry in found:
                 _empty_scratch(entry, mode)
 
 
