@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     default=0.2,
     metavar="SHARE",
     show_default=True,
-    help="Share of failures in which the node is lost.",
+    help="Share of failures that destroy the node; after the others, its processes restart in"
+    " place.",
 )
 @click.option(
     "--checkpoint-every",
