@@ -11,6 +11,7 @@ from muster.cli.run import options_of_run, prepare_from
 from muster.cli.run import run as _run
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo, style
+from muster.describe.words import plural
 from muster.errors import EXIT_OK, EXIT_RUN_FAILED
 
 
@@ -50,7 +51,7 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         if as_json:
             print_json({**to_builtins(report), "ok": report.ok})
         else:
-            echo(f"job {prepared.job.name}, engine {report.engine}: {report.nodes} nodes")
+            echo(f"job {prepared.job.name}, engine {report.engine}: {plural(report.nodes, 'node')}")
             for line in report.lines:
                 mark = style("ok  ", "green") if line.ok else style("FAIL", "red")
                 for number, text in enumerate(line.texts):

@@ -62,9 +62,9 @@ def follow(run: JobRun, prepared: PreparedRun, *, as_json: bool) -> int:
                 end_by_sigpipe()
             raise
         if isinstance(error, OutputLost):  # output is missing, even if the run succeeded
-            _print_summary(run, len(prepared.plan.nodes))
+            _print_summary(run)
             raise
-    _print_summary(run, len(prepared.plan.nodes))
+    _print_summary(run)
     if as_json:
         with optional_output():
             print_json(run.to_dict())
@@ -114,7 +114,7 @@ def report_if_suspended(run: JobRun, *, following: bool) -> None:
         echo(f"{run.name} is suspended; `muster runs resume {run.name}` resumes it", err=True)
 
 
-def _print_summary(run: JobRun, nodes: int) -> None:
+def _print_summary(run: JobRun) -> None:
     from muster.cli.output import state
     from muster.describe.failure import cause_lines
     from muster.describe.times import ran
@@ -122,7 +122,7 @@ def _print_summary(run: JobRun, nodes: int) -> None:
     sys.stdout.flush()
     seconds = run.seconds
     took = f" in {ran(seconds, run.suspended_seconds)}" if seconds is not None else ""
-    head = f"{run.name} {state(run.state)}{took}, {plural(nodes, 'node')}"
+    head = f"{run.name} {state(run.state)}{took}, {plural(run.node_count, 'node')}"
     echo(head, err=True)
     for line in [*cause_lines(run.details, _CAUSE_LINES), *filter(None, [run.hint])]:
         echo(f"  {line}", err=True)

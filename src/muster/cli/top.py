@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
 N = TypeVar("N", int, float)
 
-#: Column -> the field of `Row` that it is sorted by, the largest first.
-_SORTS = ("cpu", "memory", "read", "write", "in", "out", "gpu")
+#: Column to sort by, the largest first -> the field of `Row`.
+_SORTS = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "read": "disk_read",
+    "write": "disk_written",
+    "in": "received",
+    "out": "sent",
+    "gpu": "gpus",
+}
 
 
 class Row(NamedTuple):
@@ -63,8 +71,8 @@ Sample = Mapping[tuple[str, int], "Counters"]
 @click.option("--once", is_flag=True, help="Print one table and exit (default if not a terminal).")
 @click.option(
     "--sort",
-    type=click.Choice(_SORTS),
-    help="Sort by this, largest first. Default: order of start.",
+    type=click.Choice([*_SORTS]),
+    help="Sort by this, largest first. Default: by rank; runs: newest first.",
 )
 @json_option("Print one sample as JSON: rates per second, sizes in bytes.")
 def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_json: bool) -> None:
@@ -242,15 +250,7 @@ def _sum(values: Iterable[N | None]) -> N | None:
 
 
 def _sort_key(row: Row, name: str) -> float:
-    found = {
-        "cpu": row.cpu,
-        "memory": row.memory,
-        "read": row.disk_read,
-        "write": row.disk_written,
-        "in": row.received,
-        "out": row.sent,
-        "gpu": row.gpus,
-    }[name]
+    found: float | None = getattr(row, _SORTS[name])
     return -1.0 if found is None else found
 
 

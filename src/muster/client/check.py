@@ -15,6 +15,7 @@ from msgspec import Struct, to_builtins
 from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.client.urls import UrlChecks, urls_of
+from muster.describe.words import plural
 from muster.interrupt import Delivered, Held
 from muster.service.prepare import PreparedRun
 from muster.spec.models import JobSpec
@@ -199,7 +200,7 @@ def _line(what: str, answers: Mapping[int, Mapping[str, Any]], framework: str) -
 def _success_texts(what: str, found: list[tuple[int, Mapping[str, Any]]]) -> Iterator[str]:
     """The texts of a check without problems."""
     if what == "address":
-        yield f"{len(found)} nodes, each with its own address"
+        yield f"{plural(len(found), 'node')}, each with its own address"
     elif what == "ports":
         yield from _reachable_ports(found)
     else:

@@ -140,6 +140,11 @@ class RunFacts:
         return max((self._record.finished_at or time.time()) - started - seconds, 0.0)
 
     @property
+    def node_count(self) -> int:
+        """The number of nodes, without those that are scaled down."""
+        return self._record.node_count
+
+    @property
     def attempt(self) -> int:
         """The number of restarts of the whole run; 0 at first."""
         return self._record.attempt

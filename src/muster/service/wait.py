@@ -57,7 +57,7 @@ def wait_until_at_rest(
 def timed_out(context: Context, run_id: str, timeout: float) -> TimeoutError:
     """The error for a run that is in progress after `timeout` seconds."""
     name = runs.summary(context.db, run_id).name
-    return TimeoutError(f"run {name} has not ended within {timeout:g} s")
+    return TimeoutError(f"run {name} has not ended within {round(timeout, 2):g} s")
 
 
 def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> RunSummary:

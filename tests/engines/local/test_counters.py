@@ -69,7 +69,7 @@ def test_orphans_and_nested_processes_belong_to_the_node() -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         agent.stdout.readline()
-        until(lambda: len(processes_of(agent.pid)) == 3)
+        until(lambda: len(processes_of([agent.pid])[agent.pid]) == 3)
         assert read_nodes([agent.pid])[agent.pid].counters.processes == 3
         assert read_nodes([agent.pid, 2**22 + 1]).keys() == {agent.pid}
         agent.communicate()
@@ -80,5 +80,5 @@ def test_a_chain_of_any_length_is_followed(monkeypatch: pytest.MonkeyPatch) -> N
     chain = [Process(first + n, first + n - 1, 1, 0, 1) for n in range(1, 5001)]
     agent, other = Process(first, 1, 1, 0, 1), Process(first + 9999, 1, 1, 0, 1)
     monkeypatch.setattr(counters, "_processes", lambda: iter([*chain, agent, other]))
-    assert processes_of(first) == [process.pid for process in chain]
+    assert processes_of([first]) == {first: [process.pid for process in chain]}
     assert read_nodes([first])[first].counters.processes == 5000

@@ -51,9 +51,10 @@ def read_nodes(agents: Collection[int], *, memory: bool = True) -> dict[int, Nod
     return found
 
 
-def processes_of(agent: int) -> list[int]:
-    """The pids of a node's processes, without its agent."""
-    return [process.pid for process in _descendants(agent, _children(_processes()))]
+def processes_of(agents: Collection[int]) -> dict[int, list[int]]:
+    """The pids of the processes of these agents' nodes, without the agents, by the agent's pid."""
+    children = _children(_processes())
+    return {pid: [process.pid for process in _descendants(pid, children)] for pid in agents}
 
 
 def _processes() -> Iterator[Process]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from muster.storage.home import RunDir
 
 #: Processes that are read at the same time.
 _AT_ONCE = 8
+#: Seconds that one may take.
+_TIMEOUT = 20
 _SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
@@ -33,17 +35,21 @@ def read_stacks(
     """
     agents = find_agents(folder, supervisor)
     chosen = {rank: pid for rank, pid in sorted(agents.items()) if not ranks or rank in ranks}
-    found = [(rank, pid) for rank in chosen for pid in processes_of(chosen[rank]) if _python(pid)]
+    processes = processes_of(chosen.values())
+    found = [(rank, pid) for rank in chosen for pid in processes[chosen[rank]] if _python(pid)]
     if not found:
         return [], []
-    program = _py_spy(chosen)
+    program = _py_spy(chosen[found[0][0]])
     stacks: list[ThreadStack] = []
     problems: list[str] = []
     for start in range(0, len(found), _AT_ONCE):
         batch = found[start : start + _AT_ONCE]
-        running = [_start(program, pid, supervisor) for _, pid in batch]
+        try:
+            running = [_start(program, pid, supervisor) for _, pid in batch]
+        except FileNotFoundError:  # the supervisor, and with it the run, has just ended
+            break
         for (rank, pid), process in zip(batch, running, strict=True):
-            out, errors = process.communicate()
+            out, errors = _answer(process)
             if process.returncode == 0:
                 stacks += _stacks(rank, pid, folder.work(rank), json.loads(out))
             elif _python(pid):  # it has not ended meanwhile
@@ -62,13 +68,21 @@ def _python(pid: int) -> bool:
         return False
 
 
-def _py_spy(agents: Mapping[int, int]) -> str:
-    """The program, from Muster's environment or that of the nodes. Raises InvalidInput."""
+def _answer(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What py-spy prints on its two streams; it may hang on a process that is stopped."""
+    try:
+        return process.communicate(timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return b"", b"py-spy did not end within %d s" % _TIMEOUT
+
+
+def _py_spy(agent: int) -> str:
+    """The program, from Muster's environment or that of the agent's node. Raises InvalidInput."""
     paths = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
-    for agent in agents.values():
-        record = launch_record.read(agent)
-        paths += [] if record is None else [record.environments[0].get("PATH", "")]
-        break
+    record = launch_record.read(agent)
+    paths += [] if record is None else [record.environments[0].get("PATH", "")]
     found = shutil.which("py-spy", path=os.pathsep.join(paths))
     if found is None:
         hint = "pip install py-spy, or muster-jobs[stacks]"
@@ -116,12 +130,12 @@ def _frame(frame: dict[str, Any], work: str) -> Frame:
 
 def _reason(errors: bytes) -> str:
     text = errors.decode(errors="replace").strip()
-    last = text.splitlines()[0] if text else "py-spy ended without an error message"
+    first = text.splitlines()[0] if text else "py-spy ended without an error message"
     try:
         scope = int(_SCOPE.read_text())
     except (OSError, ValueError):
         scope = 0
     if scope and os.geteuid() != 0:
         allow = "run muster as root, or `sysctl kernel.yama.ptrace_scope=0` (as root)"
-        return f"{last} (kernel.yama.ptrace_scope is {scope}: {allow})"
-    return last
+        return f"{first} (kernel.yama.ptrace_scope is {scope}: {allow})"
+    return first
