@@ -238,11 +238,11 @@ def test_a_missing_attempt_is_reported_at_once(run: Run) -> None:
     for number in (2, 3):
         run.new(number).write_lines("a")
     run.attempt = 4
+    this: Any = run
     with pytest.raises(InvalidInput) as caught:
-        run.chunks(attempt=1)
+        check_attempt(run.home, this, 1)
     text = "attempt: attempt 1 of demo-1 has no output (attempts with output: 2, 3, 4)"
     assert str(caught.value) == text
-    this: Any = run
     check_attempt(run.home, this, 4)
     with pytest.raises(InvalidInput):
         check_attempt(run.home, this, 5)
