@@ -116,7 +116,7 @@ def test_why_explains_every_state(client: Client) -> None:
         assert why in before
     (client.service.home.run_dir(run.id).work(0) / "go").touch()
     run.wait(60)
-    assert run.why()[0].startswith("every group reached its minimum")
+    assert run.why()[0].startswith("all required nodes succeeded")
 
 
 def test_all_bad_input_is_reported_at_once() -> None:

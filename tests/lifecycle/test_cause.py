@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.lifecycle.cause import consequences, first, is_consequence
+from muster.lifecycle.states import NodeState
 from muster.lifecycle.status import Failure, Reason
 from support.run_driver import policy, running
 
@@ -137,6 +138,18 @@ def test_a_cause_that_ends_last_is_found_by_its_traceback() -> None:
     assert run.status.cause.rank == 2
     assert run.status.details.endswith("ValueError: bad batch")
     assert [f.rank for f in run.status.failures] == [0, 2], "node 1 ended because it was stopped"
+
+
+@pytest.mark.parametrize("code", [1, 143])
+def test_an_exception_that_our_signal_raised_is_no_failure(code: int) -> None:
+    """As of torchrun, whose agent raises SignalException and exits with 1."""
+    run = running(policy((1, 3, None)))
+    run.step(run.ended(0, 1, message=SLOW))
+    name = "torch.distributed.elastic.multiprocessing.api.SignalException"
+    stopped = f"Traceback (most recent call last):\n  x\n{name}: Process 2 got signal: 15"
+    run.end(1, code, message=stopped).end(2, code, message=stopped)
+    assert [f.rank for f in run.status.failures] == [0]
+    assert [node.state for node in run.status.nodes[1:]] == [NodeState.STOPPED] * 2
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def _state(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[
             return [status.details, _time(status), _consequences(status), _counts(status)]
         case RunState.CANCELING:
             left = [plan.nodes[r].fqdn for r, n in enumerate(status.nodes) if n.state in ALIVE]
-            grace = f"they have {plan.policy.grace_period:g} s to end by themselves"
+            grace = f"SIGKILL follows after the grace period ({plan.policy.grace_period:g} s)"
             return [status.details, f"waiting for {', '.join(left) or 'its mounts'}; {grace}"]
         case RunState.CANCELED:
             return [status.details, _counts(status)]
@@ -59,7 +59,7 @@ def _success(plan: RunPlan) -> str:
         return f"a replica of {names} succeeded"
     if len(rules.groups) < len(plan.policy.groups):
         return f"{names} reached the minimum of successful replicas"
-    return "every group reached its minimum of successful replicas"
+    return "all required nodes succeeded"
 
 
 def _time(status: RunStatus) -> str:
@@ -67,7 +67,7 @@ def _time(status: RunStatus) -> str:
     first = status.cause
     if first is None:
         return ""
-    raised = f", its program raised the error at {time_text(first.raised_at)}"
+    raised = f"; the program raised the error at {time_text(first.raised_at)}"
     return f"at {time_text(first.at)}{raised if first.raised_at is not None else ''}"
 
 
@@ -82,7 +82,7 @@ def _consequences(status: RunStatus) -> str:
     within = f"within {max(last - first.at, 0):.1f} s"
     echoes = sum(cause.is_consequence(failure) for failure in others)
     also = f", {echoes} of them from a broken connection" if echoes else ""
-    return f"consequences: {names} failed {within}{also}"
+    return f"consequences: {names} also failed {within}{also}"
 
 
 def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:
     yield f"{plural(number, 'restart')} after failures; `muster events {run}` shows why"
     first = status.cause
     if first is not None and status.state is not RunState.FAILED:
-        yield f"the last cause: {one_line(describe(first))}"
+        yield f"the last failure: {one_line(describe(first))}"
 
 
 def _mounts(plan: RunPlan) -> list[str]:
@@ -102,7 +102,8 @@ def _mounts(plan: RunPlan) -> list[str]:
 def _stopping(status: RunStatus) -> Iterator[str]:
     if status.stopping is not None:
         outcome = status.stopping.outcome
-        yield f"it ends as {outcome} once every node has ended: {status.stopping.details}"
+        text = f"the run will be {outcome} when all nodes have ended"
+        yield f"{text}: {status.stopping.details}"
 
 
 def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) -> list[str]:
@@ -112,7 +113,8 @@ def _in_progress(plan: RunPlan, status: RunStatus, restarts: int, now: float) ->
     reasons += [_probe_text(group) for group in plan.groups if _awaits_probe(group, status)]
     if status.stopping is None:
         reasons += [
-            f"{plan.nodes[rank].fqdn} failed (exit code {node.exit_code}), within tolerance"
+            f"{plan.nodes[rank].fqdn} failed (exit code {node.exit_code}); "
+            "the run can succeed without it"
             for rank, node in enumerate(status.nodes)
             if node.state is NodeState.FAILED
         ]
@@ -131,17 +133,21 @@ def _restarting(status: RunStatus, restarts: int, now: float) -> Iterator[str]:
     nodes = list(enumerate(status.nodes))
     leaving = [rank for rank, node in nodes if node.scaling_down]
     if leaving:
-        yield f"node {format_ranks(leaving)} is being stopped: its group was scaled down"
+        yield f"{_named(leaving)} being stopped: the group was scaled down"
     this = f"restart {restarts}" if restarts else "the next start"
     old = [
         rank for rank, node in nodes if node.next_incarnation is not None and not node.scaling_down
     ]
     if old:
-        ranks = format_ranks(old)
-        yield f"{this} waits for the old processes of node {ranks} to end"
+        nodes_left = f"node{'s' * (len(old) > 1)} {format_ranks(old)}"
+        yield f"{this} waits for the old processes of {nodes_left} to end"
     waits = [node.not_before for _, node in nodes if node.not_before is not None]
     if waits and max(waits) > now:
         yield f"{this} waits another {max(waits) - now:.0f} s (backoff)"
+
+
+def _named(ranks: list[int]) -> str:
+    return f"node {ranks[0]} is" if len(ranks) == 1 else f"nodes {format_ranks(ranks)} are"
 
 
 def _waiting(plan: RunPlan, status: RunStatus) -> Iterator[str]:

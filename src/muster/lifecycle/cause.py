@@ -55,6 +55,13 @@ def is_consequence(failure: Failure) -> bool:
     return looks_like_consequence(failure.message)
 
 
+def is_of_signal(message: str) -> bool:
+    """Whether a failure's message says that a signal ended the program."""
+    from muster.node.failure_text import ended_by_signal
+
+    return ended_by_signal(message)
+
+
 def has_traceback(message: str) -> bool:
     """Whether a failure's message has a Python traceback."""
     # as node.failure_text.TRACEBACK, whose import would delay a restart

@@ -130,9 +130,13 @@ def _failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
         return event.reason is not Reason.NODE_LOST or not node.leaving
     if event.exit_code == 0:
         return False
+    if not node.leaving:
+        return True
     ours = event.signal in _OURS or event.exit_code in _OURS_AS_CODES
-    # a traceback shows that it had failed before it was stopped
-    return not (node.leaving and ours) or cause.has_traceback(event.message)
+    if cause.has_traceback(event.message):
+        # it had failed before it was stopped, unless our signal raised the exception
+        return not cause.is_of_signal(event.message)
+    return not ours
 
 
 def _ended_node(transition: Transition, node: NodeStatus, event: NodeEnded) -> NodeStatus:

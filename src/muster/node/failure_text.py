@@ -14,15 +14,16 @@ import re
 from typing import List, NamedTuple, Sequence, Tuple
 
 TRACEBACK = "Traceback (most recent call last)"
-#: Errors that follow from the loss of a peer, as the kernel, Python, gloo, NCCL and MPI word them,
-#: or from a signal to end.
-_ECHO = (
+#: Errors that follow from the loss of a peer, as the kernel, Python, gloo, NCCL and MPI word them.
+_LOST_PEER = (
     r"(?i)connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
     r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
     r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
     r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
-    r"|RemoteError|StoreTimeout|heartbeat|SignalException|KeyboardInterrupt|SIGTERM"
+    r"|RemoteError|StoreTimeout|heartbeat"
 )
+#: Errors that programs raise when a signal ends them.
+_SIGNALED = r"(?i)SignalException|KeyboardInterrupt|SIGTERM"
 _MAX_LINES = 20  # in all
 _TAIL = 5  # lines, if nothing explains the failure
 _MAX_MESSAGE = 8  # lines of an exception's message and of what follows it
@@ -125,7 +126,13 @@ def explain(text: str, killed: bool = False) -> Explanation:
 
 def looks_like_consequence(text: str) -> bool:
     """Whether the failure looks like a consequence of the failure of another process."""
-    return any(re.search(_ECHO, reason) for reason in explain(text).reasons)
+    reasons = explain(text).reasons
+    return any(re.search(_LOST_PEER, one) or re.search(_SIGNALED, one) for one in reasons)
+
+
+def ended_by_signal(text: str) -> bool:
+    """Whether the program says that a signal ended it."""
+    return any(re.search(_SIGNALED, reason) for reason in explain(text).reasons)
 
 
 #: The former name, which supervisors of the version before import when a node fails. They may
