@@ -25,7 +25,7 @@ from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
 from muster.node.folder_access import copy_blocks
 from muster.service.inside import run_in_node
-from muster.service.nodes import named, present
+from muster.service.nodes import choose
 from muster.service.saved_files import open_saved
 
 if TYPE_CHECKING:
@@ -347,17 +347,8 @@ def _find_node(service: Service, place: NodePath) -> tuple[RunSummary, NodeRecor
             raise
         hint = f"write ./{place} for the file on this machine"
         raise NotFound(error.problems[0]._replace(hint=hint)) from None
-    nodes = present(service.nodes(run.id))
-    chosen = [node for node in nodes if place.rank in (None, node.rank)]
-    if len(chosen) == 1:
-        return run, chosen[0]
-    ranks = f"its ranks: {named(str(node.rank) for node in nodes)}"
-    if chosen:
-        text = f"{run.name} has {len(nodes)} nodes; name one"
-        hint = f"write {place.run}:{chosen[0].rank}:{place.path}; {ranks}"
-    else:
-        text, hint = f"{run.name} has no node {place.rank}", ranks
-    raise InvalidInput(Problem(str(place), text, hint))
+    hint = f"write {place.run}:RANK:{place.path}"
+    return run, choose(run, service.nodes(run.id), place.rank, field=str(place), hint=hint)
 
 
 def _is_running(run: RunSummary, node: NodeRecord) -> bool:
