@@ -52,9 +52,9 @@ def test_standard_input_secrets_and_the_exit_code_are_passed_on(client: Client) 
 def test_a_node_has_to_be_chosen_and_to_run(client: Client, run: JobRun) -> None:
     missing = muster("exec", run.name, "--", "true", code=2).stderr
     assert missing == (
-        f"error: --rank: is missing: {run.name} has 2 nodes (its nodes: 0 (workers), 1 (workers))\n"
+        f"error: --rank: {run.name} has 2 nodes; name one (its nodes: 0 (workers), 1 (workers))\n"
     )
-    assert "has no node 7 (its nodes:" in muster("shell", run.name, "--rank", "7", code=2).stderr
+    assert "has no rank 7 (its nodes:" in muster("shell", run.name, "--rank", "7", code=2).stderr
     run.cancel().wait(60)
     ended = muster("exec", run.name, "--rank", "0", "--", "true", code=2).stderr
     hint = f"`muster logs {run.name}` shows its output"

@@ -69,7 +69,7 @@ def test_main_threads_are_shown_and_others_counted(client: Client) -> None:
     )
     data: list[dict[str, Any]] = json_of("stacks", run.name, "--rank", "0", "--json")
     assert data[0]["frames"] == [{"function": "wait", "file": "train.py", "line": 3}]
-    assert f"{run.name} has no node 3" in muster("stacks", run.name, "--rank", "3", code=2).stderr
+    assert f"{run.name} has no rank 3" in muster("stacks", run.name, "--rank", "3", code=2).stderr
 
 
 @pytest.mark.usefixtures("fake")

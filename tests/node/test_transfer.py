@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from muster.node import transfer
+from muster.node.folder_access import open_below, walk
 from support.faults import until
 
 
@@ -274,7 +275,7 @@ def test_deep_folders_are_listed_without_recursion(tmp_path: Path) -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(depth + 100)
     try:
-        found = [here for here, _, _ in transfer.walk(top, errors.append)]
+        found = [here for here, _, _ in walk(top, errors.append)]
     finally:
         sys.setrecursionlimit(limit)
         os.close(top)
@@ -296,10 +297,10 @@ def test_nothing_below_a_root_is_opened_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "root" / "d").mkdir(parents=True)
     (tmp_path / "root" / "d" / "file").write_text("content")
     (tmp_path / "root" / "link").symlink_to("d")
-    os.close(transfer.open_below(str(tmp_path / "root"), "d/file"))
+    os.close(open_below(str(tmp_path / "root"), "d/file"))
     for place in ("link", "link/file"):
         with pytest.raises(OSError):
-            transfer.open_below(str(tmp_path / "root"), place)
+            open_below(str(tmp_path / "root"), place)
 
 
 @pytest.mark.parametrize(
@@ -351,7 +352,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_an_ended_program_leaves_no_part(tmp_path: Path, unnamed: bool) -> None:
     """unnamed: whether the file system can have files without a name."""
-    code = Path(transfer.__file__).read_text()
+    code = transfer.program()
     if not unnamed:
         code = code.replace('hasattr(os, "O_TMPFILE")', "False")
     target = tmp_path / "target"

@@ -99,9 +99,13 @@ def test_copies_from_to_and_between_running_nodes(
         (
             "last:d",
             ".",
-            r"^last:d: demo-1 has 2 nodes; name one \(write last:0:d; its ranks: 0, 1\)",
+            r"^last:d: demo-1 has 2 nodes; name one \(write last:RANK:d; its nodes: 0 \(workers\)",
         ),
-        ("last:7:d", ".", r"^last:7:d: demo-1 has no node 7 \(its ranks: 0, 1\)$"),
+        (
+            "last:7:d",
+            ".",
+            r"^last:7:d: demo-1 has no rank 7 \(its nodes: 0 \(workers\), 1 \(workers\)\)$",
+        ),
         ("copy", "back", "neither copy nor back is on a node"),
     ):
         with pytest.raises(InvalidInput, match=message):

@@ -25,16 +25,10 @@ def cluster() -> None:
     """Start, scale and end clusters for scripts and notebooks."""
 
 
-def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    from muster.spec.quantities import parse_duration
-    from muster.spec.wording import Refused
+def _duration(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    from muster.service.filters import duration_of
 
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except Refused as error:
-        raise click.BadParameter(str(error)) from None
+    return None if text is None else duration_of(param.opts[0], text)
 
 
 @cluster.command()

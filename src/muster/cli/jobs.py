@@ -98,7 +98,7 @@ def list_jobs(deleted: bool, tags: tuple[str, ...], as_json: bool) -> None:
     \b
     muster jobs list --tag team=vision -o wide
     """
-    from muster.cli.filters import tag_filter
+    from muster.cli.run_choice import tag_filter
     from muster.client.check import NAME
     from muster.client.client import Client
     from muster.client.job import Job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -45,7 +45,7 @@ _OPTIONS = (
 )
 
 
-class Filters(Struct, frozen=True):
+class ChoiceFlags(Struct, frozen=True):
     """Which runs were chosen without their names."""
 
     every: bool
@@ -63,15 +63,29 @@ class Filters(Struct, frozen=True):
 
 
 def choice_options(function: F) -> F:
-    """Add options to choose runs by. `filters_from` reads them."""
+    """Add options to choose runs by. `choice_flags` reads them."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def filters_from(options: Mapping[str, Any]) -> Filters:
-    """The filters among a command's options."""
-    return Filters(**{name: options[name] for name in Filters.__struct_fields__})
+def choice_flags(options: Mapping[str, Any]) -> ChoiceFlags:
+    """Those of `choice_options` among a command's options."""
+    return ChoiceFlags(**{name: options[name] for name in ChoiceFlags.__struct_fields__})
+
+
+def tag_filter(texts: Sequence[str]) -> dict[str, str | None]:
+    """Tags by `K=V`; for `K` alone the value is None, which matches any."""
+    pairs = (text.partition("=") for text in texts)
+    return {key: value if equals else None for key, equals, value in pairs}
+
+
+def job_filter(client: Client, text: str | None) -> str | None:
+    """The name of a job, if given, which matches all its versions; else its id. Raises NotFound."""
+    if text is None:
+        return None
+    job = client.service.job(text)
+    return job.name if text == job.name else job.id
 
 
 class Outcome:
@@ -94,45 +108,44 @@ class Outcome:
 def choose_runs(
     client: Client,
     names: Collection[str],
-    filters: Filters,
+    flags: ChoiceFlags,
     outcome: Outcome,
     *,
     verb: str,
     states: Collection[RunState],
 ) -> list[RunSummary]:
-    """The runs with these names, or those that the filters choose once the user has agreed.
+    """The runs with these names, or those that the flags choose once the user has agreed.
 
     Unknown names are reported to `outcome`. verb: what happens to the runs, for the question.
     states: those in which `--all`, `--job`, `--tag` and `--older-than` choose runs. Raises
     InvalidInput, and Exit if the user does not agree.
     """
-    if bool(names) == filters.given:
+    if bool(names) == flags.given:
         text = "runs are given both by name and by filter" if names else "no runs are given"
         hint = "name them, or use --all, --state, --job, --tag or --older-than"
         raise InvalidInput(Problem("", text, hint))
     if names:  # `find_run` also finds runs with corrupt records
         found = outcome.attempt(names, client.service.find_run)
         return [*{run.id: run for run in found}.values()]
-    found = _filtered(client, filters, states)
+    found = _filtered(client, flags, states)
     if not found:
         echo(f"no runs to {verb}", err=True)
-    elif not filters.yes:
+    elif not flags.yes:
         _confirm(found, verb)
     return found
 
 
-def _filtered(client: Client, filters: Filters, states: Collection[RunState]) -> list[RunSummary]:
-    from muster.cli.filters import job_filter, tag_filter
+def _filtered(client: Client, flags: ChoiceFlags, states: Collection[RunState]) -> list[RunSummary]:
     from muster.service.filters import age_of, states_named
 
     found = client.summaries(
-        states=states_named("--state", filters.states) or states,
-        job=job_filter(client, filters.job),
-        tags=tag_filter(filters.tags),
+        states=states_named("--state", flags.states) or states,
+        job=job_filter(client, flags.job),
+        tags=tag_filter(flags.tags),
     )
-    if filters.older_than is None:
+    if flags.older_than is None:
         return found
-    before = time.time() - age_of("--older-than", filters.older_than)
+    before = time.time() - age_of("--older-than", flags.older_than)
     return [run for run in found if (run.finished_at or run.created_at) <= before]
 
 

@@ -14,7 +14,14 @@ from muster.cli.command_hints import Group
 from muster.cli.exit_codes import exit_code_of
 from muster.cli.formats import output_format
 from muster.cli.output import print_json, state
-from muster.cli.run_choice import Outcome, choice_options, choose_runs, filters_from
+from muster.cli.run_choice import (
+    Outcome,
+    choice_flags,
+    choice_options,
+    choose_runs,
+    job_filter,
+    tag_filter,
+)
 from muster.cli.streams import optional_output
 from muster.cli.terminal import echo
 from muster.describe.words import plural
@@ -73,7 +80,6 @@ def list_runs(
     muster ps --job train --since 1d -o wide
     muster cancel $(muster ps --quiet --state queued)
     """
-    from muster.cli.filters import job_filter, tag_filter
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
     from muster.service.filters import moment_of, states_named
@@ -175,8 +181,8 @@ def cancel(
     client, outcome = Client(), Outcome()
     service = client.service
     active = {*RunState} - TERMINAL
-    filters = filters_from(options)
-    found = choose_runs(client, run_name, filters, outcome, verb="cancel", states=active)
+    flags = choice_flags(options)
+    found = choose_runs(client, run_name, flags, outcome, verb="cancel", states=active)
     ended = {run.id for run in found if run.state in TERMINAL}
 
     def request(run: RunSummary) -> RunSummary:
@@ -224,10 +230,10 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
     muster wait train-3 train-4
     """
-    from muster.cli.filters import duration
+    from muster.service.filters import duration_of
 
     found = [*{run.id: run for run in _find(run_name)}.values()]
-    end = None if timeout is None else time.monotonic() + duration("--timeout", timeout)
+    end = None if timeout is None else time.monotonic() + duration_of("--timeout", timeout)
     codes, ended = [EXIT_OK], []
     for run in found:
         try:
@@ -369,8 +375,8 @@ def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> 
     from muster.lifecycle.states import TERMINAL
 
     client, outcome = Client(), Outcome()
-    filters = filters_from(options)
-    found = choose_runs(client, run_name, filters, outcome, verb="delete", states=TERMINAL)
+    flags = choice_flags(options)
+    found = choose_runs(client, run_name, flags, outcome, verb="delete", states=TERMINAL)
 
     def delete_one(run: RunSummary) -> None:
         client.service.delete(run.id)

@@ -10,8 +10,8 @@ import click
 
 from muster.cli import completion_values as values
 from muster.cli.arguments import Count, json_option
-from muster.cli.filters import duration
 from muster.errors import InvalidInput, Problem
+from muster.service.filters import duration_of
 
 if TYPE_CHECKING:
     from muster.forecast.model import Assumptions
@@ -180,7 +180,7 @@ def _world(options: dict[str, Any]) -> Assumptions:
 
     def seconds(name: str) -> float:
         flag = f"--{name.replace('_', '-')}"
-        value = duration(flag, options[name])
+        value = duration_of(flag, options[name])
         if value <= 0 and name in ("mtbf", "checkpoint_every", "work"):
             raise InvalidInput(Problem(flag, "must be more than 0"))
         return value

@@ -282,17 +282,13 @@ class Client:
     ) -> Pruned:
         """Delete old runs and unused files. See `muster.prune`."""
         from muster.errors import Problem
-        from muster.service.filters import age_of
-        from muster.spec.quantities import parse_duration
+        from muster.service.filters import age_of, duration_of
 
         if keep is not None and keep < 0:
             raise InvalidInput(Problem("keep", f"must be 0 or more, not {keep}"))
         if isinstance(older_than, str):
             older_than = age_of("older_than", older_than)
-        try:
-            age = None if older_than is None else parse_duration(older_than)
-        except ValueError as error:
-            raise InvalidInput(Problem("older_than", str(error))) from None
+        age = None if older_than is None else duration_of("older_than", older_than)
         return self.service.prune(keep, age, dry_run=dry_run)
 
 

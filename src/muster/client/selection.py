@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
-from muster.lifecycle.ranks import format_ranks
+from muster.service.nodes import unknown_ranks
 from muster.service.run_details import attempts_with_output
 from muster.spec.wording import alternatives
 from muster.storage.home import Home
@@ -65,8 +65,9 @@ def problems(
     """
     last = sum(sizes.values()) - 1
     no_services = "no service of the run has its own output: leave --service out"
-    chosen: list[tuple[str, Collection[Any] | None, Collection[Any], str]] = [
-        ("rank", selection.ranks, range(last + 1), f"ranks are 0 to {last}"),
+    if absent := [rank for rank in selection.ranks or () if rank not in range(last + 1)]:
+        yield unknown_ranks(run, absent, f"ranks are 0 to {last}")
+    chosen: list[tuple[str, Collection[str] | None, Collection[str], str]] = [
         ("group", selection.groups, sizes, f"use {alternatives(sizes)}"),
         ("stream", selection.streams, _STREAMS, f"use {alternatives(_STREAMS)}"),
         (
@@ -79,8 +80,7 @@ def problems(
     for noun, values, known, hint in chosen:
         unknown = [value for value in values or () if value not in known]
         if unknown:
-            names = format_ranks(unknown) if noun == "rank" else ", ".join(map(str, unknown))
-            yield Problem(noun, f"{run} has no {noun} {names}", hint)
+            yield Problem(noun, f"{run} has no {noun} {', '.join(unknown)}", hint)
     streams = selection.streams
     of_nodes = selection.ranks or selection.groups or selection.services
     if streams and {*streams} == {"service"} and of_nodes:

@@ -1,10 +1,10 @@
-"""Sends and receives a file or a folder as a tar stream: `python transfer.py ACTION PATH`.
+"""Sends and receives a file or a folder as a tar stream: `python -c PROGRAM ACTION PATH`.
 
-As a program it runs inside a node, next to the node's own programs: it can read and write only what
-they can, whatever the links in their folders point to. ACTION is `send` or `read` (one file, as it
-is) to standard output, `receive` or `write` from standard input. It exits with 0; with 3 if files
-were left out; with 2 if nothing could be copied; with 4 for a bug.
-Messages are on standard error, one a line.
+As a program (see `program`) it runs inside a node, next to the node's own programs: it can read and
+write only what they can, whatever the links in their folders point to. ACTION is `send` or `read`
+(one file, as it is) to standard output, `receive` or `write` from standard input. It exits with 0;
+with 3 if files were left out; with 2 if nothing could be copied; with 4 for a bug. Messages are on
+standard error, one a line.
 
 Nothing here follows a link that is in a folder. A link that is named itself is followed.
 """
@@ -20,35 +20,32 @@ import stat
 import struct
 import sys
 import tarfile
-from typing import IO, Callable, Dict, Iterator, List, Protocol, Tuple
+from typing import IO, Callable, Dict, Iterator, List, Tuple
+
+from muster.node.folder_access import (
+    BLOCK,
+    Readable,
+    Walk,
+    checked,
+    copy_blocks,
+    in_folder,
+    open_folder,
+    open_in,
+    walk,
+    write_file,
+    write_link,
+)
 
 #: Exit codes.
 OK, FAILED, INCOMPLETE, CRASHED = 0, 2, 3, 4  # 1: Python itself has failed
 
-_BLOCK = 1 << 20
-_ZEROS = bytes(_BLOCK)
 #: Before each block of a raw stream: its size. 0: the end.
 _SIZE = struct.Struct("!I")
-#: A FIFO must not block the reader until a writer opens it.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 #: Files of /proc and /sys have content, but no size.
 _MAX_UNSIZED = 64 << 20
 
-
-class Readable(Protocol):
-    """What can be read in blocks."""
-
-    def read(self, size: int, /) -> bytes:
-        """Read up to `size` bytes; none at the end."""
-
-
 #: Is called with what was left out, and why.
 Report = Callable[[str], None]
-#: A folder below the one that is sent ("." for itself), names in it, and its descriptor.
-Listing = Tuple[str, List[str], int]
-#: Lists an open folder and those below it; errors go to the function.
-Walk = Callable[[int, Callable[[OSError], None]], Iterator[Listing]]
 
 
 # --- sending
@@ -64,72 +61,15 @@ def name_of(path: str) -> str:
 
 def open_source(path: str) -> int:
     """Open a file or folder to send it. Raises OSError."""
-    return _checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
-
-
-def open_below(root: str, place: str) -> int:
-    """Open a file or folder in another one, without following links. Raises OSError."""
-    return _checked(descend(root, place), os.path.join(root, place))
-
-
-def descend(root: str, place: str) -> int:
-    """Open what is at a path in a folder, of any kind, without following links. Raises OSError."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    names = [name for name in place.split("/") if name not in ("", ".")]
-    for number, name in enumerate(names, 1):
-        try:
-            flags = _READ if number == len(names) else _FOLDER
-            below = os.open(name, flags, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        descriptor = below
-    return descriptor
-
-
-def open_in(folder: int, name: str) -> int:
-    """Open a file or folder in an opened folder, without following a link. Raises OSError."""
-    return _checked(os.open(name, _READ, dir_fd=folder), name)
-
-
-def _checked(descriptor: int, path: str) -> int:
-    mode = os.fstat(descriptor).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "Not a file or a folder", path)
-    return descriptor
-
-
-def walk(descriptor: int, on_error: Callable[[OSError], None]) -> Iterator[Listing]:
-    """List an open folder and those below it."""
-    waiting: List[Tuple[str, ...]] = [()]
-    while waiting:  # neither recursive nor with all parents open: programs may nest very deep
-        parts = waiting.pop()
-        here = "/".join((".", *parts))
-        try:
-            opened = os.open(".", _FOLDER, dir_fd=descriptor)
-            try:
-                for part in parts:
-                    below = os.open(part, _FOLDER, dir_fd=opened)
-                    os.dup2(below, opened, inheritable=False)
-                    os.close(below)
-                with os.scandir(opened) as found:
-                    kinds = {each.name: each.is_dir(follow_symlinks=False) for each in found}
-                yield here, list(kinds), opened
-            finally:
-                os.close(opened)
-        except OSError as error:
-            error.filename = here
-            on_error(error)
-            continue
-        waiting += [(*parts, name) for name in sorted(kinds, reverse=True) if kinds[name]]
+    return checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path)
 
 
 def send(
     descriptor: int, name: str, stream: IO[bytes], report: Report, each_folder: Walk = walk
 ) -> None:
     """Write an open file or folder to a stream, as `name`. Raises OSError if the stream breaks."""
-    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_BLOCK) as tar:
-        tar.copybufsize = _BLOCK  # type: ignore[attr-defined]  # with 16 KiB, twice as slow
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT, bufsize=BLOCK) as tar:
+        tar.copybufsize = BLOCK  # type: ignore[attr-defined]  # with 16 KiB, twice as slow
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             _add_file(tar, os.dup(descriptor), name, report)
             return
@@ -160,7 +100,7 @@ def send_content(descriptor: int, stream: IO[bytes]) -> None:
 def send_blocks(source: Readable, stream: IO[bytes]) -> None:
     """Write a stream in the form that `write` reads, which ends with a mark: whoever receives a
     pipe cannot otherwise tell the end of the content from the death of the sender."""
-    while data := source.read(_BLOCK):
+    while data := source.read(BLOCK):
         stream.write(_SIZE.pack(len(data)))
         stream.write(data)
     stream.write(_SIZE.pack(0))
@@ -170,7 +110,7 @@ def send_blocks(source: Readable, stream: IO[bytes]) -> None:
 def _add(tar: tarfile.TarFile, folder: int, name: str, place: str, report: Report) -> None:
     info = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISREG(info.st_mode):
-        _add_file(tar, os.open(name, _READ, dir_fd=folder), place, report)
+        _add_file(tar, open_in(folder, name), place, report)
     elif stat.S_ISLNK(info.st_mode):
         header = _header(info, place)
         header.type, header.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
@@ -263,7 +203,7 @@ def receive(target: str, stream: IO[bytes], report: Report) -> int:
 @contextlib.contextmanager
 def _tar(stream: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as tar:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=BLOCK) as tar:
             yield tar
     except tarfile.TarError as error:
         raise TransferError(errno.EIO, "The transfer was interrupted: %s" % error) from None
@@ -332,7 +272,7 @@ class _Tree:
         culprit = member_name if parents else None
         with _naming(culprit), in_folder(self._folder or ".") as descriptor:
             for parent in parents:
-                below = _open_folder(parent, descriptor)
+                below = open_folder(parent, descriptor)
                 os.dup2(below, descriptor, inheritable=False)
                 os.close(below)
             yield descriptor, name
@@ -348,7 +288,7 @@ class _Tree:
             try:
                 os.mkdir(name, 0o700, dir_fd=folder)
             except FileExistsError:
-                os.close(_open_folder(name, folder))
+                os.close(open_folder(name, folder))
                 return False
         return True
 
@@ -369,16 +309,6 @@ class _Tree:
         """Create or replace a symbolic link."""
         with self._parent(member.name) as (folder, name):
             write_link(folder, name, member.linkname)
-
-
-def _open_folder(name: str, folder: int) -> int:
-    """Open a folder in an opened folder. Raises OSError, which says so if it is a link."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except OSError:
-        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, "The folder %s is a link there; remove it" % name) from None
-        raise
 
 
 def _outside(name: str) -> TransferError:
@@ -403,91 +333,6 @@ def _destination(target: str, name: str, is_folder: bool) -> str:
     if not is_folder and os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "Is a folder; a file cannot replace it", path)
     return path
-
-
-def write_file(folder: int, name: str, content: Readable, mode: int, modified: float | None) -> int:
-    """Write a file in an opened folder, which replaces one that exists; into a device or FIFO,
-    which it does not replace. Returns its size."""
-    with contextlib.suppress(FileNotFoundError):
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if not (stat.S_ISREG(found) or stat.S_ISLNK(found) or stat.S_ISDIR(found)):
-            with os.fdopen(os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder), "wb") as file:
-                return copy_blocks(content, file)
-    with _replacing(folder, name) as part, os.fdopen(_create(folder, part), "wb") as file:
-        size = _copy_sparse(content, file)
-        os.fchmod(file.fileno(), mode)
-        if modified is not None:
-            os.utime(file.fileno(), (modified, modified))
-        if not os.fstat(file.fileno()).st_nlink:
-            os.link("/proc/self/fd/%d" % file.fileno(), part, dst_dir_fd=folder)
-    return size
-
-
-def _create(folder: int, name: str) -> int:
-    """Create a file, without a name if the file system can: then nothing is left of it if this
-    process is killed. Raises OSError."""
-    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(name, flags, 0o600, dir_fd=folder)
-
-
-def _copy_sparse(source: Readable, target: IO[bytes]) -> int:
-    """As `copy_blocks` to a new file, in which blocks of zeros become holes."""
-    size = 0
-    while data := source.read(_BLOCK):
-        if data == _ZEROS[: len(data)]:
-            target.seek(len(data), os.SEEK_CUR)
-        else:
-            target.write(data)
-        size += len(data)
-    target.truncate()
-    return size
-
-
-def write_link(folder: int, name: str, target: str) -> None:
-    """Create a symbolic link in an opened folder, which replaces what exists."""
-    with _replacing(folder, name) as part:
-        os.symlink(target, part, dir_fd=folder)
-
-
-def copy_blocks(source: Readable, target: IO[bytes]) -> int:
-    """Copy one stream to another to its end. Returns the number of bytes."""
-    size = 0
-    while data := source.read(_BLOCK):
-        target.write(data)
-        size += len(data)
-    target.flush()
-    return size
-
-
-@contextlib.contextmanager
-def _replacing(folder: int, name: str) -> Iterator[str]:
-    """A name to create in an opened folder; what is created there then replaces `name`."""
-    # not the pid: processes of several nodes, which have the same, may write to a shared folder
-    part = ".muster-%s.part" % os.urandom(8).hex()
-    try:
-        yield part
-        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        _remove(part, folder)
-        raise
-
-
-def _remove(name: str, folder: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-
-
-@contextlib.contextmanager
-def in_folder(folder: str) -> Iterator[int]:
-    """A descriptor of a folder. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -537,23 +382,23 @@ def _end(number: int, _frame: object) -> None:
 
 def _send(path: str, report: Report) -> None:
     descriptor = open_source(path)
-    with os.fdopen(1, "wb", _BLOCK) as stream:
+    with os.fdopen(1, "wb", BLOCK) as stream:
         send(descriptor, name_of(path), stream, report)
 
 
 def _read(path: str, _report: Report) -> None:
     descriptor = open_source(path)
-    with os.fdopen(1, "wb", _BLOCK) as stream:
+    with os.fdopen(1, "wb", BLOCK) as stream:
         send_content(descriptor, stream)
 
 
 def _receive(path: str, report: Report) -> None:
-    with os.fdopen(0, "rb", _BLOCK) as stream:
+    with os.fdopen(0, "rb", BLOCK) as stream:
         receive(path, stream, report)
 
 
 def _write(path: str, _report: Report) -> None:
-    with os.fdopen(0, "rb", _BLOCK) as stream:
+    with os.fdopen(0, "rb", BLOCK) as stream:
         write(path, stream)
 
 
@@ -564,5 +409,21 @@ _ACTIONS: Dict[str, Callable[[str, Report], None]] = {
     "write": _write,
 }
 
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+_START = """
+import sys
+for name, source in %r:
+    sys.modules[name] = module = type(sys)(name)
+    exec(compile(source, name, "exec"), vars(module))
+sys.exit(module.main(*sys.argv[1:]))
+"""
+
+
+def program() -> str:
+    """This program as text for `python -c`: a node may not see the files of this package."""
+    from muster.node import folder_access  # as text it has no package
+
+    sources = []
+    for module in (folder_access, sys.modules[__name__]):
+        with open(str(module.__file__), encoding="utf-8") as file:
+            sources.append((module.__name__, file.read()))
+    return _START % sources

@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -24,8 +23,9 @@ from muster.engines.base import NodeCommand, RunningNode
 from muster.errors import EngineError, InvalidInput, NotFound, Problem, shortage_from
 from muster.lifecycle.states import NodeState, RunState
 from muster.node import transfer
+from muster.node.folder_access import copy_blocks
 from muster.service.inside import run_in_node
-from muster.service.nodes import named, present
+from muster.service.nodes import choose
 from muster.service.saved_files import open_saved
 
 if TYPE_CHECKING:
@@ -90,10 +90,6 @@ exit 127
 """
 
 
-def _program() -> str:
-    return Path(transfer.__file__).read_text()
-
-
 class _Outcome(Struct, frozen=True):
     """How one end of a copy ended."""
 
@@ -126,7 +122,7 @@ class _InNode:
 
     def start(self, descriptor: int) -> None:
         """See `_End`."""
-        words = (sys.executable, _program(), self._action, self._place.path or ".")
+        words = (sys.executable, transfer.program(), self._action, self._place.path or ".")
         argv = ("sh", "-c", _START, *words)
         unused = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         pipe = (
@@ -334,7 +330,7 @@ def _receiver(service: Service, place: NodePath | str, *, raw: bool, progress: P
         return _Here(
             "standard output",
             "rb",
-            lambda of, _: transfer.copy_blocks(of, sys.stdout.buffer),
+            lambda of, _: copy_blocks(of, sys.stdout.buffer),
             progress,
         )
     return _Here(place, "rb", lambda of, report: transfer.receive(place, of, report), progress)
@@ -352,17 +348,8 @@ def _find_node(service: Service, place: NodePath) -> tuple[RunSummary, NodeRecor
             raise
         hint = f"write ./{place} for the file on this machine"
         raise NotFound(error.problems[0]._replace(hint=hint)) from None
-    nodes = present(service.nodes(run.id))
-    chosen = [node for node in nodes if place.rank in (None, node.rank)]
-    if len(chosen) == 1:
-        return run, chosen[0]
-    ranks = f"its ranks: {named(str(node.rank) for node in nodes)}"
-    if chosen:
-        text = f"{run.name} has {len(nodes)} nodes; name one"
-        hint = f"write {place.run}:{chosen[0].rank}:{place.path}; {ranks}"
-    else:
-        text, hint = f"{run.name} has no node {place.rank}", ranks
-    raise InvalidInput(Problem(str(place), text, hint))
+    hint = f"write {place.run}:RANK:{place.path}"
+    return run, choose(run, service.nodes(run.id), place.rank, field=str(place), hint=hint)
 
 
 def _is_running(run: RunSummary, node: NodeRecord) -> bool:

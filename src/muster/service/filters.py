@@ -1,4 +1,5 @@
-"""Parse what runs are chosen by: states and times, the same in every command and in Python."""
+"""Parse what runs are chosen by: states, times and durations, the same in every command and in
+Python."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from contextlib import suppress
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.spec.quantities import is_bare_number, no_unit, parse_duration
+from muster.spec.wording import Refused, suggestion
 
 #: Names that other programs have for a state.
 _OTHER_NAMES = {
@@ -30,12 +32,18 @@ def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
         upper = name.upper().replace("-", "_")
         state = _OTHER_NAMES.get(upper) or known.get(upper)
         if state is None:
-            from muster.spec.wording import suggestion
-
             hint = suggestion(upper, known)
             raise InvalidInput(Problem(field, f"no state named {name!r}", hint))
         states.append(state)
     return states or None
+
+
+def duration_of(field: str, value: object) -> float:
+    """The seconds of `90s`, `10m`, `1d`. field: named in errors. Raises InvalidInput."""
+    try:
+        return parse_duration(value)
+    except Refused as error:
+        raise InvalidInput(Problem(field, error.message, error.hint)) from None
 
 
 def moment_of(field: str, text: str) -> float:

@@ -8,7 +8,7 @@ from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.errors import InvalidInput, Problem
-from muster.node import transfer
+from muster.node.folder_access import Walk, descend, open_below, walk
 from muster.service.stored_plan import StoredPlan
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
@@ -23,7 +23,7 @@ class Saved(NamedTuple):
     """An opened file or folder of a node that has ended."""
 
     descriptor: int
-    walk: transfer.Walk = transfer.walk
+    walk: Walk = walk
     #: What is not part of it any more.
     lacks: str = ""
 
@@ -54,9 +54,9 @@ def open_saved(service: Service, place: NodePath, run: RunSummary, node: NodeRec
             lacks = "the code that the node did not change was deleted with its job"
         try:
             if layered and layers is not None:
-                upper = transfer.descend(trusted, os.path.relpath(root, trusted))
+                upper = descend(trusted, os.path.relpath(root, trusted))
                 return Saved(*open_place(layers, upper, below), lacks)
-            return Saved(transfer.open_below(trusted, os.path.relpath(real, trusted)))
+            return Saved(open_below(trusted, os.path.relpath(real, trusted)))
         except OSError as error:
             text = f"{error.strerror}; node-{node.rank} of {run.name} is {node.state}"
             text += f", and {lacks}" if lacks else ""

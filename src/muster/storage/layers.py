@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from muster.node.transfer import Listing, Walk, open_in, walk
+from muster.node.folder_access import Listing, Walk, open_in, walk
 
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _MAX_LINKS = 40

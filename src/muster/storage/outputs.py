@@ -73,7 +73,7 @@ class Output(Struct, frozen=True):
         place = self.path_in_run
         if self.link is not None:
             place = PurePosixPath(os.path.relpath(os.path.realpath(self), self._real_root))
-        from muster.node.transfer import descend
+        from muster.node.folder_access import descend
 
         descriptor = descend(str(self.root.parent), str(self.root.name / place))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -122,7 +122,7 @@ def find_outputs(root: Path, ranks: Collection[int]) -> list[Output]:
 
 
 def _walk(root: Path, ranks: Collection[int]) -> Iterator[Output]:
-    from muster.node.transfer import walk
+    from muster.node.folder_access import walk
 
     try:
         opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -160,7 +160,7 @@ def copy_content(source: BinaryIO, target: Path) -> None:
     The copy appears as a whole, with what had been written when it began: a program may append
     faster than this copies. Raises OSError if the copy cannot be written, Unreadable.
     """
-    from muster.node.transfer import write_file
+    from muster.node.folder_access import write_file
 
     info = os.fstat(source.fileno())
     mode = stat.S_IMODE(info.st_mode) & 0o777
@@ -170,7 +170,7 @@ def copy_content(source: BinaryIO, target: Path) -> None:
 
 def copy_link(text: str, target: Path) -> None:
     """Create a symbolic link at a path, replacing what is there. Raises OSError."""
-    from muster.node.transfer import write_link
+    from muster.node.folder_access import write_link
 
     with _made_folder(target.parent) as folder:
         write_link(folder, target.name, text)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from muster.engines.local import logs
 from muster.engines.local.logs import AttemptLogs
 from muster.plan.model import RunPlan
 
@@ -82,3 +85,22 @@ def test_no_log_files_are_written_if_logging_is_disabled(plan_of: PlanOf, tmp_pa
     outputs = AttemptLogs(plan, tmp_path / "logs").outputs_of(0)
     assert (outputs.processes, outputs.ranks) == ((("/dev/null", "/dev/null"),), ())
     assert not (tmp_path / "logs").exists()
+
+
+def test_growth_is_not_polled_for_until_the_interval_has_passed(
+    plan_of: PlanOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever there is no descriptor to poll, there is a time limit."""
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
+    monkeypatch.setattr(logs, "time", clock)
+    attempt = AttemptLogs(plan_of(nodes=1), tmp_path)
+    watched, timeout = attempt.waits()
+    assert (watched is None, timeout) == (False, None)
+    (tmp_path / "workers-0.out").write_text("a line\n")
+    attempt.record_growth()
+    watched, pause = attempt.waits()
+    assert (watched, pause is not None and pause > 0) == (None, True)
+    now += pause or 0
+    assert attempt.waits()[0] is not None
+    attempt.close()

@@ -59,7 +59,6 @@ class AttemptLogs:
         self._of_node: defaultdict[int, list[int]] = defaultdict(list)
         self._interval = _SHORTEST_INTERVAL
         self._next_record = 0.0  # on the monotonic clock
-        self._unwatched = False  # whether `watched` returned None last time
         if not plan.log_output:
             return
         streams = tuple(_streams(plan))
@@ -93,18 +92,14 @@ class AttemptLogs:
         out, err = (_name(self._plan, node, local_rank, suffix) for suffix, _ in _SUFFIXES)
         return str(self._folder / out), str(self._folder / err)
 
-    def watched(self) -> int | None:
-        """The descriptor to poll for growth; None until the interval has passed."""
-        self._unwatched = time.monotonic() < self._next_record
-        return None if self._writer is None or self._unwatched else self._watcher.fileno()
-
-    def timeout(self) -> float | None:
-        """Seconds after which to call `record_growth` even if nothing happens; None for never."""
+    def waits(self) -> tuple[int | None, float | None]:
+        """The descriptor to poll for growth, and the seconds after which to call `record_growth`
+        even if nothing happens; None for none and never."""
         if self._writer is None:
-            return None
-        if self._unwatched:  # the interval may have passed since, and no descriptor would wake us
-            return max(self._next_record - time.monotonic(), 0.0)
-        return self._watcher.timeout()
+            return None, None
+        # one look at the clock for both: if the interval passed between two, nothing would wake us
+        left = self._next_record - time.monotonic()
+        return (None, left) if left > 0 else (self._watcher.fileno(), self._watcher.timeout())
 
     def record_growth(self) -> None:
         """Record which files have grown, unless that was done less than the interval ago."""
@@ -159,10 +154,9 @@ class RunLogs:
         self.newest = attempt
         return True
 
-    def add_node(self) -> int:
-        """Count a node that is to start in the newest attempt. Returns the attempt."""
-        self._nodes[self.newest] += 1
-        return self.newest
+    def add_node(self, attempt: int) -> None:
+        """Count a node that is to start in an attempt."""
+        self._nodes[attempt] += 1
 
     def outputs_of(self, attempt: int, rank: int) -> NodeOutputs:
         """The files that a node of an attempt writes to."""
@@ -194,14 +188,12 @@ class RunLogs:
             if folder.name.isdigit() and int(folder.name) <= self.newest - keep:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def watched(self) -> list[int]:
-        """The descriptors to poll for growth."""
-        return [d for logs in self._open.values() if (d := logs.watched()) is not None]
-
-    def timeout(self) -> float | None:
-        """Seconds after which to call `record_growth` even if nothing happens; None for never."""
-        timeouts = [t for logs in self._open.values() if (t := logs.timeout()) is not None]
-        return min(timeouts, default=None)
+    def waits(self) -> tuple[list[int], float | None]:
+        """The descriptors to poll for growth, and the seconds after which to call `record_growth`
+        even if nothing happens; None for never."""
+        found = [logs.waits() for logs in self._open.values()]
+        descriptors = [descriptor for descriptor, _ in found if descriptor is not None]
+        return descriptors, min((left for _, left in found if left is not None), default=None)
 
     def record_growth(self) -> None:
         """Record which files have grown."""

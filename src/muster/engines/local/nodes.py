@@ -143,8 +143,8 @@ class Nodes:
 
     def running(self, refs: Iterable[NodeRef]) -> list[LocalNode]:
         """The nodes that run exactly these incarnations."""
-        nodes = ((self._running.get(ref[0]), ref) for ref in refs)
-        return [node for node, ref in nodes if node is not None and node.ref == tuple(ref)]
+        nodes = ((self._running.get(ref.rank), ref) for ref in refs)
+        return [node for node, ref in nodes if node is not None and node.ref == ref]
 
     def all_running(self) -> list[LocalNode]:
         """All nodes whose incarnation has not ended."""
@@ -288,7 +288,9 @@ def started_ranks(run_dir: RunDir, refs: Iterable[NodeRef]) -> frozenset[int]:
     The marks are not forced to disk, which would take longer than starting a node: after a power
     failure the newest may be missing, as may what the programs wrote.
     """
-    return frozenset(ref.rank for ref in refs if _mark(run_dir, ref.rank) == b"%d\n" % ref[1])
+    return frozenset(
+        ref.rank for ref in refs if _mark(run_dir, ref.rank) == b"%d\n" % ref.incarnation
+    )
 
 
 def _mark(run_dir: RunDir, rank: int) -> bytes:

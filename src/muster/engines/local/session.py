@@ -168,9 +168,10 @@ class LocalSession:
     # --- starting nodes
 
     def _queue(self, nodes: Sequence[NodeRef]) -> None:
+        attempt = self._logs.newest
         for ref in nodes:
-            if self._nodes.queue(ref, self._logs.newest):
-                self._logs.add_node()
+            if self._nodes.queue(ref, attempt):
+                self._logs.add_node(attempt)
 
     def _start_queued(self, wake: int) -> None:
         """Start the queued nodes. Returns early if `wake` is readable, after one node or more:
@@ -246,7 +247,7 @@ class LocalSession:
         """Poll everything that can wake the session, until the first timeout expires."""
         poll = select.poll()
         # only after the first event: that the run is in progress is recorded before its output
-        growing = self._logs.watched() if self._reported else ()
+        growing, grow_timeout = self._logs.waits() if self._reported else ([], None)
         for descriptor in (wake, self._child_signals, *channels, *growing):
             poll.register(descriptor, select.POLLIN)
         for descriptor, node in channels.items():
@@ -255,8 +256,9 @@ class LocalSession:
         for part in (self._synced, self._roster):
             if (watched := part.watched()) is not None:
                 poll.register(watched, select.POLLIN)
-        parts = (self._logs, self._synced, self._kill_timers, self._roster, self._usage)
-        timeouts = [t for t in (timeout, *(part.timeout() for part in parts)) if t is not None]
+        parts = (self._synced, self._kill_timers, self._roster, self._usage)
+        given = (timeout, grow_timeout, *(part.timeout() for part in parts))
+        timeouts = [each for each in given if each is not None]
         # rounded up, so that a deadline has passed when poll returns
         return poll.poll(min(*timeouts, _LONGEST_WAIT) * 1000 + 1 if timeouts else None)
 
