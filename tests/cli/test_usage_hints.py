@@ -15,6 +15,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "job.yaml").write_text(
         "node_groups:\n- {name: workers, nodes: 2, command: hostname}\n"
     )
+    (tmp_path / "url.yaml").write_text("artifact: s3://b/c.py\n")
+    (tmp_path / "relative.yaml").write_text("command: python train.py\n")
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "main.py").touch()
@@ -37,6 +39,13 @@ def refused(*words: str) -> str:
         ("run hostname", "(a command comes after --: `muster run -- hostname`)"),
         ("run nosuch", "(check the path; a command comes after --: `muster run -- nosuch`)"),
         ("run no/such", "such not found (check the path)"),
+        ("run docker://python:3", "TARGET: docker://python:3 not found (images are not run: name"),
+        ("run s3://b/train.py", "s3://b/train.py not found (only git repositories and local paths"),
+        ("run url.yaml", "are read: mount it (mounts: [{source: s3://b/c.py}]), or copy it"),
+        ("run relative.yaml", "path; on a command line, write `muster run . -- python train.py`)"),
+        ("run -- --nodes", "there is no program --nodes on PATH"),
+        ("run train.py --option a=1", "unknown field (remove it: the framework has no options)"),
+        ("run code --entrypoint man.py", "(it holds main.py)"),
         (
             "run python train.py",
             "write `muster run train.py`, or `muster run -- python train.py` for a command",
@@ -186,3 +195,10 @@ def test_missing_ranks_are_named_as_a_range(client: Client) -> None:
     job, new = client.job(command=["true"])
     client.start(client.prepare_run(job, new_job=new)).wait()
     assert "true-1 has no rank 1-99 (ranks are 0 to 0)" in refused("logs", "last", "--rank", "0-99")
+
+
+def test_a_job_with_a_similar_name_is_suggested(folder: Path, client: Client) -> None:
+    assert "check the path" in refused("run", "tutorail")
+    job, new = client.job(command=["true"], name="tutorial")
+    client.start(client.prepare_run(job, new_job=new)).wait()
+    assert "tutorail not found (did you mean the job tutorial?" in refused("run", "tutorail")

@@ -214,7 +214,9 @@ def _canceled_dict(client: Client, run: RunSummary) -> dict[str, object]:
 @json_option()
 @click.pass_context
 def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_json: bool) -> None:
-    """Wait until runs end, and exit with the exit code of the run: of several, the highest.
+    """Wait until runs end.
+
+    Exits with the exit code of the run: of several, the highest.
 
     \b
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
