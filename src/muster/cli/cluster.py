@@ -26,11 +26,13 @@ def cluster() -> None:
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    from muster.spec.quantities import parse_duration
+    from muster.spec.quantities import parse_duration, without_unit
     from muster.spec.wording import Refused
 
     if text is None:
         return None
+    if wrong := without_unit(text):
+        raise click.BadParameter(f"{text} {wrong}")
     try:
         return parse_duration(text)
     except Refused as error:

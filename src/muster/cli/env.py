@@ -75,6 +75,7 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
     muster env prune --older-than 7d
     muster env prune --all
     """
+    from muster.cli.filters import require_unit
     from muster.errors import InvalidInput, Problem
     from muster.service.filters import age_of
     from muster.spec.wording import close_to
@@ -88,6 +89,7 @@ def prune(keys: tuple[str, ...], every: bool, older_than: str) -> None:
         close = close_to(wrong[0], known)
         hint = f'did you mean "{close[0]}"?' if close else "`muster env list` lists them"
         raise InvalidInput(Problem("KEY", f"no environment named {wrong[0]!r}", hint))
+    require_unit("--older-than", older_than)
     since = time.time() - age_of("--older-than", older_than)
     freed = 0
     for one in found:

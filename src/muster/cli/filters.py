@@ -13,12 +13,30 @@ if TYPE_CHECKING:
 
 def duration(flag: str, text: str) -> float:
     """Parse `90s`, `10m`, `1d` into seconds. Raises InvalidInput."""
+    require_unit(flag, text)
     from muster.spec.quantities import parse_duration
 
     try:
         return parse_duration(text)
     except ValueError as error:
         raise InvalidInput(Problem(flag, str(error))) from None
+
+
+def require_unit(flag: str, text: str) -> None:
+    """Raise InvalidInput if a time has no unit. Dates have none either."""
+    from muster.spec.quantities import without_unit
+
+    wrong = without_unit(text)
+    if wrong is not None and len(text) < len("20261123"):
+        raise InvalidInput(Problem(f"{flag} {text}", wrong))
+
+
+def moment(flag: str, text: str) -> float:
+    """The moment (epoch seconds) of `1d` ago, or of a time. Raises InvalidInput."""
+    from muster.service.filters import moment_of
+
+    require_unit(flag, text)
+    return moment_of(flag, text)
 
 
 def tag_filter(texts: Sequence[str]) -> dict[str, str | None]:

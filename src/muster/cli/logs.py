@@ -84,7 +84,7 @@ def logs(
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
-    from muster.service.filters import moment_of
+    from muster.cli.filters import moment
 
     run = Client().run(run_name)
     streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
@@ -93,7 +93,7 @@ def logs(
         groups=options["groups"] or None,
         streams=streams or None,
         tail=options["tail"],
-        since=None if since is None else moment_of("--since", since),
+        since=None if since is None else moment("--since", since),
         grep=options["grep"],
         services=options["services"] or None,
     )

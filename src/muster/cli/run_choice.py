@@ -122,7 +122,7 @@ def choose_runs(
 
 
 def _filtered(client: Client, filters: Filters, states: Collection[RunState]) -> list[RunSummary]:
-    from muster.cli.filters import job_filter, tag_filter
+    from muster.cli.filters import job_filter, require_unit, tag_filter
     from muster.service.filters import age_of, states_named
 
     found = client.summaries(
@@ -132,6 +132,7 @@ def _filtered(client: Client, filters: Filters, states: Collection[RunState]) ->
     )
     if filters.older_than is None:
         return found
+    require_unit("--older-than", filters.older_than)
     before = time.time() - age_of("--older-than", filters.older_than)
     return [run for run in found if (run.finished_at or run.created_at) <= before]
 

@@ -71,17 +71,17 @@ def list_runs(
     muster ps --job train --since 1d -o wide
     muster cancel $(muster ps --quiet --state queued)
     """
-    from muster.cli.filters import job_filter, tag_filter
+    from muster.cli.filters import job_filter, moment, tag_filter
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
-    from muster.service.filters import moment_of, states_named
+    from muster.service.filters import states_named
 
     client = Client()
     limit = 0 if every else limit
     found = client.summaries(
         states=states_named("--state", states),
         job=job_filter(client, job),
-        since=None if since is None else moment_of("--since", since),
+        since=None if since is None else moment("--since", since),
         tags=tag_filter(tags),
         limit=limit or None,
     )
@@ -224,8 +224,9 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
     """
     from muster.cli.filters import duration
 
+    seconds = None if timeout is None else duration("--timeout", timeout)
     found = [*{run.id: run for run in _find(run_name)}.values()]
-    end = None if timeout is None else time.monotonic() + duration("--timeout", timeout)
+    end = None if seconds is None else time.monotonic() + seconds
     codes, ended = [EXIT_OK], []
     for run in found:
         try:

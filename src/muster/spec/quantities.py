@@ -36,6 +36,17 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+def without_unit(text: str) -> str | None:
+    """What is wrong with a time on a command line that has no unit; None if it has one, or is 0.
+
+    There, unlike in files and in Python, a number is often meant as minutes, as for Slurm.
+    """
+    number = text.strip()
+    if not _PLAIN.fullmatch(number) or float(number) == 0:
+        return None
+    return f"has no unit: write {number}m for minutes, or {number}s for seconds"
+
+
 def format_duration(seconds: float) -> str:
     """A short text that `parse_duration` reads as exactly this duration."""
     if seconds != int(seconds):
