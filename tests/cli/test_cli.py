@@ -560,7 +560,7 @@ def test_several_runs_are_waited_for_and_the_worst_decides() -> None:
     data = json_of("wait", good.name, good.id, "--json")
     assert data["id"] == good.id, "one run, named twice"
     slow = api.run(command=["sleep", "1000"])
-    late = muster("wait", slow.name, bad.name, "--timeout", "0.1", code=3)
+    late = muster("wait", slow.name, bad.name, "--timeout", "0.1s", code=3)
     assert slow.name in late.stderr
     assert late.stdout == f"{bad.name} FAILED\n", "it has ended in time"
     slow.cancel().wait(60)

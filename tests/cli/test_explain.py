@@ -56,8 +56,8 @@ def test_services_and_checks_of_a_framework_are_shown(tmp_path: Path) -> None:
         "node-0, node-1, node-2; at most 1m30s"
     )
     assert "runs python /code/train.py 'two words'" in main
-    ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem  # the framework"
-    assert ca in main
+    ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem"
+    assert f"{ca}  # set by the framework" in main
     workers = group(lines, "workers")
     assert workers[:2] == ["group workers: 2 nodes", "serves the other nodes with:"]
     assert not [line for line in workers if line.startswith("runs ")]
@@ -78,7 +78,7 @@ def test_values_known_only_at_run_time_are_described(
     lines = explained(tmp_path, text)
     assert "port relay: a free port on every node" in lines
     main = group(lines, "main")
-    relays = "MUSTER_RELAYS=127.9.9.1:(a free port),127.9.9.2:(a free port)  # the framework"
+    relays = "MUSTER_RELAYS=127.9.9.1:(a free port),127.9.9.2:(a free port)  # set by the framework"
     assert relays in main
     assert "is ready when 127.9.9.1:(a free port) answers" in main
     (runs,) = (line for line in main if line.startswith("runs "))
@@ -100,7 +100,7 @@ def test_variables_are_shown_with_their_origin(tmp_path: Path) -> None:
     lines = explained(tmp_path, text)
     only = group(lines, "workers")
     assert "OMP_NUM_THREADS=4  # env, not the framework's default" in only
-    assert "NODE_RANK=0  # Muster, not env" in only
+    assert "NODE_RANK=0  # set by Muster, not env" in only
     (address,) = (line for line in only if line.startswith("MASTER_ADDR="))
-    assert address.endswith("  # the framework, not env")
+    assert address.endswith("  # set by the framework, not env")
     assert "note: group workers: MASTER_ADDR, NODE_RANK are set by Muster, not by the job" in lines

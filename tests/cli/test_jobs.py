@@ -120,7 +120,7 @@ def test_versions_are_deleted_singly_or_together(tmp_path: Path) -> None:
                 "mounts[0].source: /no not found (create it, or check the path)",
             ],
         ),
-        (["nothing.py"], ['artifact: {folder}/nothing.py not found (did you mean "train.py"?)']),
+        (["nothing.py"], ['TARGET: {folder}/nothing.py not found (did you mean "train.py"?)']),
     ],
 )
 def test_invalid_jobs_are_not_created(

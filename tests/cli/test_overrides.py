@@ -83,7 +83,7 @@ def test_errors_name_the_flag() -> None:
         "(use ${rank} to make it unique)",
         "--set node_groups[1].startup_probe.file=up: has tcp and file "
         "(give exactly one of exec, tcp and file)",
-        "--option x: unknown field (remove it: there are no fields here)",
+        "--option x: unknown field (remove it: the framework has no options)",
     ]
 
 

@@ -102,7 +102,7 @@ def test_bad_input_is_refused(tmp_path: Path, args: list[str], message: str) -> 
 
 @pytest.mark.parametrize(
     ("mtbf", "hint"),
-    [("10", "--mtbf 10 is 10 seconds: did you mean 10h?"), ("1m", "use fewer --runs or")],
+    [("1m", "use fewer --runs or")],
 )
 def test_too_many_failures_are_refused(tmp_path: Path, mtbf: str, hint: str) -> None:
     output = simulate(tmp_path, "--mtbf", mtbf)

@@ -15,6 +15,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "job.yaml").write_text(
         "node_groups:\n- {name: workers, nodes: 2, command: hostname}\n"
     )
+    (tmp_path / "url.yaml").write_text("artifact: s3://b/c.py\n")
+    (tmp_path / "relative.yaml").write_text("command: python train.py\n")
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "main.py").touch()
@@ -37,6 +39,13 @@ def refused(*words: str) -> str:
         ("run hostname", "(a command comes after --: `muster run -- hostname`)"),
         ("run nosuch", "(check the path; a command comes after --: `muster run -- nosuch`)"),
         ("run no/such", "such not found (check the path)"),
+        ("run docker://python:3", "TARGET: docker://python:3 not found (images are not run: name"),
+        ("run s3://b/train.py", "s3://b/train.py not found (only git repositories and local paths"),
+        ("run url.yaml", "are read: mount it (mounts: [{source: s3://b/c.py}]), or copy it"),
+        ("run relative.yaml", "path; on a command line, write `muster run . -- python train.py`)"),
+        ("run -- --nodes", "there is no program --nodes on PATH"),
+        ("run train.py --option a=1", "unknown field (remove it: the framework has no options)"),
+        ("run code --entrypoint man.py", "(it holds main.py)"),
         (
             "run python train.py",
             "write `muster run train.py`, or `muster run -- python train.py` for a command",
@@ -76,7 +85,7 @@ def refused(*words: str) -> str:
         ("run train.py --node 3", "did you mean --nodes?"),
         (
             "run train.py -N 2",
-            "No such option '-N': write --nodes N, or if it is the program's, put it after --: "
+            "No such option '-N': write -n N, or if it is the program's, put it after --: "
             "`muster run train.py -- -N 2`",
         ),
         ("run train.py --nproc_per_node=2", "write --processes-per-node N, or if"),
@@ -84,8 +93,61 @@ def refused(*words: str) -> str:
         ("run train.py --mem 4G", "write --set resources.memory=4GiB, or if"),
         ("run train.py --time 1:00:00", "write --max-runtime 1h, or if"),
         ("run train.py -v a:b", "write --mount SRC:PATH, or if"),
-        ("run train.py -it", "leave it out; `muster shell RUN` opens a shell"),
+        (
+            "run train.py -it",
+            "leave it out. `muster shell RUN` opens a shell in a running node. If it is the",
+        ),
         ("run -f job.yaml", "name the file without an option: `muster run FILE`"),
+        (
+            "mpirun -np 2 hostname",
+            "`muster run -n 2 -- hostname` or `muster run --framework mpi -n",
+        ),
+        ("mpiexec -n 2 ./a.out", "Did you mean `muster run -n 2 -- ./a.out` or"),
+        ("srun -n 2 hostname", "Did you mean `muster run -n 2 -- hostname`?"),
+        ("srun -N 2 -t 10 -- hostname", "Did you mean `muster run -n 2 --max-runtime 10m -- host"),
+        ("srun --nosuch 1 hostname", "Did you mean `muster run -n N -- PROGRAM`?"),
+        ("sbatch --partition=long -N2 train.py", "`muster run --detach -n 2 train.py`?"),
+        ("torchrun --standalone train.py --lr 1", "--framework pytorch train.py -- --lr 1`?"),
+        ("run -np 2 hostname", "No such option '-np': write `muster run -n 2 -- hostname`"),
+        ("run -np 2 -- hostname", "No such option '-np': write `muster run -n 2 -- hostname`"),
+        ("explain -np 2 train.py 3", "write `muster explain -n 2 train.py -- 3`"),
+        ("run -N 2 --name x train.py", "write `muster run -n 2 --name x train.py`"),
+        ("run -N 2 -- hostname", "write `muster run -n 2 -- hostname`"),
+        ("run -N two -- hostname", "write -n N\n"),
+        ("run --gres=gpu:a100:2 -- hostname", "`muster run --set resources.gpus=2 -- hostname`"),
+        ("run --mem 512 -- hostname", "`muster run --set resources.memory=512MiB -- hostname`"),
+        ("run --walltime 1:30:00 train.py", "write `muster run --max-runtime 1h30m train.py`"),
+        ("run --background train.py", "write `muster run --detach train.py`"),
+        ("run --cwd /tmp -- hostname", "write `muster run --set working_dir=/tmp -- hostname`"),
+        ("run -j 2x4 train.py", "write `muster run -n 2 --processes-per-node 4 train.py`"),
+        ("run -m torch", "write `muster run -- python -m MODULE`\n"),
+        ("run -y train.py", "leave it out: `muster run` asks nothing. Write `muster run train.py`"),
+        (
+            "run --rm -- hostname",
+            "leave it out. `muster rm RUN` deletes a run that has ended. Write `muster run -- host",
+        ),
+        ("run --partition gpu -- hostname", "on this machine. Write `muster run -- hostname`\n"),
+        ("run --rdzv-backend c10d train.py", "Muster sets it. Write `muster run train.py`\n"),
+        ("run --nosuch -- hostname", "'--nosuch': `muster run --help` lists the options\n"),
+        ("-v run train.py", "'-v' of muster: leave it out: `muster run train.py`"),
+        ("train.py", "Did you mean `muster run train.py`?"),
+        ("train.py --lr 3", "Did you mean `muster run train.py -- --lr 3`?"),
+        ("job.yaml --nodes 3", "Did you mean `muster run job.yaml --nodes 3`?"),
+        ("restart last", "Did you mean `muster runs resume last` or `muster run JOB`?"),
+        ("prun", "Did you mean `muster run` or `muster prune`?"),
+        ("runs deleet", "Did you mean `muster runs delete`?"),
+        ("jobs deploy", "No such command 'deploy'. `muster jobs --help` lists them."),
+        ("logs last --node 0", "No such option '--node': write --rank N"),
+        ("logs last --lines 5", "write --tail N"),
+        ("logs last --previous", "write --attempt N"),
+        ("logs last -c x", "write --group GROUP"),
+        ("ps --watch", "`muster top` shows"),
+        ("ps -A", "write --all"),
+        ("runs list --filter a", "write --state STATE"),
+        ("ps --format json", "write -o json"),
+        ("status last --watch", "`muster events RUN --follow`"),
+        ("events last -n 3", "`muster events RUN | tail -n N`"),
+        ("rm last -f", "write --yes"),
         ("run -n 2 echo a", "write a command after --: `muster run -n 2 -- echo a`"),
         ("run last", "(last is a run: `muster status last`; run a file, a folder or a job)"),
         ("--json ps", "'--json' of muster: write it after the command: `muster ps --json`"),
@@ -97,9 +159,15 @@ def refused(*words: str) -> str:
         ("jobs submit x", "Did you mean `muster jobs create`?"),
         ("cluster create", "Did you mean `muster cluster up`?"),
         ("cluster delete x", "Did you mean `muster cluster down`?"),
-        ("prune --older-than 7", "7 has no unit (write 7d for days, or 7s for seconds)"),
-        ("rm --older-than 7 --yes", "7 has no unit (write 7d for days, or 7s for seconds)"),
+        ("prune --older-than 7", "--older-than: 7 has no unit (write 7s, 7m, 7h or 7d)"),
+        ("rm --older-than 7 --yes", "7 has no unit (write 7s, 7m, 7h or 7d)"),
+        ("env prune --older-than 7", "7 has no unit (write 7s, 7m, 7h or 7d)"),
+        ("run job.yaml --max-runtime 10", "--max-runtime 10: 10 has no unit (write 10s, 10m"),
+        ("jobs create job.yaml --max-runtime 10", "10 has no unit (write 10s, 10m, 10h or 10d)"),
         ("ps --since 1", "1 has no unit"),
+        ("wait last --timeout 10", "10 has no unit"),
+        ("cluster up dask --ttl 7", "7 has no unit"),
+        ("simulate job.yaml --mtbf 10", "10 has no unit"),
         ("run job.yaml --option threads=2", "error: --option threads: unknown field"),
         ("run job.yaml --nodes wrokers=3", "error: --nodes wrokers=3: no group named 'wrokers'"),
         ("run job.yaml --set node_groups.0.nodes=3", "(write node_groups[0].nodes=...)"),
@@ -135,3 +203,10 @@ def test_missing_ranks_are_named_as_a_range(client: Client) -> None:
     job, new = client.job(command=["true"])
     client.start(client.prepare_run(job, new_job=new)).wait()
     assert "true-1 has no rank 1-99 (ranks are 0 to 0)" in refused("logs", "last", "--rank", "0-99")
+
+
+def test_a_job_with_a_similar_name_is_suggested(folder: Path, client: Client) -> None:
+    assert "check the path" in refused("run", "tutorail")
+    job, new = client.job(command=["true"], name="tutorial")
+    client.start(client.prepare_run(job, new_job=new)).wait()
+    assert "tutorail not found (did you mean the job tutorial?" in refused("run", "tutorail")

@@ -45,7 +45,7 @@ def test_ages_by_duration_and_by_time() -> None:
     assert moment_of("since", "1h") == pytest.approx(time.time() - 3600, abs=5)
     assert age_of("older_than", "0") == pytest.approx(0, abs=5)
     for number in ("7", "1.5", "20250101"):
-        with pytest.raises(InvalidInput, match=rf"{number} has no unit \(write {number}d for days"):
+        with pytest.raises(InvalidInput, match=rf"{number} has no unit \(write {number}s"):
             age_of("older_than", number)
     with pytest.raises(InvalidInput, match="is in the future"):
         age_of("older_than", "2999-01-01")

@@ -348,13 +348,13 @@ BAD = {
         ],
     ),
     "empty text": ('artifact: ""\n', ["job.yaml:1: artifact: must not be empty"]),
-    "empty": ("", ["job.yaml: the file is empty (see docs/reference/spec.md)"]),
+    "empty": ("", ["job.yaml: the file is empty (`muster schema` prints the fields)"]),
     "a list": ("- a\n", ["job.yaml:1: must be a mapping, not a list"]),
     "a manifest of another kind": (
         "apiVersion: v1\nkind: Pod\nspec: {}\n",
         [
             "job.yaml:2: kind: no JobSet in this file, but Pod "
-            "(Muster runs JobSets and its own specs: docs/reference/spec.md)"
+            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
         ],
     ),
 }
@@ -404,7 +404,14 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [("train.yaml", "train"), ("my job.yml", "my-job"), ("job.yaml", "folder")]
+    ("file", "name"),
+    [
+        ("train.yaml", "train"),
+        ("my job.yml", "my-job"),
+        ("ünï.yml", "uni"),
+        ("表.yml", "job"),
+        ("job.yaml", "folder"),
+    ],
 )
 def test_default_name(tmp_path: Path, file: str, name: str) -> None:
     folder = tmp_path / "folder"

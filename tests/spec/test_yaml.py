@@ -94,7 +94,7 @@ def test_text_below_a_root() -> None:
             "a: &a [*a]\n",
             "f.yaml:1: a[0]: an alias that contains itself (write it without & and *)",
         ),
-        ("# only a comment\n", "f.yaml: the file is empty (see docs/reference/spec.md)"),
+        ("# only a comment\n", "f.yaml: the file is empty (`muster schema` prints the fields)"),
     ],
 )
 def test_errors_say_what_is_wrong_and_what_to_do(text: str, message: str) -> None:

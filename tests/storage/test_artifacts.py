@@ -169,7 +169,7 @@ def test_unusable_code_is_refused(home: Home, tmp_path: Path, code: Path) -> Non
         in refused(home, code)
     )
     assert "entrypoint: mian.py is not in" in refused(home, code, "mian.py")
-    assert "it holds main.py" in refused(home, code, "mian.py")
+    assert "(it holds main.py, lib/__init__.py, ...)" in refused(home, code, "mian.py")
     (tmp_path / "a.zip").write_text("garbage")
     assert "a.zip is damaged or not an archive" in refused(home, tmp_path / "a.zip", "x.py")
 

@@ -41,7 +41,7 @@ def test_settings(text: str, retention: Retention | None) -> None:
         ("keep = 3\n", ["c:1: keep: unknown setting (the settings are retention)"]),
         (
             "[retention]\nolder_than = 7\n",
-            ['c:2: retention.older_than: 7 has no unit (write "7d" for days, or "7s" for seconds)'],
+            ['c:2: retention.older_than: 7 has no unit (write "7s", "7m", "7h" or "7d")'],
         ),
         ("[retantion]\n", ['c:1: retantion: unknown setting (did you mean "retention"?)']),
         (

@@ -35,10 +35,13 @@ class CommandWithProgram(click.Command):
         words = [*args]  # click consumes args
         try:
             super().parse_args(ctx, args)
+            unknown = click.NoSuchOption("-np", ctx=ctx) if "-np" in words else None  # not -n p
         except click.NoSuchOption as error:
+            unknown = error
+        if unknown is not None and not ctx.resilient_parsing:
             from muster.cli.usage_hints import no_such_option
 
-            raise no_such_option(error, words) from None
+            raise no_such_option(unknown, words, ctx.meta["after"])
         if ctx.args and not ctx.resilient_parsing:
             from muster.cli.usage_hints import extra_arguments
 

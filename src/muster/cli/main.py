@@ -109,7 +109,7 @@ class _Lazy(click.Group):
         except click.NoSuchOption as error:
             from muster.cli.usage_hints import option_before_command
 
-            raise option_before_command(error, words, _COMMANDS) from None
+            raise option_before_command(error, words, self) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -122,10 +122,10 @@ class _Lazy(click.Group):
                 from muster.cli.usage_hints import image_build_for_ads
 
                 words = args[args.index("build-image") + 1 :]
-                meant = image_build_for_ads(words) or "muster image build"
+                meant = [image_build_for_ads(words) or "muster image build"]
             else:
                 meant = at_top(args, _COMMANDS)
-            raise no_such_command(ctx, args[0], meant)
+            raise no_such_command(ctx, args[0], *meant)
         return super().resolve_command(ctx, args)
 
 
@@ -219,6 +219,11 @@ def _invoke() -> int:
             code: Any = cli.main(prog_name="muster", standalone_mode=False)
     except click.exceptions.Exit as stop:
         code = stop.exit_code
+    except click.NoSuchOption as error:
+        from muster.cli.option_hints import with_hint
+
+        _print_usage_error(with_hint(error))
+        code = error.exit_code
     except click.ClickException as error:
         _print_usage_error(error)
         code = error.exit_code

@@ -232,8 +232,9 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
     """
     from muster.service.filters import duration_of
 
+    seconds = None if timeout is None else duration_of("--timeout", timeout)
     found = [*{run.id: run for run in _find(run_name)}.values()]
-    end = None if timeout is None else time.monotonic() + duration_of("--timeout", timeout)
+    end = None if seconds is None else time.monotonic() + seconds
     codes, ended = [EXIT_OK], []
     for run in found:
         try:

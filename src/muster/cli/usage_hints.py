@@ -4,50 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-#: Options that other programs have for `muster run` -> what to write.
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("-N", "--np", "--num-nodes", "--nnodes", "--num-workers", "--ntasks", "--replicas"),
-        "write --nodes N",
-    ),
-    **dict.fromkeys(
-        ("--nproc-per-node", "--ntasks-per-node", "--tasks-per-node"),
-        "write --processes-per-node N",
-    ),
-    **dict.fromkeys(
-        ("--gres", "--gpus-per-node", "--accelerators", "--num-gpus"),
-        "write --set resources.gpus=N",
-    ),
-    **dict.fromkeys(("--cpus-per-task", "--num-cpus", "-c"), "write --set resources.cpus=N"),
-    "--mem": "write --set resources.memory=4GiB",
-    **dict.fromkeys(("--time", "--timeout", "-t"), "write --max-runtime 1h"),
-    **dict.fromkeys(("--retries", "--max-retries"), "write --max-restarts N"),
-    **dict.fromkeys(
-        ("--workdir", "--chdir", "--working-dir", "-w", "-D"), "write --set working_dir=DIR"
-    ),
-    **dict.fromkeys(("--job-name", "-J"), "write --name NAME"),
-    **dict.fromkeys(("--volume", "-v"), "write --mount SRC:PATH"),
-    **dict.fromkeys(("--file", "-f"), "name the file without an option: `muster run FILE`"),
-    **dict.fromkeys(
-        ("--follow", "--wait", "--attach"), "leave it out: a run is followed unless -d is given"
-    ),
-    **dict.fromkeys(
-        ("--interactive", "--tty", "-i"),
-        "leave it out; `muster shell RUN` opens a shell in a running node",
-    ),
-    "--rm": "leave it out; `muster rm RUN` deletes a run that has ended",
-    **dict.fromkeys(
-        ("--publish", "-p"), "leave it out; `muster open RUN --port N` forwards a port of a node"
-    ),
-    **dict.fromkeys(
-        ("--partition", "--account", "--qos", "--cloud", "--region", "--instance-type"),
-        "leave it out: nodes run on this machine",
-    ),
-}
+if TYPE_CHECKING:
+    from muster.cli.foreign_options import Foreign
 
 
 def extra_arguments(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
@@ -70,9 +33,12 @@ def extra_arguments(ctx: click.Context, words: Sequence[str]) -> click.UsageErro
     return click.UsageError(text, ctx)
 
 
-def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageError:
+def no_such_option(
+    error: click.NoSuchOption, words: Sequence[str], after: Sequence[str] | None = None
+) -> click.UsageError:
     """The error for an unknown option: it may name a setting that has no option, or be an option
-    of the program. words: those before `--`."""
+    of the program. words: those before `--`. after: those after it; None without `--`."""
+    from muster.cli.foreign_options import foreign
     from muster.spec.decode import names
     from muster.spec.models import Resources
     from muster.spec.override_models import RunOverrides
@@ -80,9 +46,11 @@ def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.Usa
 
     option = error.option_name.partition("=")[0]
     name = option.lstrip("-").replace("-", "_")
-    # a program may have such an option, too, where its own would follow
-    if known := _ELSEWHERE.get(option if len(option) == 2 else option.replace("_", "-")):
-        hint = f"{known}, or {_after_dashes(error, words)}"
+    at = _place(error.option_name, words)
+    # click takes -ppn for -p
+    known = foreign(words[at]) if at is not None else None
+    if known := known or foreign(option):
+        hint = _instead(error, words, after, known)
     elif name in ("framework_options", "framework_option"):
         hint = "write --option NAME=VALUE"
     elif name == "dry_run":
@@ -95,38 +63,93 @@ def no_such_option(error: click.NoSuchOption, words: Sequence[str]) -> click.Usa
         hint = f"write --set {name}=VALUE"
     else:
         close = close_to(error.option_name, error.possibilities or (), 1, 0.8)
-        guess = f"did you mean {close[0]}? " if close else ""
-        hint = f"{guess}{_after_dashes(error, words)}"
+        hint = f"did you mean {close[0]}?" if close else ""
+        if after is None:
+            theirs = _if_the_programs(error, words) or "write the program's arguments after --"
+            hint = f"{hint} {theirs}".lstrip()
+        elif not close and error.ctx is not None:
+            hint = f"`{error.ctx.command_path} --help` lists the options"
     return click.UsageError(f"{error.message.rstrip('.')}: {hint}", error.ctx)
 
 
+def _instead(
+    error: click.NoSuchOption, words: Sequence[str], after: Sequence[str] | None, known: Foreign
+) -> str:
+    """What to write instead of an option of another program: the whole command if possible."""
+    # a program may have such an option, too, where its own would follow
+    theirs = _if_the_programs(error, words) if after is None else ""
+    if theirs:
+        if known.hint.startswith("leave"):
+            return f"{known.hint}. {theirs[0].upper()}{theirs[1:]}"
+        return f"{known.hint}, or {theirs}"
+    whole = _translated(error, words, after)
+    if not whole:
+        return known.hint
+    return (
+        f"write `{whole}`" if known.hint.startswith("write") else f"{known.hint}. Write `{whole}`"
+    )
+
+
+def _translated(
+    error: click.NoSuchOption, words: Sequence[str], after: Sequence[str] | None
+) -> str:
+    """The command line with options of `muster run` for those of other programs; "" if one has no
+    counterpart, or nothing to run is given."""
+    from muster.cli.foreign_options import options_of, translate
+
+    if error.ctx is None:
+        return ""
+    found = translate(words, options_of(error.ctx.command))
+    at = _place(error.option_name, words)
+    if found is None or at is None or at >= len(words) - len(found.rest):
+        return ""
+    target = found.rest
+    if not target and not after:
+        return ""
+    if after is None and not os.path.exists(target[0]):
+        target = ["--", *target]
+    elif after is None and target[1:] and not target[1].startswith("-"):
+        target = [target[0], "--", *target[1:]]
+    rest = [] if after is None else ["--", *after]
+    return shlex.join([*error.ctx.command_path.split(), *found.options, *target, *rest])
+
+
 def option_before_command(
-    error: click.NoSuchOption, words: Sequence[str], commands: Collection[str]
+    error: click.NoSuchOption, words: Sequence[str], group: click.Group
 ) -> click.UsageError:
     """The error for an option of a command that stands before the command."""
+    from muster.cli.foreign_options import options_of
+
+    commands = group.list_commands(click.Context(group))
     at = next((number for number, word in enumerate(words) if word in commands), None)
     if at is None:
         return error
-    command = shlex.join(["muster", words[at], *words[:at], *words[at + 1 :]])
-    text = f"No such option {error.option_name!r} of muster: write it after the command"
-    return click.UsageError(f"{text}: `{command}`", error.ctx)
+    command = group.get_command(click.Context(group), words[at])
+    known = command is not None and error.option_name in options_of(command)
+    moved = words[:at] if known else ()
+    whole = shlex.join(["muster", words[at], *moved, *words[at + 1 :]])
+    text = f"No such option {error.option_name!r} of muster"
+    advice = "write it after the command" if known else "leave it out"
+    return click.UsageError(f"{text}: {advice}: `{whole}`", error.ctx)
 
 
-def _after_dashes(error: click.NoSuchOption, words: Sequence[str]) -> str:
-    """Where an option of the program belongs; the whole command if it follows a file."""
-    name = error.option_name  # of -lr=.1, it is -l
+def _place(name: str, words: Sequence[str]) -> int | None:
+    """The number of the word with an option. Of -lr=.1, its name is -l."""
     short = not name.startswith("--")
-    at = next(
-        (
-            number
-            for number, word in enumerate(words)
-            if word.partition("=")[0] == name or (short and word.startswith(name))
-        ),
-        0,
+    numbers = (
+        number
+        for number, word in enumerate(words)
+        if word.partition("=")[0] == name or (short and word.startswith(name))
     )
+    return next(numbers, None)
+
+
+def _if_the_programs(error: click.NoSuchOption, words: Sequence[str]) -> str:
+    """Where an option of the program belongs; "" if it does not follow a file."""
+    at = _place(error.option_name, words) or 0
     before = words[:at]
     if error.ctx is None or not any(os.path.exists(word) for word in before):
-        return "write the program's arguments after --"
+        return ""
     command = shlex.join([*before, "--", *words[at:]])
     return f"if it is the program's, put it after --: `{error.ctx.command_path} {command}`"
 

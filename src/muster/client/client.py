@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from muster.client.run import JobRun
-from muster.errors import InvalidInput
+from muster.errors import InvalidInput, Problem
 from muster.service import Service
 from muster.storage.home import Home
 from muster.store.lookup import NoSuchVersion, SameName
@@ -141,7 +141,8 @@ class Client:
         try:
             written = parse_target(target, command, fields)
         except InvalidInput as error:
-            raise type(error)(*changes.problems, *error.problems) from None
+            problems = [self._with_close_job(problem) for problem in error.problems]
+            raise type(error)(*changes.problems, *problems) from None
         is_manifest = bool(written.origins)
         if not is_manifest or written.spec.shape is None:
             return written, ()
@@ -149,6 +150,16 @@ class Client:
 
         spec, notes = without_unknown(written.spec, self.service.home.shapes)
         return replace(written, spec=spec), notes
+
+    def _with_close_job(self, problem: Problem) -> Problem:
+        """A missing target's problem, with the name of a similar Job unless its hint is better."""
+        if problem.path != "TARGET" or not problem.hint.startswith("check the path"):
+            return problem
+        from muster.spec.wording import close_to
+
+        name = os.path.basename(problem.message.removesuffix(" not found"))
+        close = close_to(name, {job.name for job in self.service.jobs()}, cutoff=0.7)
+        return problem._replace(hint=f"did you mean the job {close[0]}?") if close else problem
 
     def _find_or_prepare(
         self, known: JobRecord | None, spec: JobSpec, *, new: bool

@@ -62,7 +62,7 @@ def parse_target(
                 )
             )
         _refuse_quoted(command)
-        name = given.pop("name", None) or Path(command[0]).name
+        name = given.pop("name", None) or job_name_from(Path(command[0]).name)
         return parse_spec({"name": name, "command": list(command), **given})
     if command:
         given["command"] = list(command)
@@ -79,7 +79,12 @@ def parse_target(
             raise InvalidInput(*problems)
         return parse_file(path, chosen)
     if not os.path.exists(path):
-        raise NotFound(Problem("artifact", f"{path.absolute()} not found", _meant(path)))
+        shown, hint = (
+            (str(target), _other_address(str(target))) if "://" in str(target) else ("", "")
+        )
+        raise NotFound(
+            Problem("TARGET", f"{shown or path.absolute()} not found", hint or _meant(path))
+        )
     given.setdefault("name", _name_of(path))
     return parse_spec({"artifact": str(path.absolute()), **given})
 
@@ -183,6 +188,14 @@ def _meant(missing: Path) -> str:
     if missing.name != str(missing) or missing.suffix:
         return similar(missing) or "check the path"
     return command if which(missing.name) else similar(missing) or f"check the path; {command}"
+
+
+def _other_address(target: str) -> str:
+    """A hint for an address that is not that of a repository."""
+    scheme = target.partition("://")[0]
+    if scheme in ("docker", "oci-archive", "docker-archive", "containers-storage"):
+        return "images are not run: name a script or a folder, or give a command after --"
+    return f"only git repositories and local paths are read; to mount it, add --mount {target}"
 
 
 def _words(command: str) -> list[str]:

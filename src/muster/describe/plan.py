@@ -115,9 +115,11 @@ def _variables(plan: RunPlan, group: GroupPlan, shown: TemplateText) -> Iterator
         from_job = setting.origin in (Origin.ENV, Origin.NODE_ENV)
         value = hide(name, setting.value) if from_job else setting.value
         unused = [origin.value for origin in setting.overridden if origin in _SHOWN_IF_UNUSED]
+        by = "set by " if setting.origin in _SETTERS else ""
         instead = f", not {' or '.join(unused)}" if unused else ""
-        yield f"    {name}={value}  # {setting.origin.value}{instead}"
+        yield f"    {name}={value}  # {by}{setting.origin.value}{instead}"
 
 
+_SETTERS = (Origin.MUSTER, Origin.ENGINE, Origin.FRAMEWORK)
 #: Layers of a job or framework whose values are mentioned although another one takes precedence.
 _SHOWN_IF_UNUSED = (Origin.FRAMEWORK_DEFAULT, Origin.ENV, Origin.NODE_ENV)

@@ -39,7 +39,10 @@ def states_named(field: str, names: Sequence[str]) -> list[RunState] | None:
 
 
 def duration_of(field: str, value: object) -> float:
-    """The seconds of `90s`, `10m`, `1d`. field: named in errors. Raises InvalidInput."""
+    """The seconds of `90s`, `10m`, `1d`. field: named in errors. Raises InvalidInput, also for text
+    without a unit."""
+    if isinstance(value, str) and is_bare_number(value):
+        raise InvalidInput(Problem(field, *no_unit(value)))
     try:
         return parse_duration(value)
     except Refused as error:

@@ -119,6 +119,13 @@ class _Flags:
         if value is None or value is False:
             return
         flag = f"--{name.replace('_', '-')}"
+        if name == "max_runtime" and isinstance(value, str):
+            from muster.spec.quantities import is_bare_number, no_unit
+
+            if is_bare_number(value):
+                self.problems.append(Problem(f"{flag} {value}", *no_unit(value)))
+                self.broken.append(name)
+                return
         bare = value is True or name == "run_name"  # which is text of any length
         self.put(flag if bare else f"{flag} {value}", [name], value)
 

@@ -37,8 +37,8 @@ def parse_duration(value: object) -> float:
 
 
 def is_bare_number(value: object) -> bool:
-    """Whether a duration is a number other than 0 without a unit: its writer may have meant minutes
-    or days, not seconds. What deletes or cancels by age refuses it."""
+    """Whether a time is a number other than 0 without a unit. On the command line, and where files
+    are deleted by age, it is refused: minutes (as for Slurm) or days may be meant, not seconds."""
     text = str(value).strip()
     return _PLAIN.fullmatch(text) is not None and float(text) != 0
 
@@ -46,8 +46,8 @@ def is_bare_number(value: object) -> bool:
 def no_unit(value: object, quote: str = "") -> tuple[str, str]:
     """What is wrong with a bare number, and a hint. quote: around what is to be written."""
     text = str(value).strip()
-    days, seconds = f"{quote}{text}d{quote}", f"{quote}{text}s{quote}"
-    return f"{text} has no unit", f"write {days} for days, or {seconds} for seconds"
+    *others, last = (f"{quote}{text}{unit}{quote}" for unit in "smhd")
+    return f"{text} has no unit", f"write {', '.join(others)} or {last}"
 
 
 def format_duration(seconds: float) -> str:

@@ -124,6 +124,14 @@ def _default_name(path: Path) -> str:
 
 
 def job_name_from(text: str) -> str:
-    """A job's default name: `text` with - for the characters that a name may not have."""
-    cleaned = "".join(c if c.isalnum() or c in "._-" else "-" for c in text).strip("._-")
+    """A job's default name: `text` without accents, and with - for other characters
+    that a name may not have."""
+    if not text.isascii():
+        import unicodedata
+
+        text = "".join(
+            c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)
+        )
+    allowed = (c if (c.isascii() and c.isalnum()) or c in "._-" else "-" for c in text)
+    cleaned = "".join(allowed).strip("._-")
     return cleaned or "job"

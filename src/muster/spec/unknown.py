@@ -176,4 +176,7 @@ def _hint(model: type[msgspec.Struct], name: str, known: list[str]) -> tuple[str
             return f"{verb} {place.format(name=found[0])}", ""
     if len(known) > _MAX_LISTED:
         return "`muster schema` lists all fields", ""
-    return f"use {alternatives(known)}" if known else "remove it: there are no fields here", ""
+    if not known:
+        options = model.__name__.endswith("Options")
+        return f"remove it: {'the framework has no options' if options else 'no fields here'}", ""
+    return f"use {alternatives(known)}", ""

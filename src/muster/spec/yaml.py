@@ -78,7 +78,7 @@ def load(
         node = loader.get_single_node()
         if node is None:
             raise InvalidInput(
-                Problem("", "the file is empty", "see docs/reference/spec.md", source)
+                Problem("", "the file is empty", "`muster schema` prints the fields", source)
             )
         walk = _Walk(source, loader, typed=typed, above=above)
         walk.visit(node, root)

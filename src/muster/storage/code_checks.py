@@ -112,14 +112,15 @@ def check_entry(shown: str, archive: str, files: Sequence[str], entrypoint: str 
     found = locate(entrypoint, archive, roots, set(files).__contains__)
     if found is None:
         close = nearest_files(entrypoint, files)
-        hint = f"it holds {', '.join(close)}" if close else "it is empty"
+        more = ", ..." if len(files) > len(close) else ""
+        hint = f"it holds {', '.join(close)}{more}" if close else "it is empty"
         raise InvalidInput(Problem("entrypoint", f"{entrypoint} is not in {shown}", hint))
     return found
 
 
 def nearest_files(name: str, files: Sequence[str]) -> Sequence[str]:
     """For a hint: the files with the most similar names, else the first ones."""
-    return close_to(name, files, 3, 0.4) or files[:5]
+    return close_to(name, files, 3, 0.4) or sorted(files)[:5]
 
 
 def check_start(entry: str, start: bytes) -> None:

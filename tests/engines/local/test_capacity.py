@@ -23,6 +23,9 @@ def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
     [
         (ResourcePlan(cpus=3), "resources.cpus: a node needs 3 CPUs, this machine has 2"),
         (ResourcePlan(memory=9 * GIB), "a node needs 9GiB, this machine has 8GiB"),
+        (ResourcePlan(memory=4), "4 bytes are too few for any program (did you mean 4GiB?)"),
+        (ResourcePlan(memory=512), "(did you mean 512MiB?)"),
+        (ResourcePlan(memory=9), "(at least 16MiB)"),
         (ResourcePlan(gpus=5), "a node needs 5 GPUs, this machine has 4"),
     ],
 )

@@ -14,7 +14,9 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.engines.local import node_folders
+from muster.engines.local.capacity import check_disk
 from muster.errors import InvalidInput
+from support.sessions import make_plan
 
 WRITES = "head -c {} /dev/zero > $PLACE/big"
 EXCEEDED = (
@@ -35,11 +37,15 @@ def test_nodes_that_need_more_disk_than_is_free_are_refused_with_figures(client:
     assert "resources.disk: all nodes together may use 2.6PiB" in text
     assert f"{client.service.home.root} has" in text
     assert "set MUSTER_HOME to a larger disk" in text
-    (text,) = refused(resources={"disk": 50})
-    assert "50 bytes are too few for any program (did you mean 50GiB?)" in text
+    (text,) = refused(resources={"disk": 1})
+    assert "1 bytes are too few for any program (did you mean 1GiB?)" in text
     (text,) = refused(resources={"disk": "lots"})
     assert "resources.disk" in text
     assert client.runs() == []
+
+
+def test_a_home_on_a_disk_without_a_size_is_not_called_full(tmp_path: Path) -> None:
+    assert check_disk(make_plan("x", 1), Path("/proc/x")) == []
 
 
 @pytest.mark.shows("jobs/job-block-storage", "cluster-design/job-storage")
@@ -91,7 +97,7 @@ def test_disk_that_a_run_already_uses_is_not_required_again(
     client.service.suspend(run.id)
     run.wait(60)
     record = client.service.run(run.id)
-    free = SimpleNamespace(f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
+    free = SimpleNamespace(f_blocks=9, f_bavail=62 << 20, f_frsize=1, f_files=0, f_favail=0)
     monkeypatch.setattr("muster.engines.local.capacity.os.statvfs", lambda _: free)
     with pytest.raises(InvalidInput, match="all nodes together may use 64MiB"):
         client.service.prepare_resume(record, None)

@@ -140,7 +140,7 @@ BAD = {
         f"{ACCOUNT}---\napiVersion: v1\nkind: Pod\n",
         [
             "x.yaml:2: kind: no JobSet in this file, but ServiceAccount, Pod "
-            "(Muster runs JobSets and its own specs: docs/reference/spec.md)"
+            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
         ],
     ),
     "a kustomization": (
@@ -169,7 +169,7 @@ BAD = {
         "apiVersion: v1\nkind: List\nitems: []\n",
         [
             "x.yaml: kind: no JobSet in this file, but nothing "
-            "(Muster runs JobSets and its own specs: docs/reference/spec.md)"
+            "(Muster runs JobSets and its own specs: `muster schema` prints their fields)"
         ],
     ),
     "no kind": (

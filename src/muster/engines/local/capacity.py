@@ -83,8 +83,16 @@ def _check_memory(memory: int, machine: Machine, path: str) -> Iterator[Problem]
         text = f"a node needs {format_size(memory)}, this machine has {have}"
         yield Problem(path, text, f"ask for less than {have}")
     if memory < _MIN_MEMORY:
-        hint = f"did you mean {memory}GiB?" if memory < 4096 else "at least 16MiB"
+        hint = _meant_size(memory, _MIN_MEMORY, machine.memory) or "at least 16MiB"
         yield Problem(path, f"{memory} bytes are too few for any program", hint)
+
+
+def _meant_size(number: int, least: int, most: int) -> str:
+    """A hint for a number without a unit: the largest one with which the size is possible."""
+    for unit, power in (("GiB", 30), ("MiB", 20)):
+        if number and least <= number << power <= most:
+            return f"did you mean {number}{unit}?"
+    return ""
 
 
 def shape_notes(plan: RunPlan, machine: Machine) -> list[str]:
@@ -138,6 +146,8 @@ def check_disk(plan: RunPlan, root: Path) -> list[Problem]:
     """A plan's demands that exceed the free space under MUSTER_HOME (`root`, may be missing)."""
     existing = next(path for path in (root, *root.absolute().parents) if os.path.exists(path))
     disk = os.statvfs(existing)
+    if not disk.f_blocks:
+        return []  # it has no size, such as /proc: that it cannot be written is reported elsewhere
     free = disk.f_bavail * disk.f_frsize
     if disk.f_files and disk.f_favail < _SPARE_FILES:
         text = f"the disk has no inodes left: only {disk.f_favail} more files can be created"
@@ -170,7 +180,7 @@ def _check_disk_demands(plan: RunPlan, root: Path, free: int) -> Iterator[Proble
         least = node_folders.MIN_DISK_IMAGE if group.resources.disk_image else _MIN_DISK
         if disk < least:
             too_small = True
-            hint = f"did you mean {disk}GiB?" if disk < 4096 else f"at least {format_size(least)}"
+            hint = _meant_size(disk, least, free) or f"at least {format_size(least)}"
             path = f"node_groups[{group.name}].resources.disk"
             yield Problem(path, f"{disk} bytes are too few for any program", hint)
     if total <= free or too_small:

@@ -161,7 +161,7 @@ class _Search:
                 suggestion(name or "", names),
             )
         kinds = ", ".join(dict.fromkeys(self._kinds)) or "nothing"
-        hint = "Muster runs JobSets and its own specs: docs/reference/spec.md"
+        hint = "Muster runs JobSets and its own specs: `muster schema` prints their fields"
         if {"Kustomization", "Component"} & set(self._kinds):
             hint = "render it first: `kustomize build`"
         text = f"no JobSet in this file, but {kinds}"

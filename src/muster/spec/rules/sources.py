@@ -41,8 +41,9 @@ def lost_programs(spec: JobSpec) -> Iterator[Problem]:
         lost = None if command is None or elsewhere else _relative_program(command)
         if command is not None and lost is not None:
             text = f"without an artifact, nodes start in an empty folder: {lost} is not there"
-            typed = "" if command[0] == "sh" else f" (`muster run . -- {shlex.join(command)}`)"
-            hint = f"add `artifact: .`{typed}, or give its whole path"
+            hint = "add `artifact: .`, or give its whole path"
+            if command[0] != "sh":
+                hint += f"; on a command line, write `muster run . -- {shlex.join(command)}`"
             yield Problem(path, text, hint)
 
 
@@ -87,12 +88,20 @@ def _relative_program(command: Sequence[str]) -> str | None:
     return None if rest[0].startswith(_ELSEWHERE) else rest[0]
 
 
+#: How the addresses of git repositories begin.
+_OF_GIT = ("https://", "http://", "ssh://", "git://", "file://", "git@")
+
+
 def source_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Fields that exclude each other, and a URL that is not a folder."""
     if spec.artifact is not None and is_url(spec.artifact):
         url = redacted(spec.artifact.removeprefix("git+"))
         text = f"{redacted(spec.artifact)} is a URL, not a file or folder"
-        yield Problem("artifact", text, f"use git: {{url: {url}}}, or copy it to this machine")
+        hint = f"use git: {{url: {url}}}, or copy it to this machine"
+        if not url.startswith(_OF_GIT):
+            only = "only git repositories and local paths are read: mount it"
+            hint = f"{only} (mounts: [{{source: {url}}}]), or copy it to this machine"
+        yield Problem("artifact", text, hint)
     if spec.git is not None and spec.artifact is not None:
         yield Problem("git", "conflicts with artifact", "keep only one of them")
     if spec.notebook is not None and not is_notebook(spec.entrypoint or spec.artifact):

@@ -144,7 +144,7 @@ class _Reader:
             text = "Muster runs programs, not single functions of them"
             hint = (
                 "call it under `if __name__ == '__main__'`; "
-                "or see @muster.job in docs/reference/python.md"
+                "or see @muster.job in https://muster-jobs.github.io/muster/reference/python/"
             )
             self._refuse("entryFunction", text, hint)
         return self._script()

@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 #: Placeholders in these fields are checked by the code that uses the field.
 _CHECKED_WHERE_USED = re.compile(r"\.(image|workDir|outputUri|shapeName)$|\.storageMount\b")
 #: The hint for a missing field.
-_PAGE = "see docs/reference/ads.md"
+_PAGE = "see https://muster-jobs.github.io/muster/reference/ads/"
 _SYNCED = ("WORKSPACE", "WORKSPACE_PREFIX")
 #: An entry of a list of variables.
 _OF_ENV = re.compile(r"spec(\.\w+)*\.env\[\d+\]")
