@@ -56,8 +56,8 @@ def test_services_and_checks_of_a_framework_are_shown(tmp_path: Path) -> None:
         "node-0, node-1, node-2; at most 1m30s"
     )
     assert "runs python /code/train.py 'two words'" in main
-    ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem  # set by the framework"
-    assert ca in main
+    ca = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE=(the run's certificates)/ca.pem"
+    assert f"{ca}  # set by the framework" in main
     workers = group(lines, "workers")
     assert workers[:2] == ["group workers: 2 nodes", "serves the other nodes with:"]
     assert not [line for line in workers if line.startswith("runs ")]

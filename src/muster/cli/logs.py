@@ -81,10 +81,10 @@ def logs(
     """
     from msgspec.structs import replace
 
+    from muster.cli.filters import moment
     from muster.cli.follow import report_if_suspended
     from muster.cli.log_printer import Printer
     from muster.client.client import Client
-    from muster.cli.filters import moment
 
     run = Client().run(run_name)
     streams = {*options["streams"], *(["stderr"] if options["stderr"] else [])}
