@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from muster.store.records import RunSummary
 
 
+#: Rows of the table of runs by default. Programs get all of them.
+_MAX_ROWS = 50
+
+
 @click.group(cls=Group)
 def runs() -> None:
     """List, show, scale, suspend, resume, cancel and delete runs."""
@@ -46,10 +50,8 @@ def runs() -> None:
 @click.option(
     "--limit",
     type=Count(min=0),
-    default=50,
-    show_default=True,
     metavar="N",
-    help="Maximum to show (0 = all).",
+    help="Maximum to show (0 = all). Default: 50 in the table; all as JSON or YAML, or with -q.",
 )
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
 @click.option("--quiet", "-q", is_flag=True, help="Print names only, one per line.")
@@ -59,7 +61,7 @@ def list_runs(
     job: str | None,
     tags: tuple[str, ...],
     since: str | None,
-    limit: int,
+    limit: int | None,
     every: bool,
     quiet: bool,
     as_json: bool,
@@ -77,7 +79,10 @@ def list_runs(
     from muster.service.filters import states_named
 
     client = Client()
-    limit = 0 if every else limit
+    if every:
+        limit = 0
+    elif limit is None:
+        limit = 0 if quiet or as_json else _MAX_ROWS
     found = client.summaries(
         states=states_named("--state", states),
         job=job_filter(client, job),
@@ -353,8 +358,9 @@ def _size(text: str, groups: list[str]) -> tuple[str, int]:
 @runs.command()
 @run_argument(nargs=-1)
 @choice_options
+@json_option()
 @click.pass_context
-def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> None:
+def delete(ctx: click.Context, /, run_name: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Delete ended runs and their output.
 
     If one run cannot be deleted, the others still are.
@@ -371,9 +377,15 @@ def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> 
     filters = filters_from(options)
     found = choose_runs(client, run_name, filters, outcome, verb="delete", states=TERMINAL)
 
-    def delete_one(run: RunSummary) -> None:
+    def delete_one(run: RunSummary) -> RunSummary:
         client.service.delete(run.id)
-        echo(f"{run.name} is deleted")
+        if not as_json:
+            echo(f"{run.name} is deleted")
+        return run
 
-    outcome.attempt(found, delete_one)
+    deleted = outcome.attempt(found, delete_one)
+    if as_json:
+        from muster.cli.run_list import summary_dict
+
+        print_json([summary_dict(run) for run in deleted])
     ctx.exit(outcome.exit_code)
