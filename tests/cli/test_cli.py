@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import muster as api
+from muster.cli.main import cli
 from muster.client.client import Client
 from muster.errors import EngineError
 from support.command import MUSTER, json_of, muster, output_of
 from support.faults import until
+from support.terminals import Terminal
 
 # --- run
 
@@ -389,6 +392,8 @@ def test_runs_are_listed_and_filtered() -> None:
     assert json_of("runs", "list", "--json", "--state", "succeeded", "--job", "false") == []
     assert len(json_of("runs", "list", "--json", "--since", "1h", "--limit", "1")) == 1
     text = output_of("runs", "list")
+    deleted = json_of("rm", "--state", "failed", "--yes", "--json")
+    assert [run["name"] for run in deleted] == ["false-1"]
     assert text.splitlines()[0].split()[:4] == ["RUN", "ID", "STATE", "NODES"]
     wrong = muster("runs", "list", "--state", "happy")
     assert wrong.returncode == 2
@@ -564,3 +569,56 @@ def test_several_runs_are_waited_for_and_the_worst_decides() -> None:
     assert slow.name in late.stderr
     assert late.stdout == f"{bad.name} FAILED\n", "it has ended in time"
     slow.cancel().wait(60)
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        ([], 1),
+        (["--quiet"], 3),
+        (["-o", "yaml"], 3),
+        (["--json"], 3),
+        (["--json", "--limit", "2"], 2),
+    ],
+)
+def test_only_the_table_of_runs_has_a_default_limit(
+    words: list[str], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.cli.runs._MAX_ROWS", 1)
+    for _ in range(3):
+        api.run(command="true", name="some").wait()
+    listed = CliRunner().invoke(cli, ["ps", *words])
+    assert listed.exit_code == 0
+    assert len(set(re.findall(r"some-\d", listed.stdout))) == count
+
+
+NOTE = "note: standard input is not passed to the nodes"
+
+
+def test_standard_input_that_is_not_read_is_noted(tmp_path: Path) -> None:
+    done = muster("run", "--", "cat", code=0, input="hi")
+    assert (done.stdout, NOTE in done.stderr) == ("", True)
+    (tmp_path / "data").write_text("hi")
+    with open(tmp_path / "data") as file:
+        assert NOTE in muster("run", "-d", "--", "cat", code=0, stdin=file).stderr
+        file.seek(0, os.SEEK_END)
+        assert NOTE not in muster("run", "-d", "--", "cat", code=0, stdin=file).stderr
+    assert NOTE not in muster("run", "--", "cat", code=0, input="").stderr
+    assert NOTE not in muster("run", "--", "cat", code=0, stdin=subprocess.DEVNULL).stderr
+    assert NOTE not in muster("run", "-", code=0, input="command: cat").stderr
+
+
+def test_lines_are_broken_between_words_on_a_terminal() -> None:
+    run = api.run(command=["sh", "-c", "exit 3"], display_name="word " * 20).wait()
+    for words in (["doctor"], ["status", run.name], ["check", "--nodes", "2", "--", "true"]):
+        with Terminal([*MUSTER, *words], columns=80) as terminal:
+            terminal.end()
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.output)
+        long = [line for line in plain.splitlines() if len(line) > 80 and " " in line.strip()]
+        assert long == [], words
+
+
+def test_summaries_of_commands_fit_in_80_columns() -> None:
+    for group in ("runs", "jobs", "cluster", "image", "env"):
+        lines = output_of(group, "--help").splitlines()[1:]
+        assert not [line for line in lines if line.endswith("...")]

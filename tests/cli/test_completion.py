@@ -26,6 +26,7 @@ COMPLETED = [
     ("run --framework pyto", ["run", "--framework", "pytorch"]),
     ("run --framework=pyto", ["run", "--framework=pytorch"]),
     ("ps --state runn", ["ps", "--state", "running"]),
+    ("run --set resources.gp", ["run", "--set", "resources.gpus="]),
     ("ps -o y", ["ps", "-o", "yaml"]),
     ("run dem", ["run", "demo"]),
     ("run my", ["run", "my file.py"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ def test_on_a_terminal_it_ends_with_its_run(client: Client) -> None:
         assert terminal.end() == 0
     how = f"{run.name} has ended: CANCELED; `muster status {run.name}` shows"
     assert how in terminal.output.partition("\x1b[?1049l")[2]
+
+
+def test_a_dumb_terminal_gets_one_table(client: Client) -> None:
+    run = start(client, 1, "import time; time.sleep(1000)")
+    until_ready(run)
+    environ = {**os.environ, "TERM": "dumb"}
+    with Terminal([*MUSTER, "top", run.name], env=environ) as terminal:
+        assert terminal.end() == 0
+    assert "workers" in terminal.output
+    assert "\x1b" not in terminal.output
 
 
 def test_nothing_runs(client: Client) -> None:

@@ -191,7 +191,12 @@ _OVERRIDES = (
         help="Mount SRC on every node; replaces the job's mounts.",
     ),
     click.option(
-        "--set", "sets", multiple=True, metavar="PATH=VALUE", help="Override a setting of the spec."
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="PATH=VALUE",
+        shell_complete=values.settings,
+        help="Override a setting of the spec.",
     ),
 )
 

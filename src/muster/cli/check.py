@@ -56,5 +56,5 @@ def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
                 mark = style("ok  ", "green") if line.ok else style("FAIL", "red")
                 for number, text in enumerate(line.texts):
                     lead = f"  {mark}  {line.what:<9}" if not number else " " * 17
-                    echo(f"{lead}  {text}")
+                    echo(f"{lead}  {text}", wrap=True, hang=19)
     ctx.exit(EXIT_OK if report.ok else EXIT_RUN_FAILED)

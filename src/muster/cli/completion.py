@@ -63,10 +63,12 @@ def completion(**options: Any) -> None:
     zsh:  muster completion zsh > ~/.zfunc/_muster
     fish: muster completion fish > ~/.config/fish/completions/muster.fish
 
-    In zsh, ~/.zfunc must be in $fpath before compinit is called. To try it in this shell:
+    Create the folder first (mkdir -p) if it does not exist. In zsh, ~/.zfunc must be in $fpath
+    before compinit is called. To try it in this shell, in zsh after compinit:
 
     \b
     source <(muster completion bash)
+    source <(muster completion zsh)
     """
     script = files("muster.cli").joinpath(f"completion.{options['shell']}")
     echo(script.read_text(), end="")

@@ -2,7 +2,7 @@
 # Completion of muster for zsh.
 
 _muster_completion() {
-    local -a plain described lines
+    local -a plain named described lines
     local line kind value about has_files
     lines=("${(@f)$(COMP_WORDS="${(pj:\n:)words[1,CURRENT-1]}"$'\n'"$PREFIX" _MUSTER_COMPLETE=zsh_complete \
         ${(Q)words[1]} 2>/dev/null)}")
@@ -13,6 +13,8 @@ _muster_completion() {
         about=${line##*$'\t'}
         if [[ $kind == file ]]; then
             has_files=1
+        elif [[ $value == *= ]]; then
+            named+=("$value")
         elif [[ -n $about ]]; then
             described+=("${value//:/\\:}:$about")
         else
@@ -21,6 +23,7 @@ _muster_completion() {
     done
     (( $#described )) && _describe -V 'muster' described
     (( $#plain )) && compadd -V muster-values -a plain
+    (( $#named )) && compadd -S '' -V muster-names -a named
     [[ -n $has_files ]] && _files
 }
 

@@ -86,6 +86,16 @@ def networks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[C
     return _matching([(name, "") for name in ("shared", "cluster", "isolated")], typed)
 
 
+def settings(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Settings for `--set`, up to the =."""
+    from muster.spec.decode import names
+    from muster.spec.models import Resources
+    from muster.spec.override_models import RunOverrides
+
+    of_resources = (f"resources.{name}" for name in names(Resources))
+    return _matching([(f"{n}=", "") for n in sorted((*names(RunOverrides), *of_resources))], typed)
+
+
 def groups(ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """The groups of the run that is named before, with their sizes."""
     sizes = _group_sizes(ctx)

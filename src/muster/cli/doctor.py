@@ -31,9 +31,9 @@ def doctor(as_json: bool) -> None:
         return
     for finding in findings:
         mark = style("yes", "green") if finding.works else style("no ", "yellow")
-        echo(f"{mark} {finding.name}: {finding.says}")
+        echo(f"{mark} {finding.name}: {finding.says}", wrap=True, hang=4)
         if finding.advice:
-            echo(f"    for more: {finding.advice}")
+            echo(f"    for more: {finding.advice}", wrap=True)
     echo()
     rows = [(one.used_for, one.name, one.shown_version, one.where or "-") for one in software]
     print_table(("FOR", "NAME", "VERSION", "WHERE, OR HOW TO INSTALL"), rows)

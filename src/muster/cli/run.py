@@ -17,6 +17,7 @@ from muster.cli.job_options import (
     job_options,
 )
 from muster.cli.terminal import echo, echo_notes
+from muster.cli.unread_input import note_unread_input
 from muster.control.launcher import Launcher
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, detach.DETACH_SIGNALS)
     runs = _start(client, prepared_runs, queue=not options["no_wait"])
     code = 0
+    if not str(options["target"]).startswith("-"):
+        note_unread_input()
     try:
         detach.detach_on_signals([run for run, _ in runs])
         for started, prepared in runs:

@@ -44,7 +44,9 @@ def print_run(run: JobRun, *, every: bool) -> None:
             echo(f"tag {key}={value}")
         echo(f"logs in {run.log_folder()}")
     _print_outputs(run)
-    echo(f"\nnext: {', '.join(f'`muster {words}`' for words in _next(run, every=every))}")
+    echo(
+        f"\nnext: {', '.join(f'`muster {words}`' for words in _next(run, every=every))}", wrap=True
+    )
 
 
 def _next(run: JobRun, *, every: bool) -> Iterator[str]:
@@ -111,14 +113,14 @@ def _print_outputs(run: JobRun) -> None:
 def _print_head(run: JobRun, *, most: int) -> None:
     attempt = f", attempt {run.attempt}" if run.attempt else ""
     display_name = f" ({run.display_name})" if run.display_name else ""
-    echo(f"{run.name}{display_name}  {state(run.state)}{_took(run)}{attempt}")
+    echo(f"{run.name}{display_name}  {state(run.state)}{_took(run)}{attempt}", wrap=True)
     for reason in run.why():
         for line in cause_lines(reason, most):
-            echo(f"  {line}")
+            echo(f"  {line}", wrap=True)
     for note in run.notes:
-        echo(f"  note: {note}")
+        echo(f"  note: {note}", wrap=True)
     for group, text in run.limits().items():
-        echo(f"  group {group}: {text}")
+        echo(f"  group {group}: {text}", wrap=True)
     for folder in run.directories_in_place():
         echo(f"  directory: {folder}")
     where = " (on the nodes' own network)" if run.network != "shared" else ""
@@ -141,4 +143,4 @@ def _print_settings(run: JobRun, *, every: bool) -> None:
     # the terminal may shorten VALUE; --json has all of it
     print_table(("SETTING", "FROM", "VALUE"), rows, shorten={"SETTING": 40, "VALUE": 20})
     if overridden := [s.path for s in settings if s.origin == "override"]:
-        echo(f"\noverridden for this run: {', '.join(overridden)}")
+        echo(f"\noverridden for this run: {', '.join(overridden)}", wrap=True)

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from muster.store.records import RunSummary
 
 
+#: Rows of the table of runs by default. Programs get all of them.
+_MAX_ROWS = 50
+
+
 @click.group(cls=Group)
 def runs() -> None:
     """List, show, scale, suspend, resume, cancel and delete runs."""
@@ -55,10 +59,8 @@ def runs() -> None:
 @click.option(
     "--limit",
     type=Count(min=0),
-    default=50,
-    show_default=True,
     metavar="N",
-    help="Maximum to show (0 = all).",
+    help="Maximum to show (0 = all). Default: 50 in the table; all as JSON or YAML, or with -q.",
 )
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
 @click.option("--quiet", "-q", is_flag=True, help="Print names only, one per line.")
@@ -68,7 +70,7 @@ def list_runs(
     job: str | None,
     tags: tuple[str, ...],
     since: str | None,
-    limit: int,
+    limit: int | None,
     every: bool,
     quiet: bool,
     as_json: bool,
@@ -85,7 +87,10 @@ def list_runs(
     from muster.service.filters import moment_of, states_named
 
     client = Client()
-    limit = 0 if every else limit
+    if every:
+        limit = 0
+    elif limit is None:
+        limit = 0 if quiet or as_json else _MAX_ROWS
     found = client.summaries(
         states=states_named("--state", states),
         job=job_filter(client, job),
@@ -361,8 +366,9 @@ def _size(text: str, groups: list[str]) -> tuple[str, int]:
 @runs.command()
 @run_argument(nargs=-1)
 @choice_options
+@json_option()
 @click.pass_context
-def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> None:
+def delete(ctx: click.Context, /, run_name: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Delete ended runs and their output.
 
     If one run cannot be deleted, the others still are.
@@ -379,9 +385,15 @@ def delete(ctx: click.Context, /, run_name: tuple[str, ...], **options: Any) -> 
     flags = choice_flags(options)
     found = choose_runs(client, run_name, flags, outcome, verb="delete", states=TERMINAL)
 
-    def delete_one(run: RunSummary) -> None:
+    def delete_one(run: RunSummary) -> RunSummary:
         client.service.delete(run.id)
-        echo(f"{run.name} is deleted")
+        if not as_json:
+            echo(f"{run.name} is deleted")
+        return run
 
-    outcome.attempt(found, delete_one)
+    deleted = outcome.attempt(found, delete_one)
+    if as_json:
+        from muster.cli.run_list import summary_dict
+
+        print_json([summary_dict(run) for run in deleted])
     ctx.exit(outcome.exit_code)

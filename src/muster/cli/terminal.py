@@ -83,18 +83,27 @@ def make_room() -> bool:
     return any(erased)
 
 
-def echo(text: str = "", *, err: bool = False, end: str = "\n", secrets: bool = False) -> None:
+def echo(
+    text: str = "",
+    *,
+    err: bool = False,
+    end: str = "\n",
+    secrets: bool = False,
+    wrap: bool = False,
+    hang: int | None = None,
+) -> None:
     """Print a text. Control characters are shown as escapes, and secrets are hidden.
 
-    err: to stderr; on a terminal, lines that are too long for it are broken between words.
+    err: to stderr. On a terminal, its lines that are too long are broken between words. wrap: those
+    of stdout, too. hang: the indentation of their further lines, as for `folded`.
     secrets: do not hide secrets, because they are meant to be shown or are hidden already.
     """
     make_room()
     stream = sys.stderr if err else sys.stdout
     shown = visible(text if secrets else redacted(text))
-    if err and stream.isatty():
+    if (err or wrap) and stream.isatty():
         columns = os.get_terminal_size(stream.fileno()).columns
-        shown = "\n".join(folded(line, columns) for line in shown.split("\n"))
+        shown = "\n".join(folded(line, columns, hang) for line in shown.split("\n"))
     if _KEY in shown:
         shown = _MARK.sub(_sgr, shown) if use_color(stream.isatty()) else plain(shown)
     click.echo(shown + end, file=stream, nl=False, color=True)

@@ -92,7 +92,9 @@ def top(run_name: str | None, interval: float, once: bool, sort: str | None, as_
 
     client = Client()
     view = _View(client, run_name, sort)
-    live = not (once or as_json) and os.isatty(0) and os.isatty(1)
+    live = (
+        not (once or as_json) and os.isatty(0) and os.isatty(1) and os.environ.get("TERM") != "dumb"
+    )
     before, at = view.sample(), time.monotonic()
     if not before:
         echo("no nodes run" if run_name else "no runs are in progress", err=True)

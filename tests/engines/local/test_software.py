@@ -31,7 +31,7 @@ def test_programs_are_listed_with_their_versions(
     assert found["git"].finding().works
     missing = found["sbatch"].finding()
     assert (missing.works, missing.says, missing.advice) == (
-        *(False, "is not installed", "install it for Slurm"),
+        *(False, "is not installed", "apt-get install slurm-client"),
     )
 
 

@@ -27,6 +27,16 @@ _OPTIONAL = {
     "mpi": Packages({"mpi4py": ("mpi4py",)}, "mpi"),
     "spark": Packages({"pyspark": ("pyspark",)}),
 }
+#: Debian's packages of programs.
+_DEBIAN = {
+    "podman": "podman",
+    "docker": "docker.io",
+    "sbatch": "slurm-client",
+    "srun": "slurm-client",
+    "mpirun": "openmpi-bin",
+    "mpiexec": "openmpi-bin",
+    "git": "git",
+}
 _TIMEOUT = 5.0  # seconds for a program to print its version
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
 
@@ -39,7 +49,7 @@ class Software(Struct, frozen=True):
     used_for: str
     #: "" if it is installed and does not tell its version; None if it is not installed.
     version: str | None
-    #: Where a program is; of a package that is missing, how to install it.
+    #: Where a program is; if it is missing, how to install it.
     where: str = ""
 
     @property
@@ -87,9 +97,14 @@ def programs() -> list[Software]:
     with ThreadPoolExecutor(len(wanted)) as pool:
         versions = list(pool.map(_program_version, places))
     return [
-        Software(name, use, version, place or "")
+        Software(name, use, version, place or _how_to_install(name))
         for (name, use), place, version in zip(wanted, places, versions, strict=True)
     ]
+
+
+def _how_to_install(program: str) -> str:
+    package = _DEBIAN.get(program)
+    return f"apt-get install {package}" if package else ""
 
 
 def _program_version(program: str | None) -> str | None:
