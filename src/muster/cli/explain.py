@@ -13,10 +13,10 @@ from muster.cli.output import print_json, print_table
 from muster.cli.run import options_of_run, prepare_all
 from muster.cli.run import run as _run
 from muster.cli.terminal import echo
-from muster.describe.plan import GroupLimits, plan_lines
+from muster.describe.plan import plan_lines
 from muster.describe.settings import changes
-from muster.engines.local.resources import describe_limits, share_of_memory, this_machine
-from muster.plan.model import GroupPlan, RunPlan
+from muster.engines.choice import default_engine
+from muster.plan.model import RunPlan
 from muster.service.prepare import PreparedRun, packed_files
 
 
@@ -63,13 +63,9 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
 
 def describe(plan: RunPlan, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
-    machine = this_machine()
-
-    def limits(group: GroupPlan) -> GroupLimits:
-        text = describe_limits(group.resources, machine)
-        return GroupLimits(text, share_of_memory(plan, group, machine))
-
-    for line in plan_lines(plan, limits, first):
+    engine = default_engine()
+    limits = engine.limits({group.name: group.resources for group in plan.groups})
+    for line in plan_lines(plan, limits, engine.shares_of_memory(plan), first):
         echo(line)
     echo()
     started = [not node.scaled_down for node in plan.policy.first_nodes()]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from muster.describe.environment import explained_environment
 from muster.describe.node_commands import TemplateText, ports, services
@@ -16,21 +15,16 @@ from muster.plan.model import GroupPlan, RunPlan
 from muster.secrets import hidden_words, hide, redacted
 
 
-class GroupLimits(NamedTuple):
-    """What the machine gives each node of a group."""
-
-    #: A sentence; "" if the group asks for no resources.
-    text: str
-    #: Bytes of memory that a node should use.
-    memory: int
-
-
 def plan_lines(
-    plan: RunPlan, limits: Callable[[GroupPlan], GroupLimits], first: Iterable[str] = ()
+    plan: RunPlan,
+    limits: Mapping[str, str],
+    memory: Mapping[str, int],
+    first: Iterable[str] = (),
 ) -> Iterator[str]:
     """The job, its code, network, ports and policy, then each group.
 
-    limits: what the machine gives to the nodes of a group. first: lines after the heading.
+    limits, memory: see `Engine.limits` and `Engine.shares_of_memory`. first: lines after the
+    heading.
     """
     yield f"job {plan.job_name}: {plural(plan.policy.initial_size, 'node')}"
     yield from first
@@ -42,7 +36,7 @@ def plan_lines(
     yield from (f"note: {note}" for note in plan.notes)
     for group in plan.groups:
         yield ""
-        yield from _group(plan, group, limits(group))
+        yield from _group(plan, group, limits.get(group.name, ""), memory[group.name])
 
 
 def _sources(plan: RunPlan) -> Iterator[str]:
@@ -59,7 +53,7 @@ def _sources(plan: RunPlan) -> Iterator[str]:
             yield f"installs: {redacted(line)}"
 
 
-def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str]:
+def _group(plan: RunPlan, group: GroupPlan, limits: str, memory: int) -> Iterator[str]:
     policy = plan.policy.group_of(group.first_rank)
     decides = ""
     if group.role.decides and not plan.policy.success.any_replica:
@@ -68,9 +62,9 @@ def _group(plan: RunPlan, group: GroupPlan, limits: GroupLimits) -> Iterator[str
     yield f"group {group.name}: {plural(policy.initial * group.nodes, 'node')}{decides}"
     if group.replicas > policy.initial:
         yield f"  can be scaled to {group.replicas} replicas while the run is in progress"
-    if limits.text:
-        yield f"  {limits.text}"
-    shown = TemplateText(plan, group, limits.memory)
+    if limits:
+        yield f"  {limits}"
+    shown = TemplateText(plan, group, memory)
     yield from (f"  {line}" for line in services(group, shown))
     if group.role.program:
         yield from _program(plan, group, shown)

@@ -224,6 +224,11 @@ class Engine(Protocol):
         """
         ...
 
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """Group -> how many bytes of memory each of its nodes should use: its limit or, without
+        one, an equal share of what there is."""
+        ...
+
     def may_queue(self, plan: RunPlan) -> bool:
         """Whether a run may need resources that no other run can have at the same time; cheap.
 

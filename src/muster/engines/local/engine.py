@@ -7,7 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from muster.engines.local.namespaces import Isolation
-from muster.engines.local.resources import describe_limits, may_reserve, this_machine
+from muster.engines.local.resources import (
+    describe_limits,
+    may_reserve,
+    share_of_memory,
+    this_machine,
+)
 from muster.errors import EngineError
 
 if TYPE_CHECKING:
@@ -65,6 +70,11 @@ class LocalEngine:
         machine = this_machine()
         texts = {name: describe_limits(given, machine) for name, given in resources.items()}
         return {name: text for name, text in texts.items() if text}
+
+    def shares_of_memory(self, plan: RunPlan) -> dict[str, int]:
+        """See `Engine.shares_of_memory`."""
+        machine = this_machine()
+        return {group.name: share_of_memory(plan, group, machine) for group in plan.groups}
 
     def may_queue(self, plan: RunPlan) -> bool:
         """See `Engine.may_queue`."""
