@@ -204,6 +204,26 @@ def test_the_last_lines_of_all_attempts_together(run: Run, lines: int, follow: b
     assert run.read(tail=1) == written[-1:]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_lines_that_are_written_meanwhile_take_the_place_of_earlier_ones(
+    run: Run, monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    attempt = run.new(0)
+    attempt.write_lines("1", "2", "3")
+    skip = RunOutput.skip_to_last
+
+    def skip_and_write(output: RunOutput, number: int, lines: int) -> None:
+        skip(output, number, lines)
+        attempt.write_lines("4", "5", rank=1)
+
+    monkeypatch.setattr(RunOutput, "skip_to_last", skip_and_write)
+    with closing(run.chunks(follow=follow, tail=3)) as found:
+        lines = lines_of(found)
+        assert [next(lines) for _ in range(3)] == [(0, "3"), (0, "4"), (0, "5")]
+        if not follow:
+            assert list(lines) == []
+
+
 def test_lines_written_between_two_reads_precede_those_of_the_next_attempt(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

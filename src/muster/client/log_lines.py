@@ -58,10 +58,10 @@ def last_lines(chunks: Iterable[RunChunk], count: int) -> Iterator[RunChunk]:
         while kept and total - (lines := kept[0].data.count(b"\n")) >= count:
             kept.popleft()
             total -= lines
-    yield from without_first(max(0, total - count), kept)
+    yield from _without_first(max(0, total - count), kept)
 
 
-def without_first(lines: int, chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
+def _without_first(lines: int, chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
     """Chunks without the first lines."""
     for chunk in chunks:
         present = chunk.data.count(b"\n")

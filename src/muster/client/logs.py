@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.client.log_lines import LineFilter, last_lines, line_filter, without_first
+from muster.client.log_lines import LineFilter, last_lines, line_filter
 from muster.client.messages import Messages, RunChunk
 from muster.client.selection import Selection
 from muster.service import Service
@@ -122,7 +122,7 @@ class _Log:
         self._keep = keep
 
     def last(self, lines: int | None, *, final: bool) -> Iterator[RunChunk]:
-        """The last lines that are present, over all attempts; None = all."""
+        """The last lines that are present when they are read, over all attempts; None = all."""
         if lines is None:
             yield from self.read(final=final)
             return
@@ -132,8 +132,8 @@ class _Log:
         self._messages.read()
         found = []
         for attempt in reversed(self._attempts()):
-            present = self._messages.count(attempt) + self._output.skip_to_last(attempt, lines)
-            given = list(without_first(max(0, present - lines), self._merge(attempt, final)))
+            self._output.skip_to_last(attempt, lines)  # what is written from here on is read, too
+            given = list(last_lines(self._merge(attempt, final), lines))
             found.append(given)
             lines = max(0, lines - sum(chunk.data.count(b"\n") for chunk in given))
         for given in reversed(found):

@@ -62,10 +62,6 @@ class Messages:
                 message = RunChunk(time_ns, MESSAGES, text.encode(), self._attempt, entry.kind)
                 self._unread.setdefault(self._attempt, []).append(message)
 
-    def count(self, attempt: int) -> int:
-        """The number of an attempt's messages that `merge` has not returned yet."""
-        return len(self._unread.get(attempt, ()))
-
     def merge(self, attempt: int, output: Iterator[RunChunk]) -> Iterator[RunChunk]:
         """An attempt's output with its messages, in the order of time."""
         messages = iter(self._unread.pop(attempt, ()))

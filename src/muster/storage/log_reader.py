@@ -179,17 +179,14 @@ class LogCursor:
             if line := place.unfinished():
                 yield Unfinished(self._streams[number], line)
 
-    def tail(self, lines: int) -> int:
-        """Skip all but the last `lines` of the present lines. Returns the number left. Call it
-        before reading.
+    def tail(self, lines: int) -> None:
+        """Skip all but the last `lines` of the present lines. Call it before reading.
 
         The last lines of all streams are among the last lines of each stream. So each stream starts
         at its own last lines, and surplus lines are dropped while reading.
         """
         self._old = {number: place.keep_last(lines) for number, place in self._places.items()}
-        found = sum(self._old.values())
-        self._skip = max(0, found - lines)
-        return found - self._skip
+        self._skip = max(0, sum(self._old.values()) - lines)
 
     def close(self) -> None:
         """Close the files."""

@@ -75,10 +75,10 @@ class RunOutput:
         for attempt in _started_attempts(self._root, self._newest):
             yield self._root / str(attempt)
 
-    def skip_to_last(self, attempt: int, lines: int) -> int:
-        """Advance so that at most this many of the present lines are left. The number left."""
-        cursor = self._cursors.get(attempt)
-        return 0 if cursor is None else cursor.tail(lines)
+    def skip_to_last(self, attempt: int, lines: int) -> None:
+        """Advance so that at most this many of the present lines are left."""
+        if (cursor := self._cursors.get(attempt)) is not None:
+            cursor.tail(lines)
 
     def read(self, attempt: int, *, final: bool) -> Iterator[LogChunk]:
         """What was written to an attempt's output since the last call.
