@@ -12,7 +12,7 @@ from functools import partial
 
 from muster.control import wakeup
 from muster.control.persist import plan_of
-from muster.control.scale import replicas
+from muster.control.replicas import desired_replicas
 from muster.engines.admission import Shortage, describe_refusal
 from muster.engines.base import Claim, Record
 from muster.engines.choice import default_engine
@@ -51,7 +51,7 @@ def reserve_scaled(
     engine = default_engine()
     if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
         return
-    claim = Claim(plan, {**replicas(run, plan), group: count})
+    claim = Claim(plan, {**desired_replicas(run, plan), group: count})
     if lacking := engine.reserve_scaled(home, claim, partial(_in_progress, db, home)):
         raise InvalidInput(*refusals(lacking, "scale it when they have ended"))
     if run.state == RunState.QUEUED:
@@ -66,7 +66,7 @@ def refusals(lacking: Sequence[Shortage], hint: str) -> list[Problem]:
 
 def _claim(db: Database, run: RunRecord, plan: RunPlan) -> Claim:
     since = events.last_time_of(db, run.id, "resumed") or run.created_at
-    return Claim(plan, replicas(run, plan), run.name, since, run.state == RunState.QUEUED)
+    return Claim(plan, desired_replicas(run, plan), run.name, since, run.state == RunState.QUEUED)
 
 
 def _in_progress(db: Database, home: Home) -> Iterator[Claim]:

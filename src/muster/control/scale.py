@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from muster.control import wakeup
 from muster.control.persist import plan_of
+from muster.control.replicas import desired_replicas
+from muster.control.reserve import reserve_scaled
+from muster.engines.choice import default_engine
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
@@ -17,15 +20,6 @@ from muster.store.database import Database
 from muster.store.records import RunRecord
 
 
-def replicas(run: RunRecord, plan: RunPlan) -> Mapping[str, int]:
-    """The desired number of replicas of each group."""
-    requested = run.scale_requested
-    return {
-        group.name: requested[group.name]["replicas"] if group.name in requested else group.initial
-        for group in plan.policy.groups
-    }
-
-
 def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:
     """Scale a group to `count` replicas. Nothing if that is the desired number already. Raises
     InvalidInput if the group cannot have that number, or the run is ending."""
@@ -33,14 +27,10 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     problem = next(_problems(run, plan, group, count), None)
     if problem is not None:
         raise InvalidInput(problem)
-    before = replicas(run, plan)[group]
+    before = desired_replicas(run, plan)[group]
     if before == count:
         return
-    from muster.control.reserve import reserve_scaled
-
     if count > before:
-        from muster.engines.choice import default_engine
-
         if lacking := default_engine().check_added(plan, home.root, group, count - before):
             raise InvalidInput(*lacking)
         reserve_scaled(db, home, run, plan, group, count)

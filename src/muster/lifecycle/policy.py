@@ -169,6 +169,11 @@ class Policy(Struct, frozen=True, dict=True):
         """Nodes desired at the start."""
         return sum(group.initial * group.nodes for group in self.groups)
 
+    @property
+    def initial_replicas(self) -> dict[str, int]:
+        """Group -> replicas desired at the start."""
+        return {group.name: group.initial for group in self.groups}
+
     def first_nodes(self) -> tuple[NodeStatus, ...]:
         """The nodes of a run that was just accepted."""
         pending, scaled_down = NodeStatus(), NodeStatus(NodeState.SCALED_DOWN)

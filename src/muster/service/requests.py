@@ -118,10 +118,10 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, run_id, why)
         if engine.may_queue(plan):
+            from muster.control.replicas import desired_replicas
             from muster.control.reserve import reserve
-            from muster.control.scale import replicas
 
-            reserve(db, context.home, plan, replicas(run, plan), record)
+            reserve(db, context.home, plan, desired_replicas(run, plan), record)
         else:
             record(())
         context.start_supervisor(run_id, held, environ)

@@ -55,9 +55,9 @@ def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
 def replicas(run: RunRecord) -> dict[str, int]:
     """Group -> its desired number of replicas. Raises CorruptRecord."""
     from muster.control.persist import plan_of
-    from muster.control.scale import replicas
+    from muster.control.replicas import desired_replicas
 
-    return dict(replicas(run, plan_of(run)))
+    return desired_replicas(run, plan_of(run))
 
 
 def limits(run: RunRecord) -> dict[str, str]:

@@ -82,8 +82,7 @@ def _reserve_and_record(context: Context, prepared: PreparedRun, *, queue: bool)
         made.append(record(context, prepared, waiting_for=admission.describe(lacking)))
         return made[0].name
 
-    replicas = {group.name: group.initial for group in plan.policy.groups}
-    reserve.reserve(context.db, context.home, plan, replicas, store)
+    reserve.reserve(context.db, context.home, plan, plan.policy.initial_replicas, store)
     return made[0]
 
 

@@ -10,12 +10,7 @@ from collections.abc import Callable, Sequence
 from muster.engines import admission
 from muster.engines.admission import Reservation
 from muster.engines.base import RunContext, Session
-from muster.engines.local.reservations import (
-    Reservations,
-    capacity_of,
-    initial_replicas,
-    needs_of,
-)
+from muster.engines.local.reservations import Reservations, capacity_of, needs_of
 from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued
 from muster.lifecycle.status import NodeRef
 
@@ -101,7 +96,7 @@ class QueuedSession:
         """The reservation made when the run was submitted; a new one if the table was deleted."""
         plan = context.plan
         found = next((one for one in self._table.read() if one.run_id == plan.run_id), None)
-        needs = needs_of(plan, initial_replicas(plan), len(self._capacity.gpus))
+        needs = needs_of(plan, plan.policy.initial_replicas, len(self._capacity.gpus))
         visible = self._capacity.gpus
         return found or Reservation(plan.run_id, plan.run_name, time.time(), needs, visible=visible)
 

@@ -55,11 +55,6 @@ def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
     return Amounts(round(cpus, 6), memory, devices)
 
 
-def initial_replicas(plan: RunPlan) -> dict[str, int]:
-    """How many replicas of each group are started at first."""
-    return {group.name: group.initial for group in plan.policy.groups}
-
-
 class Reservations:
     """The table of one MUSTER_HOME."""
 
