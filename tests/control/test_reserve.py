@@ -129,3 +129,19 @@ def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
         reserve.reserve_scaled(service.db, service.home, run, plan, group, 4)
     reserve.reserve_scaled(service.db, service.home, run, plan, group, 1)
     assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"
+
+
+def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
+    job, new = client.job(None, command=["true"])
+    plan = client.prepare_run(job, new_job=new).plan
+    recorded: list[object] = []
+
+    def store(lacking: object) -> str:
+        recorded.append(lacking)
+        return "run"
+
+    home = client.service.home
+    reserve.reserve(client.service.db, home, plan, plan.policy.initial_replicas, store)
+    assert recorded == [()]
+    assert not (home.root / "reservations.json").exists()
+    assert not (home.root / "reservations.lock").exists()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from muster.control import wakeup
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
-from muster.engines.admission import Shortage, describe_refusal
 from muster.engines.base import Claim, Record
 from muster.engines.choice import default_engine
 from muster.errors import InvalidInput, Problem
@@ -25,22 +25,27 @@ from muster.store import events, runs
 from muster.store.database import Database
 from muster.store.records import CorruptRecord, RunRecord
 
+if TYPE_CHECKING:
+    from muster.engines.admission import Shortage
+
 
 def reserve(
     db: Database, home: Home, plan: RunPlan, sizes: Mapping[str, int], record: Record
 ) -> None:
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`
-    raises."""
-    default_engine().reserve(home, Claim(plan, sizes), partial(_in_progress, db, home), record)
+    raises. A run that can never wait is only recorded."""
+    engine = default_engine()
+    if engine.may_queue(plan):
+        engine.reserve(home, Claim(plan, sizes), partial(_in_progress, db, home), record)
+    else:
+        record(())
 
 
 def reserve_again(db: Database, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
     """Reserve for a run whose supervisor was killed, in its former place. Returns what it lacks."""
-    engine = default_engine()
-    if not engine.may_queue(plan):
-        return ()
-    return engine.reserve_again(home, _claim(db, run, plan), partial(_in_progress, db, home))
+    claim, in_progress = _claim(db, run, plan), partial(_in_progress, db, home)
+    return default_engine().reserve_again(home, claim, in_progress)
 
 
 def reserve_scaled(
@@ -61,6 +66,8 @@ def reserve_scaled(
 
 def refusals(lacking: Sequence[Shortage], hint: str) -> list[Problem]:
     """The problems of a run that does not wait for what it lacks."""
+    from muster.engines.admission import describe_refusal  # few runs are refused
+
     return [Problem(f"resources.{one.kind}", describe_refusal(one), hint) for one in lacking]
 
 

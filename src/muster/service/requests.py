@@ -98,6 +98,8 @@ def resume(
     with these overrides.
     """
     from muster.control.persist import plan_of
+    from muster.control.replicas import desired_replicas
+    from muster.control.reserve import reserve
     from muster.engines.choice import default_engine
     from muster.service.start import run_folder
 
@@ -117,24 +119,19 @@ def resume(
             _store_changes(context, run, prepared)
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, run_id, why)
-        if engine.may_queue(plan):
-            from muster.control.replicas import desired_replicas
-            from muster.control.reserve import reserve
-
-            reserve(db, context.home, plan, desired_replicas(run, plan), record)
-        else:
-            record(())
+        reserve(db, context.home, plan, desired_replicas(run, plan), record)
         context.start_supervisor(run_id, held, environ)
     return runs.get(db, run_id)
 
 
 def _record_resume(context: Context, run_id: str, why: str, lacking: Sequence[Shortage]) -> str:
     from muster.control.unsupervised_steps import apply_requests
-    from muster.engines import admission
     from muster.lifecycle.events import Event, ResumeRequested, RunQueued
 
     resumed: list[Event] = [ResumeRequested(why)]
     if lacking:
+        from muster.engines import admission
+
         resumed.append(RunQueued(admission.describe(lacking)))
     apply_requests(context.db, context.home.run_dir(run_id), run_id, resumed)
     return runs.summary(context.db, run_id).name

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from muster.control import lease, wakeup
+from muster.control import lease, reserve, wakeup
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record
@@ -29,6 +30,9 @@ from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
 from muster.store import runs
 from muster.store.records import JobRecord, NodeRecord, RunRecord
+
+if TYPE_CHECKING:
+    from muster.engines.admission import Shortage
 
 
 def start(
@@ -65,21 +69,14 @@ def start(
 
 
 def _reserve_and_record(context: Context, prepared: PreparedRun, *, queue: bool) -> RunRecord:
-    from muster.engines.choice import default_engine
-
     plan = prepared.plan
-    if not default_engine().may_queue(plan):
-        return record(context, prepared)
-    from muster.control import reserve
-    from muster.engines import admission
-
     made: list[RunRecord] = []
 
-    def store(lacking: Sequence[admission.Shortage]) -> str:
+    def store(lacking: Sequence[Shortage]) -> str:
         if lacking and not queue:
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
-        made.append(record(context, prepared, waiting_for=admission.describe(lacking)))
+        made.append(record(context, prepared, lacking))
         return made[0].name
 
     reserve.reserve(context.db, context.home, plan, plan.policy.initial_replicas, store)
@@ -122,8 +119,8 @@ def run_folder(
             os.close(descriptor)
 
 
-def record(context: Context, prepared: PreparedRun, waiting_for: str = "") -> RunRecord:
-    """Store a run, and its Job if that is new, in one transaction. waiting_for: what a run that is
+def record(context: Context, prepared: PreparedRun, lacking: Sequence[Shortage] = ()) -> RunRecord:
+    """Store a run, and its Job if that is new, in one transaction. lacking: what a run that is
     QUEUED waits for. Raises InvalidInput."""
     now = time.time()
 
@@ -131,7 +128,7 @@ def record(context: Context, prepared: PreparedRun, waiting_for: str = "") -> Ru
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
         statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
         nodes = [node_record(node, status) for node, status in statuses]
-        return _run_record(prepared, job, plan, (number, now), waiting_for), nodes
+        return _run_record(prepared, job, plan, (number, now), lacking), nodes
 
     recorded = runs.insert(context.db, prepared.job, build)
     context.artifact_lock.release(prepared.job.id)
@@ -143,7 +140,7 @@ def _run_record(
     job: JobRecord,
     plan: RunPlan,
     numbered: tuple[int, float],
-    waiting_for: str,
+    lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
     from muster.engines.choice import default_engine
@@ -152,8 +149,10 @@ def _run_record(
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
         state, details = RunState.SUSPENDED, "submitted suspended"
-    elif waiting_for:
-        state, details = RunState.QUEUED, waiting_for
+    elif lacking:
+        from muster.engines import admission  # few runs wait
+
+        state, details = RunState.QUEUED, admission.describe(lacking)
     return RunRecord(
         id=plan.run_id,
         name=plan.run_name,
