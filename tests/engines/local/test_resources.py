@@ -12,15 +12,19 @@ import pytest
 
 from muster.engines.local import resources
 from muster.engines.local.resources import (
+    Demand,
     GpuPool,
     Limits,
     Machine,
+    demand_of,
     describe_limits,
     limits_of,
+    may_reserve,
     memory_limit,
     share_of_cpus,
     share_of_gpus,
     share_of_memory,
+    uses_gpus,
 )
 from muster.errors import EngineError
 from muster.plan.model import ResourcePlan, RunPlan
@@ -96,11 +100,35 @@ def test_no_limit_without_control_groups(tmp_path: Path) -> None:
     assert memory_limit(tmp_path, tmp_path / "nothing") is None
 
 
-# --- shares and limits of nodes
+# --- demands, shares and limits of nodes
 
 
 def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
     return make_plan("x", nodes, resources=resources)
+
+
+@pytest.mark.parametrize(
+    ("resources", "demand", "reserves", "gpus"),
+    [
+        (ResourcePlan(), Demand(None, None, 0), False, False),
+        (ResourcePlan(cpus=2), Demand(2, None, 0), True, False),
+        (ResourcePlan(memory=GIB, gpus=1), Demand(None, GIB, 1), True, True),
+        (SMALL, Demand(None, None, 0), False, False),
+        (LARGE, Demand(None, None, 0), True, True),
+        (
+            ResourcePlan(cpus=2, memory=GIB, shape="own", exact=("cpus",)),
+            Demand(2, None, 0),
+            True,
+            False,
+        ),
+    ],
+)
+def test_what_a_shape_has_is_not_demanded_and_its_gpus_are_reserved(
+    resources: ResourcePlan, demand: Demand, reserves: bool, gpus: bool
+) -> None:
+    assert demand_of(resources) == demand
+    assert may_reserve(plan(resources)) is reserves
+    assert uses_gpus(plan(resources)) is gpus
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from muster.engines.local.resources import Machine, count_gpus, limits_of
+from muster.engines.local.resources import Machine, count_gpus, demand_of, limits_of
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 from muster.spec.quantities import format_size
@@ -43,9 +43,8 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
         for p in _check_group(group, machine)
     ]
     demanded = sum(
-        group.resources.gpus * policy.initial * policy.nodes
+        demand_of(group.resources).gpus * policy.initial * policy.nodes
         for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
-        if group.resources.demands("gpus")
     )
     if demanded > machine.gpus and not problems:
         problems.append(
@@ -59,16 +58,16 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
 
 
 def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
-    resources = group.resources
+    demand = demand_of(group.resources)
     path = "resources"
     problems = []
-    cpus, gpus = resources.cpus, resources.gpus
-    if resources.demands("cpus") and cpus is not None and cpus > machine.cpus:
+    cpus, gpus = demand.cpus, demand.gpus
+    if cpus is not None and cpus > machine.cpus:
         text = f"a node needs {cpus:g} CPUs, this machine has {machine.cpus}"
         problems.append(Problem(f"{path}.cpus", text, f"ask for at most {machine.cpus}"))
-    if resources.demands("memory") and resources.memory is not None:
-        problems += _check_memory(resources.memory, machine, f"{path}.memory")
-    if resources.demands("gpus") and gpus > machine.gpus:
+    if demand.memory is not None:
+        problems += _check_memory(demand.memory, machine, f"{path}.memory")
+    if gpus > machine.gpus:
         text = f"a node needs {count_gpus(gpus)}, this machine has {machine.gpus or 'none'}"
         hint = f"ask for at most {machine.gpus}"
         if not machine.gpus:

@@ -18,7 +18,14 @@ import msgspec
 
 from muster.engines import admission
 from muster.engines.admission import Amounts, Capacity, Reservation
-from muster.engines.local.resources import count_cpus, count_memory, gpu_numbers, share_of_gpus
+from muster.engines.local.resources import (
+    count_cpus,
+    count_memory,
+    demand_of,
+    gpu_numbers,
+    share_of_gpus,
+    uses_gpus,
+)
 from muster.node.files import open_or_replace, read_regular, replace_file
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
@@ -32,8 +39,8 @@ Rebuild = Callable[[], Iterable[Reservation]]
 
 def capacity_of(plan: RunPlan) -> Capacity:
     """What this machine has. Its GPUs only count if the run may use some."""
-    uses_gpus = any(group.resources.gpus for group in plan.groups)
-    return Capacity(count_cpus(), count_memory(), tuple(gpu_numbers()) if uses_gpus else ())
+    gpus = tuple(gpu_numbers()) if uses_gpus(plan) else ()
+    return Capacity(count_cpus(), count_memory(), gpus)
 
 
 def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
@@ -44,12 +51,10 @@ def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
     """
     cpus, memory, devices = 0.0, 0, 0
     for group in plan.groups:
-        nodes, resources = replicas[group.name] * group.nodes, group.resources
-        if resources.demands("cpus"):
-            cpus += nodes * (resources.cpus or 0)
-        if resources.demands("memory"):
-            memory += nodes * (resources.memory or 0)
-        if resources.gpus:
+        nodes, demand = replicas[group.name] * group.nodes, demand_of(group.resources)
+        cpus += nodes * (demand.cpus or 0)
+        memory += nodes * (demand.memory or 0)
+        if group.resources.gpus:
             ranks = range(group.first_rank, group.first_rank + nodes)
             devices += sum(share_of_gpus(plan, rank, gpus) for rank in ranks)
     return Amounts(round(cpus, 6), memory, devices)

@@ -97,7 +97,30 @@ def gpu_numbers(root: Path = Path("/dev")) -> list[int]:
     return [number for number in present if number in allowed]
 
 
-# --- shares and limits of nodes
+# --- demands, shares and limits of nodes
+
+
+class Demand(Struct, frozen=True):
+    """What the machine must have for a node; None for any amount."""
+
+    cpus: float | None
+    #: Bytes.
+    memory: int | None
+    gpus: int
+
+
+def demand_of(resources: ResourcePlan) -> Demand:
+    """What a node of a group demands. What its shape has is reduced to what the machine has."""
+    return Demand(
+        resources.cpus if resources.demands("cpus") else None,
+        resources.memory if resources.demands("memory") else None,
+        resources.gpus if resources.demands("gpus") else 0,
+    )
+
+
+def uses_gpus(plan: RunPlan) -> bool:
+    """Whether nodes get GPUs, if the machine has some: demanded ones, or those of a shape."""
+    return any(group.resources.gpus for group in plan.groups)
 
 
 class Limits(Struct, frozen=True):
@@ -110,25 +133,18 @@ class Limits(Struct, frozen=True):
 
 def limits_of(resources: ResourcePlan, machine: Machine) -> Limits:
     """The limits of a node. A shape that is larger than the machine limits nothing."""
-
-    def limited(name: str, available: float) -> bool:
-        value = getattr(resources, name)
-        return value is not None and (resources.demands(name) or value < available)
-
-    return Limits(
-        resources.cpus if limited("cpus", machine.cpus) else None,
-        resources.memory if limited("memory", machine.memory) else None,
-    )
+    demand, cpus, memory = demand_of(resources), resources.cpus, resources.memory
+    if demand.cpus is None and cpus is not None and cpus >= machine.cpus:
+        cpus = None
+    if demand.memory is None and memory is not None and memory >= machine.memory:
+        memory = None
+    return Limits(cpus, memory)
 
 
 def may_reserve(plan: RunPlan) -> bool:
     """Whether a run may need resources that no other run can have at the same time; cheap."""
-    return any(
-        group.resources.gpus
-        or (group.resources.demands("cpus") and group.resources.cpus)
-        or (group.resources.demands("memory") and group.resources.memory)
-        for group in plan.groups
-    )
+    demands = (demand_of(group.resources) for group in plan.groups)
+    return uses_gpus(plan) or any(one.cpus or one.memory for one in demands)
 
 
 def share_of_cpus(plan: RunPlan, group: GroupPlan, machine: Machine) -> int:

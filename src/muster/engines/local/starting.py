@@ -35,6 +35,7 @@ from muster.engines.local.resources import (
     share_of_cpus,
     share_of_gpus,
     share_of_memory,
+    uses_gpus,
 )
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
@@ -237,7 +238,7 @@ def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
 
 def _count_gpus(plan: RunPlan) -> int:
     """The number of GPUs of the machine; 0 if the run uses none."""
-    return len(gpu_numbers()) if any(group.resources.gpus for group in plan.groups) else 0
+    return len(gpu_numbers()) if uses_gpus(plan) else 0
 
 
 def short_folder(run_id: str) -> Path:
