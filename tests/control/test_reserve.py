@@ -6,16 +6,19 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import cast
 
 import pytest
 
 from muster.client.client import Client
 from muster.control import reserve
 from muster.control.persist import plan_of
+from muster.engines.base import RunContext, Session
 from muster.engines.choice import default_engine
 from muster.engines.local import reservations, resources
-from muster.engines.local import reserve as engine_reserve
+from muster.engines.local.queued import QueuedSession
 from muster.engines.local.reservations import Reservations
+from muster.engines.local.resources import RunGpus
 from muster.errors import InvalidInput
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
@@ -29,7 +32,7 @@ Submit = Callable[[int], str]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs of the machine."""
     numbers = [0, 1, 2, 3]
-    for module in (resources, reservations, engine_reserve):
+    for module in (resources, reservations):
         monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
     return numbers
 
@@ -129,6 +132,47 @@ def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
         reserve.reserve_scaled(service.db, service.home, run, plan, group, 4)
     reserve.reserve_scaled(service.db, service.home, run, plan, group, 1)
     assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"
+
+
+def test_a_process_that_sees_other_gpus_changes_no_run(
+    client: Client, submit: Submit, gpus: list[int]
+) -> None:
+    """As one that scales a run from a shell with another CUDA_VISIBLE_DEVICES, or in a node."""
+    service = client.service
+    gpus[:] = [0, 1]
+    run = runs.get(service.db, submit(1))
+    waiting = submit(2)
+    gpus[:] = [1]
+    (text,) = default_engine().waiting(service.home).values()
+    assert text == "waiting for GPUs: needs 2, 1 of 2 free; held by true-1 (1)"
+    plan, group = plan_of(run), "workers"
+    reserve.reserve_scaled(service.db, service.home, run, plan, group, 2)
+    assert given(client) == [(0, 1), None], "it keeps GPU 0"
+    queued = runs.get(service.db, waiting)
+    reserve.reserve_scaled(service.db, service.home, queued, plan_of(queued), group, 1)
+    assert reserve.reserve_again(service.db, service.home, queued, plan_of(queued))
+    (_, reservation) = Reservations(service.home).read()
+    assert reservation.visible == (0, 1)
+    assert given(client) == [(0, 1), None]
+
+
+def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
+    client: Client, submit: Submit, gpus: list[int]
+) -> None:
+    gpus[:] = [0, 1]
+    run = runs.get(client.service.db, submit(2))
+    gpus[:] = [1]
+    opened: list[RunGpus] = []
+    session = cast(Session, object())
+
+    def open_session(given: RunGpus) -> Session:
+        opened.append(given)
+        return session
+
+    context = RunContext(plan_of(run), client.service.home, {}, "python")
+    QueuedSession(context, open_session)
+    assert opened[0].visible == 2
+    assert opened[0].numbers() == (0, 1)
 
 
 def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.engines import admission
-from muster.engines.admission import KINDS, Amounts, Capacity, Reservation
+from muster.engines.admission import Amounts, Capacity, Reservation
 
 GIB = 1 << 30
-#: 2 CPUs, 23 GiB and 2 GPUs.
-MACHINE = Capacity(2, 23 * GIB, (0, 1))
+#: 2 CPUs and 23 GiB. It has 2 GPUs.
+MACHINE = Capacity(2, 23 * GIB)
 
 
 def run(
@@ -23,9 +23,10 @@ def run(
     gpus: int = 0,
     granted: bool = False,
     visible: tuple[int, ...] = (0, 1),
+    held: tuple[int, ...] = (),
 ) -> Reservation:
     needs = Amounts(cpus, int(gib * GIB), gpus)
-    return Reservation(f"id{number}", f"run-{number}", number, needs, granted, visible)
+    return Reservation(f"id{number}", f"run-{number}", number, needs, granted, visible, held)
 
 
 def starting(runs: list[Reservation]) -> list[str]:
@@ -35,7 +36,7 @@ def starting(runs: list[Reservation]) -> list[str]:
     for one in sorted(runs, key=admission.order):
         others = list(table.values())
         if not one.granted and not admission.shortages(one, others, MACHINE):
-            table[one.run_id] = admission.grant(one, others, MACHINE)
+            table[one.run_id] = admission.grant(one, others)
             started.append(one.run)
     return started
 
@@ -77,11 +78,16 @@ def test_runs_start_in_order(runs: list[Reservation], started: list[str]) -> Non
 
 
 def test_runs_with_other_gpus_do_not_wait_for_each_other() -> None:
-    holder = run(1, gpus=1, visible=(0,), granted=True)
+    holder = run(1, gpus=1, visible=(0,), granted=True, held=(0,))
     other = run(2, gpus=1, visible=(1,))
-    assert admission.shortages(other, [holder], Capacity(2, GIB, (1,))) == []
-    granted = admission.grant(other, [holder], Capacity(2, GIB, (1,)))
-    assert granted.gpus == (1,)
+    assert admission.shortages(other, [holder], MACHINE) == []
+    assert admission.grant(other, [holder]).gpus == (1,)
+
+
+def test_a_run_that_grows_keeps_the_gpus_it_has() -> None:
+    holder = run(1, gpus=2, granted=True, held=(1,))
+    assert admission.grant(holder, [holder]).gpus == (1, 0)
+    assert admission.grant(replace(holder, needs=Amounts(gpus=1)), []).gpus == (1,)
 
 
 def test_what_a_run_waits_for_is_described_in_numbers() -> None:
@@ -127,7 +133,7 @@ def test_nothing_is_given_twice_and_everyone_starts(happenings: list[Amounts | i
             return
         assert not admission.awaited(one, others, MACHINE)
         watched.pop(run_id, None)
-        table[run_id] = admission.grant(one, others, MACHINE)
+        table[run_id] = admission.grant(one, others)
 
     def end(run_id: str) -> None:
         del table[run_id]
@@ -137,8 +143,8 @@ def test_nothing_is_given_twice_and_everyone_starts(happenings: list[Amounts | i
 
     def check() -> None:
         granted = [one for one in table.values() if one.granted]
-        for kind in KINDS:
-            assert sum(one.needs.of(kind) for one in granted) <= MACHINE.of(kind)
+        assert sum(one.needs.cpus for one in granted) <= MACHINE.cpus
+        assert sum(one.needs.memory for one in granted) <= MACHINE.memory
         devices = [number for one in granted for number in one.gpus]
         assert len(devices) == len(set(devices)) == sum(one.needs.gpus for one in granted)
         for one in table.values():
@@ -169,7 +175,7 @@ def test_no_run_delays_an_earlier_one(needs: list[Amounts], data: st.DataObject)
         one = replace(run(number), needs=amount)
         others = list(runs.values())
         fits = not admission.shortages(one, others, MACHINE)
-        runs[one.run_id] = admission.grant(one, others, MACHINE) if fits else one
+        runs[one.run_id] = admission.grant(one, others) if fits else one
     chosen = data.draw(st.sampled_from(sorted(runs)))
     earlier = [one for one in runs.values() if one.run_id <= chosen]
     one = runs[chosen]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from muster.describe.words import named, plural
 from muster.spec.quantities import format_size
@@ -45,17 +46,12 @@ def larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 class Capacity(Struct, frozen=True):
-    """What this machine has for all runs."""
+    """What this machine has for all runs. Which GPUs there are differs by run:
+    `Reservation.visible`."""
 
     cpus: int
     #: Bytes.
     memory: int
-    #: Numbers of the GPUs that the process may use.
-    gpus: tuple[int, ...] = ()
-
-    def of(self, kind: Kind) -> float:
-        """The amount of one kind."""
-        return len(self.gpus) if kind == "gpus" else getattr(self, kind)
 
 
 class Reservation(Struct, frozen=True, omit_defaults=True):
@@ -70,7 +66,8 @@ class Reservation(Struct, frozen=True, omit_defaults=True):
     needs: Amounts
     #: Whether it may start or has started; else it waits.
     granted: bool = False
-    #: GPUs that it may be given (CUDA_VISIBLE_DEVICES when it was submitted).
+    #: GPUs that it may be given: those that the process saw that reserved first
+    #: (CUDA_VISIBLE_DEVICES). Other processes, which scale the run for instance, may see others.
     visible: tuple[int, ...] = ()
     #: GPUs that it was given.
     gpus: tuple[int, ...] = ()
@@ -136,16 +133,13 @@ def awaited(
     return found
 
 
-def grant(run: Reservation, others: Sequence[Reservation], capacity: Capacity) -> Reservation:
+def grant(run: Reservation, others: Sequence[Reservation]) -> Reservation:
     """The reservation of a run that may start, with the GPUs it is given. Those it already has
     stay."""
-    given = {number for one in others if one.run_id != run.run_id for number in one.gpus}
-    own = [number for number in run.gpus if number in capacity.gpus]
-    own += [number for number in capacity.gpus if number not in given and number not in own]
-    count = int(_needed(run, capacity, "gpus"))
-    return Reservation(
-        run.run_id, run.run, run.since, run.needs, True, run.visible, tuple(own[:count])
-    )
+    given = {number for one in others for number in one.gpus} | {*run.gpus}
+    free = [number for number in run.visible if number not in given]
+    count = min(run.needs.gpus, len(run.visible)) - len(run.gpus)
+    return replace(run, granted=True, gpus=(*run.gpus, *free[: max(0, count)]))
 
 
 def describe(lacking: Sequence[Shortage]) -> str:
@@ -153,9 +147,16 @@ def describe(lacking: Sequence[Shortage]) -> str:
     return "; ".join(f"waiting for {_describe(one)}" for one in lacking)
 
 
+def _total(run: Reservation, capacity: Capacity, kind: Kind) -> float:
+    """How much the machine has that the run may be given."""
+    if kind == "gpus":
+        return len(run.visible)
+    return capacity.cpus if kind == "cpus" else capacity.memory
+
+
 def _needed(run: Reservation, capacity: Capacity, kind: Kind) -> float:
     """All nodes together may ask for more than the machine has: they share it."""
-    return min(run.needs.of(kind), capacity.of(kind))
+    return min(run.needs.of(kind), _total(run, capacity, kind))
 
 
 def _taken(one: Reservation, run: Reservation, kind: Kind) -> float:
@@ -167,7 +168,7 @@ def _taken(one: Reservation, run: Reservation, kind: Kind) -> float:
 
 def _fits(run: Reservation, ahead: Sequence[Reservation], capacity: Capacity, kind: Kind) -> bool:
     needed = _needed(run, capacity, kind)
-    left = capacity.of(kind) - sum(_taken(one, run, kind) for one in ahead)
+    left = _total(run, capacity, kind) - sum(_taken(one, run, kind) for one in ahead)
     # fractions of a CPU add up with rounding errors
     return not needed or needed <= left + 1e-6
 
@@ -178,7 +179,7 @@ def _shortage(
     held = [
         (one.run, amount) for one in ahead if one.granted and (amount := _taken(one, run, kind))
     ]
-    total = capacity.of(kind)
+    total = _total(run, capacity, kind)
     return Shortage(
         kind,
         needed=_needed(run, capacity, kind),

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from muster.engines import admission
 from muster.engines.admission import Reservation
 from muster.engines.base import RunContext, Session
-from muster.engines.local.reservations import Reservations, capacity_of, needs_of
+from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
+from muster.engines.local.resources import RunGpus
 from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued
 from muster.lifecycle.status import NodeRef
 
-#: Opens the session of a run. Its argument returns the GPUs that the run has.
-Open = Callable[[Callable[[], Sequence[int]]], Session]
+#: Opens the session of a run that has these GPUs.
+Open = Callable[[RunGpus], Session]
 
 
 class QueuedSession:
@@ -25,7 +26,7 @@ class QueuedSession:
     def __init__(self, context: RunContext, open_session: Open) -> None:
         self._open = open_session
         self._table = Reservations(context.home)
-        self._capacity = capacity_of(context.plan)
+        self._capacity = machine_capacity()
         self._own = self._find_own(context)
         self._session: Session | None = None
         #: Descriptors that hang up when a run ends for which this one waits.
@@ -96,9 +97,11 @@ class QueuedSession:
         """The reservation made when the run was submitted; a new one if the table was deleted."""
         plan = context.plan
         found = next((one for one in self._table.read() if one.run_id == plan.run_id), None)
-        needs = needs_of(plan, plan.policy.initial_replicas, len(self._capacity.gpus))
-        visible = self._capacity.gpus
-        return found or Reservation(plan.run_id, plan.run_name, time.time(), needs, visible=visible)
+        if found is not None:
+            return found
+        visible = visible_gpus(plan)
+        needs = needs_of(plan, plan.policy.initial_replicas, len(visible))
+        return Reservation(plan.run_id, plan.run_name, time.time(), needs, visible=visible)
 
     def _try_to_open(self) -> list[admission.Shortage]:
         """Open the session if the run may start; else watch runs of which one has to end first.
@@ -110,10 +113,10 @@ class QueuedSession:
                 others = list(runs.values())
                 lacking = [] if own.granted else admission.shortages(own, others, self._capacity)
                 if not lacking:
-                    own = admission.grant(own, others, self._capacity)
+                    own = admission.grant(own, others)
                 runs[own.run_id] = self._own = own
             if not lacking:
-                self._session = self._open(self._gpus)
+                self._session = self._open(RunGpus(len(own.visible), self._gpus))
                 self._events.append(RunAdmitted())
                 return []
             watched = self._table.watch(admission.awaited(own, others, self._capacity))

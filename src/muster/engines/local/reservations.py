@@ -37,17 +37,21 @@ _DECODER = msgspec.json.Decoder(tuple[Reservation, ...])
 Rebuild = Callable[[], Iterable[Reservation]]
 
 
-def capacity_of(plan: RunPlan) -> Capacity:
-    """What this machine has. Its GPUs only count if the run may use some."""
-    gpus = tuple(gpu_numbers()) if uses_gpus(plan) else ()
-    return Capacity(count_cpus(), count_memory(), gpus)
+def machine_capacity() -> Capacity:
+    """What this machine has."""
+    return Capacity(count_cpus(), count_memory())
+
+
+def visible_gpus(plan: RunPlan) -> tuple[int, ...]:
+    """The GPUs that a run may be given that reserves for the first time."""
+    return tuple(gpu_numbers()) if uses_gpus(plan) else ()
 
 
 def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
     """What the nodes of a run need together: the CPUs and the memory that the job asks for, and the
     GPUs that the nodes get. A shape asks for GPUs alone: its nodes share CPUs and memory.
 
-    replicas: how many of each group. gpus: the number of GPUs of the machine.
+    replicas: how many of each group. gpus: how many the run may be given.
     """
     cpus, memory, devices = 0.0, 0, 0
     for group in plan.groups:

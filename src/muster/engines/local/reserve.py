@@ -9,10 +9,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from muster.engines import admission
-from muster.engines.admission import Amounts, Capacity, Reservation, Shortage
+from muster.engines.admission import Amounts, Reservation, Shortage
 from muster.engines.base import Claim, InProgress, Record
-from muster.engines.local.reservations import Reservations, capacity_of, needs_of
-from muster.engines.local.resources import GpuPool, count_cpus, count_memory, gpu_numbers
+from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
+from muster.engines.local.resources import GpuPool
 from muster.storage.home import Home
 
 #: The least difference between the times of two reservations: runs submitted one after the other
@@ -22,9 +22,8 @@ _STEP = 1e-6
 
 def reserve(home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
     """See `Engine.reserve`."""
-    plan = claim.plan
-    machine = capacity_of(plan)
-    needs = needs_of(plan, claim.replicas, len(machine.gpus))
+    plan, visible = claim.plan, visible_gpus(claim.plan)
+    needs = needs_of(plan, claim.replicas, len(visible))
     if needs == Amounts():
         record(())
         return
@@ -32,55 +31,50 @@ def reserve(home: Home, claim: Claim, in_progress: InProgress, record: Record) -
         others = [one for one in table.values() if one.run_id != plan.run_id]
         last = max((one.since for one in others), default=0.0)
         since = max(time.time(), last + _STEP)
-        run = Reservation(plan.run_id, plan.run_name, since, needs, visible=machine.gpus)
-        lacking = admission.shortages(run, others, machine)
+        run = Reservation(plan.run_id, plan.run_name, since, needs, visible=visible)
+        lacking = admission.shortages(run, others, machine_capacity())
         run = replace(run, run=record(lacking))
-        table[run.run_id] = run if lacking else admission.grant(run, others, machine)
+        table[run.run_id] = run if lacking else admission.grant(run, others)
 
 
 def reserve_again(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
     """See `Engine.reserve_again`."""
-    plan = claim.plan
-    machine = capacity_of(plan)
-    needs = needs_of(plan, claim.replicas, len(machine.gpus))
+    plan, visible = claim.plan, visible_gpus(claim.plan)
+    needs = needs_of(plan, claim.replicas, len(visible))
     if needs == Amounts():
         return ()
     with Reservations(home).change(partial(_rebuild, home, in_progress)) as table:
         known = table.get(plan.run_id)
         if known is not None and known.granted:
             return ()  # no other run has been given what it had
-        own = known or Reservation(
-            plan.run_id, claim.name, claim.since, needs, visible=machine.gpus
-        )
+        own = known or Reservation(plan.run_id, claim.name, claim.since, needs, visible=visible)
         others = list(table.values())
-        lacking = admission.shortages(own, others, machine)
-        table[own.run_id] = own if lacking else admission.grant(own, others, machine)
+        lacking = admission.shortages(own, others, machine_capacity())
+        table[own.run_id] = own if lacking else admission.grant(own, others)
     return lacking
 
 
 def reserve_scaled(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
     """See `Engine.reserve_scaled`."""
-    machine = capacity_of(claim.plan)
-    needs = needs_of(claim.plan, claim.replicas, len(machine.gpus))
     with Reservations(home).change(partial(_rebuild, home, in_progress)) as table:
         known = table.get(claim.plan.run_id)
         if known is None:
             return ()
+        needs = needs_of(claim.plan, claim.replicas, len(known.visible))
         if known.granted:
             needs = admission.larger(known.needs, needs)
         grown, others = replace(known, needs=needs), list(table.values())
         if known.granted and needs != known.needs:
-            if lacking := admission.shortages(grown, others, machine):
+            if lacking := admission.shortages(grown, others, machine_capacity()):
                 return lacking
-            grown = admission.grant(grown, others, machine)
+            grown = admission.grant(grown, others)
         table[grown.run_id] = grown
     return ()
 
 
 def waiting(home: Home) -> dict[str, str]:
     """See `Engine.waiting`."""
-    table = Reservations(home).read()
-    machine = Capacity(count_cpus(), count_memory(), tuple(gpu_numbers()))
+    table, machine = Reservations(home).read(), machine_capacity()
     return {
         one.run_id: admission.describe(admission.shortages(one, table, machine))
         for one in table
@@ -95,7 +89,7 @@ def _rebuild(home: Home, in_progress: InProgress) -> Iterator[Reservation]:
 
 
 def _reservation(home: Home, claim: Claim) -> Reservation:
-    run_id, devices = claim.plan.run_id, tuple(gpu_numbers())
+    run_id, devices = claim.plan.run_id, visible_gpus(claim.plan)
     needs = needs_of(claim.plan, claim.replicas, len(devices))
     if claim.queued:
         return Reservation(run_id, claim.name, claim.since, needs, visible=devices)

@@ -212,6 +212,18 @@ def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
 # --- GPUs
 
 
+class RunGpus(Struct, frozen=True):
+    """The GPUs of one run."""
+
+    #: How many it may be given; nodes share as many.
+    visible: int = 0
+    #: Returns the numbers of those that it has by now: scaling it up may have added some.
+    numbers: Callable[[], Sequence[int]] = tuple
+
+
+#: Those of a run that uses none.
+NO_GPUS = RunGpus()
+
 #: Seconds for the kernel to release the locks of a supervisor that was killed.
 _RELEASE_TIMEOUT = 5.0
 

@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from muster.engines.base import RunContext
 from muster.engines.local.logs import RunLogs
@@ -23,6 +23,7 @@ from muster.engines.local.nodes import (
     not_started,
     started_ranks,
 )
+from muster.engines.local.resources import NO_GPUS, RunGpus
 from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
@@ -51,9 +52,8 @@ class LocalSession:
         self,
         context: RunContext,
         isolation: Isolation,
-        gpus: Callable[[], Sequence[int]] = tuple,
+        gpus: RunGpus = NO_GPUS,
     ) -> None:
-        """gpus: returns the numbers of the GPUs that the run was given."""
         self._isolation = isolation
         self._keep = context.keep
         self._run_dir = context.home.run_dir(context.plan.run_id)

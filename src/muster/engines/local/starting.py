@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,14 +28,13 @@ from muster.engines.local.nodes import LocalNode
 from muster.engines.local.resources import (
     GpuPool,
     Machine,
+    RunGpus,
     count_cpus,
     count_memory,
-    gpu_numbers,
     limits_of,
     share_of_cpus,
     share_of_gpus,
     share_of_memory,
-    uses_gpus,
 )
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
@@ -57,10 +56,7 @@ _MISLEADING = ("PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 class Starter:
     """Starts and restarts the nodes of one run, and holds what they share: ports and GPUs."""
 
-    def __init__(
-        self, context: RunContext, isolation: Isolation, gpus: Callable[[], Sequence[int]]
-    ) -> None:
-        """gpus: returns the numbers of the GPUs that the run was given."""
+    def __init__(self, context: RunContext, isolation: Isolation, gpus: RunGpus) -> None:
         plan, home = context.plan, context.home
         self._environment = prepare_environment(context)
         self._context = context if self._environment is None else self._environment.context
@@ -73,7 +69,7 @@ class Starter:
         self._token = secrets.token_hex(16)
         addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
-        self._gpus = GpuPool(home.root / "gpus", gpus)
+        self._gpus = GpuPool(home.root / "gpus", gpus.numbers)
         #: The folder of each mount source.
         self.sources = mounts.source_folders(plan, home)
         #: Names of the groups whose nodes have the metadata file at the path that OCI documents.
@@ -81,7 +77,7 @@ class Starter:
         if isolation.namespaces:
             self._documented = node_folders.prepare_oci_folder(plan, self._run_dir.path)
         #: Measured once, as it takes a dozen files.
-        self._machine = Machine(count_cpus(), count_memory(), _count_gpus(plan))
+        self._machine = Machine(count_cpus(), count_memory(), gpus.visible)
         #: Ranks that have no node for now.
         self.absent: set[int] = set()
         self._required = tuple(mounts.required_paths(plan, home))
@@ -234,11 +230,6 @@ def _write_certificates(plan: RunPlan, run_dir: RunDir) -> None:
         from muster.storage.certificates import make_certificates
 
         make_certificates(run_dir.tls, plan.nodes)
-
-
-def _count_gpus(plan: RunPlan) -> int:
-    """The number of GPUs of the machine; 0 if the run uses none."""
-    return len(gpu_numbers()) if uses_gpus(plan) else 0
 
 
 def short_folder(run_id: str) -> Path:
