@@ -15,14 +15,14 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 TRACEBACK = "Traceback (most recent call last)"
 #: Errors that follow from the loss of a peer, as the kernel, Python, gloo, NCCL and MPI word them.
-_LOST_PEER = (
+_BROKEN = (
     r"(?i)connection (?:was )?(?:closed|reset|refused|aborted|lost)(?: by (?:remote )?peer)?"
     r"|broken ?pipe|ConnectionResetError|BrokenPipeError|ConnectionRefusedError|EOFError"
     r"|remote process (?:exited|has terminated)|ncclRemoteError|ncclSystemError"
     r"|peer (?:has )?(?:closed|disconnected)|no route to host|socket (?:closed|timeout)"
     r"|RemoteError|StoreTimeout|heartbeat"
 )
-#: Errors that programs raise when a signal ends them.
+#: Errors that follow from a signal to end.
 _SIGNALED = r"(?i)SignalException|KeyboardInterrupt|SIGTERM"
 _MAX_LINES = 20  # in all
 _TAIL = 5  # lines, if nothing explains the failure
@@ -86,6 +86,16 @@ _LOGGED = (
 )
 
 
+#: What torchrun logs, and how its own traceback ends after a rank has failed.
+_TORCHRUN_LOG = r"[IWE]\d{4} \d\d:\d\d:\S+ \d+ torch/distributed/"
+_TORCHRUN = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+#: The first rank that failed, in the table below it.
+_TORCHRUN_RANK = r"\s+rank +: (.+)"
+_TORCHRUN_CODE = r"\s+exitcode +: (.+)"
+_TORCHRUN_RECORDED = r"\s+traceback +: " + re.escape(TRACEBACK)
+_TORCHRUN_SIGNAL = r"\s+traceback +: (Signal .+)"
+
+
 class Explanation(NamedTuple):
     """The lines that explain a failure."""
 
@@ -105,6 +115,10 @@ def explain(text: str, killed: bool = False) -> Explanation:
     lines = [_cut(line.rstrip()) for line in text.splitlines() if line.strip()]
     if killed:
         lines = _without_logged(lines)
+    return _of_torchrun(lines) or _explain(lines)
+
+
+def _explain(lines: Sequence[str]) -> Explanation:
     starts = [at for at, line in enumerate(lines) if _starts_traceback(line)]
     firsts = {at: _first_of_chain(lines, at) for at in starts}
     aside = [at for at in starts if _follows(lines, firsts[at], _ASIDE)]
@@ -124,15 +138,55 @@ def explain(text: str, killed: bool = False) -> Explanation:
     return Explanation(kept, kept[-1:], unexplained=True)
 
 
+def _of_torchrun(lines: Sequence[str]) -> "Explanation | None":
+    """torchrun's own traceback, after those of its ranks, explains nothing: what the ranks wrote
+    before it, or else which rank failed first. None if torchrun has not raised it."""
+    at = _last(lines, _TORCHRUN)
+    starts = range(-1 if at is None else at - 1, -1, -1)
+    start = next((number for number in starts if _starts_traceback(lines[number])), None)
+    if start is None:
+        return None
+    table = lines[at:]
+    written = [line for line in lines[:start] if not re.match(_TORCHRUN_LOG, line)]
+    found = _explain(written) if written else None
+    if found is not None and not found.unexplained:
+        return found
+    recorded = _last(table, _TORCHRUN_RECORDED)
+    if recorded is not None:  # by `record`
+        indented = [line[2:] for line in table[recorded + 1 :] if line.startswith("  ")]
+        return _python([f"{TRACEBACK}:", *indented], 0)
+    ended = _value(table, _TORCHRUN_SIGNAL)
+    if found is not None and not ended:
+        return found
+    ended = ended or f"exit code {_value(table, _TORCHRUN_CODE)}"
+    text = f"torchrun: rank {_value(table, _TORCHRUN_RANK)}: {ended.strip()}"
+    return Explanation([*(found.lines if found else ()), text], [text], unexplained=True)
+
+
+def _value(table: Sequence[str], pattern: str) -> str:
+    """The last row of a table that has this name: the first failure is its last entry."""
+    at = _last(table, pattern)
+    found = None if at is None else re.match(pattern, table[at])
+    return found.group(1) if found else ""
+
+
 def looks_like_consequence(text: str) -> bool:
     """Whether the failure looks like a consequence of the failure of another process."""
-    reasons = explain(text).reasons
-    return any(re.search(_LOST_PEER, one) or re.search(_SIGNALED, one) for one in reasons)
+    return _says(text, _BROKEN) or _says(text, _SIGNALED)
 
 
-def ended_by_signal(text: str) -> bool:
-    """Whether the program says that a signal ended it."""
-    return any(re.search(_SIGNALED, reason) for reason in explain(text).reasons)
+def names_broken_connection(text: str) -> bool:
+    """Whether the failure comes from the loss of a peer."""
+    return _says(text, _BROKEN)
+
+
+def names_signal(text: str) -> bool:
+    """Whether the failure comes from a signal to end."""
+    return _says(text, _SIGNALED)
+
+
+def _says(text: str, pattern: str) -> bool:
+    return any(re.search(pattern, reason) for reason in explain(text).reasons)
 
 
 #: The former name, which supervisors of the version before import when a node fails. They may
