@@ -63,6 +63,7 @@ def test_the_first_cause_is_named_even_if_it_ends_last(client: Client, tmp_path:
     assert run.consequences
     reported = run.why()
     assert "ValueError: bad batch" in reported[0]
+    assert " ended within " in reported[2], "those that were being stopped have not failed"
     assert "from a broken connection" in reported[2]
 
 

@@ -126,6 +126,32 @@ def test_state_and_failure_of_a_node_that_has_ended(
     assert (0 in [failure.rank for failure in run.status.failures]) is remembered
 
 
+@pytest.mark.parametrize("code", [1, 143])
+@pytest.mark.parametrize(
+    ("error", "remembered"),
+    [
+        ("torch.distributed.elastic.multiprocessing.api.SignalException: got signal: 15", False),
+        ("KeyboardInterrupt", False),
+        ("ConnectionResetError: closed", True),
+        ("ValueError: bad batch", True),
+    ],
+)
+def test_an_exception_that_our_signal_raised_is_no_failure(
+    error: str, remembered: bool, code: int
+) -> None:
+    run = running(policy((1, 2, None))).end(1, 9)
+    run.step(NodeEnded(0, code, message=f"Traceback (most recent call last):\n  x\n{error}"))
+    assert run.states() == [N.STOPPED, N.FAILED]
+    assert (0 in [failure.rank for failure in run.status.failures]) is remembered
+    assert len(run.notes("failure")) == 1 + remembered
+
+
+def test_an_exception_that_another_signal_raised_is_a_failure() -> None:
+    message = "Traceback (most recent call last):\n  x\nKeyboardInterrupt"
+    run = running(policy((1, 2, None))).end(1, 1, message=message)
+    assert [failure.rank for failure in run.status.failures] == [1]
+
+
 def test_the_signal_takes_precedence_over_the_exit_code() -> None:
     run = running(policy((1, 2, None))).end(1, 9)
     run.step(NodeEnded(0, 255, signal=15))

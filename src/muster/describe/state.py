@@ -72,7 +72,10 @@ def _time(status: RunStatus) -> str:
 
 
 def _consequences(status: RunStatus) -> str:
-    """The nodes whose failures followed from the first one, as far as known."""
+    """The nodes whose failures followed from the first one, as far as known. Some ended while they
+    were being stopped: their state is STOPPED."""
+    from muster.node.failure_text import names_broken_connection
+
     first = status.cause
     others = cause.consequences(status.failures, first)
     if first is None or not others:
@@ -80,9 +83,9 @@ def _consequences(status: RunStatus) -> str:
     names = ", ".join(f"node-{failure.rank}" for failure in others)
     last = max(failure.at for failure in others)
     within = f"within {max(last - first.at, 0):.1f} s"
-    echoes = sum(cause.is_consequence(failure) for failure in others)
-    also = f", {echoes} of them from a broken connection" if echoes else ""
-    return f"consequences: {names} also failed {within}{also}"
+    broken = sum(names_broken_connection(failure.message) for failure in others)
+    also = f", {broken} of them from a broken connection" if broken else ""
+    return f"consequences: {names} ended {within}{also}"
 
 
 def _restarts(run: str, status: RunStatus, number: int) -> Iterator[str]:

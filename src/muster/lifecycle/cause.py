@@ -55,11 +55,13 @@ def is_consequence(failure: Failure) -> bool:
     return looks_like_consequence(failure.message)
 
 
-def is_of_signal(message: str) -> bool:
-    """Whether a failure's message says that a signal ended the program."""
-    from muster.node.failure_text import ended_by_signal
+def is_end_by_signal(message: str) -> bool:
+    """Whether a failure's message is the exception of a program that was signaled to end."""
+    if not has_traceback(message):
+        return False
+    from muster.node.failure_text import names_signal
 
-    return ended_by_signal(message)
+    return names_signal(message)
 
 
 def has_traceback(message: str) -> bool:

@@ -132,11 +132,11 @@ def _failed_by_itself(node: NodeStatus, event: NodeEnded) -> bool:
         return False
     if not node.leaving:
         return True
+    if cause.is_end_by_signal(event.message):  # such as torchrun, which exits with 1
+        return False
     ours = event.signal in _OURS or event.exit_code in _OURS_AS_CODES
-    if cause.has_traceback(event.message):
-        # it had failed before it was stopped, unless our signal raised the exception
-        return not cause.is_of_signal(event.message)
-    return not ours
+    # a traceback shows that it had failed before it was stopped
+    return not ours or cause.has_traceback(event.message)
 
 
 def _ended_node(transition: Transition, node: NodeStatus, event: NodeEnded) -> NodeStatus:

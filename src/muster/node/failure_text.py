@@ -118,7 +118,7 @@ def explain(text: str, killed: bool = False) -> Explanation:
     return _of_torchrun(lines) or _explain(lines)
 
 
-def _explain(lines: Sequence[str]) -> Explanation:
+def _explain(lines: List[str]) -> Explanation:
     starts = [at for at, line in enumerate(lines) if _starts_traceback(line)]
     firsts = {at: _first_of_chain(lines, at) for at in starts}
     aside = [at for at in starts if _follows(lines, firsts[at], _ASIDE)]
