@@ -70,7 +70,7 @@ def test_a_failure_is_explained_by_its_cause() -> None:
     script = 'if [ $NODE_RANK = 2 ]; then echo "ValueError: boom" >&2; exit 21; fi; sleep 1000'
     done = muster("run", "--nodes", "4", "--", "sh", "-c", script)
     assert done.returncode == 1
-    cause = "  ValueError: boom (node-2 (group workers, rank 2) failed with exit code 21)\n"
+    cause = "  ValueError: boom (node-2, group workers, rank 2: exit code 21)\n"
     assert done.stderr.endswith(cause)
     shown = output_of("runs", "show", "last")
     assert shown.splitlines()[0].startswith("sh-1  FAILED after")
@@ -471,7 +471,7 @@ def test_a_missing_program_is_reported() -> None:
     done = muster("run", "--", "sh", "-c", "exec no-such-program")
     assert done.returncode == 1
     assert "sh: 1: exec: no-such-program: not found" in done.stderr
-    assert "failed with exit code 127" in done.stderr
+    assert "exit code 127" in done.stderr
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from muster.store.records import RunSummary
 from support import command
 
 HEAD = "node-0 (group a, rank 0) failed with exit code 1"
+INSIDE = "node-0, group a, rank 0: exit code 1"
 
 
 @pytest.mark.parametrize(
     ("details", "lines"),
     [
         ("canceled by user", ["canceled by user"]),
-        (f"{HEAD}:\nValueError: x", [f"ValueError: x ({HEAD})"]),
+        (f"{HEAD}:\nValueError: x", [f"ValueError: x ({INSIDE})"]),
         (
             f"{HEAD}:\nTraceback (most recent call last):\n  a\n  b\nValueError: x",
-            [f"ValueError: x ({HEAD})", "...", "  b", "ValueError: x"],
+            [f"ValueError: x ({INSIDE})", "...", "  b", "ValueError: x"],
         ),
         (f"{HEAD}:\n{LAST_LINE}\nstep 3", [f"{HEAD}: {LAST_LINE} step 3"]),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.describe.failure import one_line
+from muster.describe.failure import cause_first, one_line
 from muster.lifecycle.failure_details import describe
 from muster.lifecycle.status import Failure, Reason
 
@@ -54,3 +54,22 @@ CHAINED = f"{TRACEBACK}KeyError: a\n\nDuring handling of the above exception, an
 def test_one_line_names_the_error(message: str, expected: str) -> None:
     assert one_line(f"it failed:\n{message}" if message else "it failed") == expected
     assert one_line("canceled\nby ada") == "canceled"
+
+
+@pytest.mark.parametrize(
+    ("headline", "inside"),
+    [
+        (f"{WHO} failed with exit code 3", "node-3, group workers, rank 3: exit code 3"),
+        (
+            f"{WHO} failed with exit code 137 (signal 9, SIGKILL)",
+            "node-3, group workers, rank 3: exit code 137, signal 9, SIGKILL",
+        ),
+        (f"{WHO} was lost", "node-3, group workers, rank 3: was lost"),
+        ("it failed", "it failed"),
+    ],
+)
+def test_a_headline_after_the_error_has_no_parentheses_of_its_own(
+    headline: str, inside: str
+) -> None:
+    assert cause_first(f"{headline}:\nno data") == f"no data ({inside})"
+    assert cause_first(headline) == headline

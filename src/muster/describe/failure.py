@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from muster.lifecycle.failure_details import reason_of
+
+#: As `failure_details.headline` writes it.
+_HEADLINE = (
+    r"(?P<node>node-\d+) \((?P<where>group [^()]+)\) (?:failed with )?"
+    r"(?P<text>[^()]+?)(?: \((?P<signal>signal [^()]+)\))?"
+)
 
 
 def one_line(details: str) -> str:
@@ -24,7 +32,17 @@ def cause_first(details: str) -> str:
 
     if reason.startswith(LAST_LINE):
         return one_line(details)
-    return f"{reason} ({headline})"
+    return f"{reason} ({_inside(headline)})"
+
+
+def _inside(headline: str) -> str:
+    """A headline without parentheses, for use between some: `node-2, group workers, rank 2: exit
+    code 1`."""
+    found = re.fullmatch(_HEADLINE, headline)
+    if found is None:
+        return headline
+    where, text, signal = found["where"], found["text"], found["signal"]
+    return f"{found['node']}, {where}: {text}{f', {signal}' if signal else ''}"
 
 
 def cause_lines(details: str, most: int) -> list[str]:
