@@ -288,6 +288,10 @@ class RunFacts:
         return redacted(self._hint(first)) if first is not None else ""
 
     def _hint(self, failure: Failure) -> str:
+        from muster.describe.missing_variables import hint_for as hint_for_variables
+
+        if hint := hint_for_variables(str(self._plan.get("framework")), failure.message):
+            return hint
         left = self._plan.unsent_files()
         if left is None:
             return ""
