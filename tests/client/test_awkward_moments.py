@@ -17,10 +17,11 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.client.run import JobRun
-from muster.control import force, lease, wakeup
+from muster.control import force, lease
 from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
+from muster.storage import wakeup
 from muster.store import runs
 from support.runs import supervisor_pid, until_any_ready, until_ready
 

@@ -94,7 +94,7 @@ def _check_log(client: Client, run_id: str) -> None:
         "muster.store.runs.insert",
         "muster.control.launcher.Launcher.start",
         "muster.storage.liveness.open_liveness_pipe",
-        "muster.control.wakeup.create",
+        "muster.storage.wakeup.create",
     ],
 )
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from muster.client.client import Client
-from muster.control import lease, wakeup
+from muster.control import lease
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
 from muster.errors import EngineError
+from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
 from muster.store import runs

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from muster.control import wakeup
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
 from muster.engines.base import Claim, Record
@@ -19,6 +18,7 @@ from muster.engines.choice import default_engine
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
+from muster.storage import wakeup
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor
 from muster.store import events, runs

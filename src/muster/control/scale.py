@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from muster.control import wakeup
 from muster.control.persist import plan_of
 from muster.control.replicas import desired_replicas
 from muster.control.reserve import reserve_scaled
@@ -14,6 +13,7 @@ from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.plan.model import RunPlan
 from muster.spec.wording import suggestion
+from muster.storage import wakeup
 from muster.storage.home import Home
 from muster.store import runs
 from muster.store.database import Database

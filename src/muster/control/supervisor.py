@@ -16,7 +16,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from muster.control import wakeup
 from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
@@ -32,6 +31,7 @@ from muster.lifecycle.states import RunState
 from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.secrets import print_traceback
+from muster.storage import wakeup
 from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
 from muster.store import events, runs

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 
-from muster.control import lease, wakeup
+from muster.control import lease
+from muster.storage import wakeup
 from muster.storage.home import RunDir
 
 _ANSWER_TIMEOUT = 2.0  # seconds for the supervisor to drain its wakeup FIFO

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from muster.control import wakeup
 from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
+from muster.storage import wakeup
 from muster.store import jobs, runs
 from muster.store.records import CorruptRecord, RunRecord
 

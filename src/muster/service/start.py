@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from muster.control import lease, reserve, wakeup
+from muster.control import lease, reserve
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
 from muster.control.persist import node_record
@@ -26,6 +26,7 @@ from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
 from muster.service.prepare import PreparedRun
+from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
 from muster.store import runs
