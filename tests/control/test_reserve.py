@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -20,8 +21,10 @@ from muster.engines.local.queued import QueuedSession
 from muster.engines.local.reservations import Reservations
 from muster.engines.local.resources import RunGpus
 from muster.errors import InvalidInput
+from muster.lifecycle.events import RunAdmitted, RunQueued
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
+from muster.storage import wakeup
 from muster.store import runs
 
 #: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
@@ -156,6 +159,11 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     assert given(client) == [(0, 1), None]
 
 
+def context_of(client: Client, run_id: str) -> RunContext:
+    plan = plan_of(runs.get(client.service.db, run_id))
+    return RunContext(plan, client.service.home, {}, "python")
+
+
 def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
     client: Client, submit: Submit, gpus: list[int]
 ) -> None:
@@ -169,10 +177,48 @@ def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
         opened.append(given)
         return session
 
-    context = RunContext(plan_of(run), client.service.home, {}, "python")
-    QueuedSession(context, open_session)
+    QueuedSession(context_of(client, run.id), open_session)
     assert opened[0].visible == 2
     assert opened[0].numbers() == (0, 1)
+
+
+def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
+    client: Client, submit: Submit, gpus: list[int]
+) -> None:
+    home = client.service.home
+    gpus[:] = [0, 1]
+    holder, either = submit(2), submit(1)
+    gpus[:] = [1]
+    pinned = submit(1)
+    with Reservations(home).change() as table:
+        del table[holder]
+    (_, text) = default_engine().waiting(home).values()
+    assert text == "waiting for GPUs: needs 1, 1 of 1 free; 1 earlier run gets it first"
+    descriptor = wakeup.open(home.run_dir(pinned).wakeup)
+    session = cast(Session, object())
+    QueuedSession(context_of(client, either), lambda _: session)
+    assert wakeup.pending(home.run_dir(pinned).wakeup)
+    os.close(descriptor)
+    assert given(client) == [(0,), None]
+    QueuedSession(context_of(client, pinned), lambda _: session)
+    assert given(client) == [(0,), (1,)]
+
+
+def test_a_run_that_is_notified_before_it_is_asked_looks_again(
+    client: Client, submit: Submit, gpus: list[int], supervisors: ExitStack
+) -> None:
+    """Its supervisor may have read the notification meanwhile."""
+    gpus[:] = [0]
+    holder, waiting = submit(1), submit(1)
+    opened = cast(Session, SimpleNamespace(events=lambda *_: []))
+    session = QueuedSession(context_of(client, waiting), lambda _: opened)
+    reader, writer = os.pipe()
+    supervisors.callback(os.close, reader)
+    supervisors.callback(os.close, writer)
+    assert [type(one) for one in session.events(0.0, reader)] == [RunQueued]
+    with Reservations(client.service.home).change() as table:
+        del table[holder]
+    assert [type(one) for one in session.events(0.0, reader)] == [RunAdmitted]
 
 
 def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:

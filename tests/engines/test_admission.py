@@ -84,6 +84,56 @@ def test_runs_with_other_gpus_do_not_wait_for_each_other() -> None:
     assert admission.grant(other, [holder]).gpus == (1,)
 
 
+A = run(1, gpus=1, granted=True, held=(0,))
+
+
+@pytest.mark.parametrize(
+    ("others", "lacks"),
+    [
+        pytest.param([A], "", id="another GPU than the one that is held"),
+        pytest.param(
+            [run(1, gpus=1, granted=True, held=(1,))], "needs 1, 0 of 1 free; held by run-1 (1)"
+        ),
+        pytest.param(
+            [run(2, gpus=1)], "needs 1, 1 of 1 free; 1 earlier run gets it first", id="either one"
+        ),
+        pytest.param([A, run(2, gpus=1, visible=(0,))], "", id="waits for what is held"),
+        # after the table was deleted, it is not known which GPUs a run has
+        pytest.param([run(1, gpus=1, granted=True)], "needs 1, 0 of 1 free; held by run-1 (1)"),
+    ],
+)
+def test_a_run_waits_only_for_gpus_that_it_may_be_given(
+    others: list[Reservation], lacks: str
+) -> None:
+    pinned = run(3, gpus=1, visible=(1,))
+    lacking = admission.shortages(pinned, others, MACHINE)
+    assert "; ".join(map(admission.describe_refusal, lacking)) == lacks
+
+
+def test_a_free_gpu_is_given_though_two_runs_are_after_the_same_one() -> None:
+    waiting = run(2, gpus=1, visible=(0,))
+    third = run(3, gpus=1)
+    assert not admission.shortages(third, [A, waiting], MACHINE)
+    assert admission.grant(third, [A, waiting]).gpus == (1,)
+
+
+def test_a_run_is_not_given_the_gpus_that_an_earlier_one_waits_for() -> None:
+    held = run(1, gpus=1, granted=True, held=(1,))
+    both = run(2, gpus=2)
+    later = run(3, gpus=1, visible=(0, 1, 2, 3))
+    assert not admission.shortages(later, [held, both], MACHINE)
+    assert admission.grant(later, [held, both]).gpus == (2,)
+
+
+def test_runs_that_wait_for_gpus_that_another_one_did_not_get_look_again() -> None:
+    either, pinned = run(1, gpus=1, gib=20), run(2, gpus=1, visible=(1,))
+    assert admission.shortages(pinned, [either], MACHINE)
+    assert admission.affected_by_grant(either, [either, pinned]) == [pinned]
+    assert not admission.shortages(pinned, [admission.grant(either, [pinned])], MACHINE)
+    alike = replace(pinned, visible=(0, 1))
+    assert admission.affected_by_grant(either, [either, alike]) == [], "one GPU is as good"
+
+
 def test_a_run_that_grows_keeps_the_gpus_it_has() -> None:
     holder = run(1, gpus=2, granted=True, held=(1,))
     assert admission.grant(holder, [holder]).gpus == (1, 0)
@@ -98,7 +148,7 @@ def test_what_a_run_waits_for_is_described_in_numbers() -> None:
         "waiting for memory: needs 20GiB, 3GiB of 23GiB free; held by run-1 (5GiB), run-2 (5GiB), "
         "run-3 (5GiB) and 1 more; 2 earlier runs get it first"
     )
-    busy = run(0, cpus=1.5, gpus=2, granted=True)
+    busy = run(0, cpus=1.5, gpus=2, granted=True, held=(0, 1))
     lacking = admission.shortages(run(9, cpus=1, gpus=1), [busy], MACHINE)
     assert admission.describe(lacking) == (
         "waiting for GPUs: needs 1, 0 of 2 free; held by run-0 (2); "
@@ -114,13 +164,19 @@ amounts = st.builds(
     memory=st.sampled_from((0, 0, 3 * GIB, 10 * GIB, 20 * GIB)),
     gpus=st.sampled_from((0, 0, 1, 2)),
 )
+#: The GPUs that a run may be given.
+visible = st.sampled_from(((0, 1), (0, 1), (0,), (1,), (1, 2), (0, 1, 2)))
+submissions = st.tuples(amounts, visible)
 #: What happens: a run with these needs is submitted, or one of the runs ends.
-happenings = st.lists(st.one_of(amounts, st.integers(0, 9)), max_size=40)
+happenings = st.lists(st.one_of(submissions, st.integers(0, 9)), max_size=40)
 
 
 @given(happenings)
-def test_nothing_is_given_twice_and_everyone_starts(happenings: list[Amounts | int]) -> None:
-    """Each waiting run looks again only when one of the runs that it watches has ended."""
+def test_nothing_is_given_twice_and_everyone_starts(
+    happenings: list[tuple[Amounts, tuple[int, ...]] | int],
+) -> None:
+    """Each waiting run looks again only when one of the runs that it watches has ended, or another
+    one was given GPUs that it might have got."""
     table: dict[str, Reservation] = {}
     watched: dict[str, set[str]] = {}
     submitted = 0
@@ -134,27 +190,37 @@ def test_nothing_is_given_twice_and_everyone_starts(happenings: list[Amounts | i
         assert not admission.awaited(one, others, MACHINE)
         watched.pop(run_id, None)
         table[run_id] = admission.grant(one, others)
+        for affected in admission.affected_by_grant(one, others):
+            if not table[affected.run_id].granted:
+                look(affected.run_id)
 
     def end(run_id: str) -> None:
         del table[run_id]
         watched.pop(run_id, None)
         for other in [key for key, ids in watched.items() if run_id in ids]:
-            look(other)
+            if not table[other].granted:
+                look(other)
 
     def check() -> None:
         granted = [one for one in table.values() if one.granted]
         assert sum(one.needs.cpus for one in granted) <= MACHINE.cpus
         assert sum(one.needs.memory for one in granted) <= MACHINE.memory
         devices = [number for one in granted for number in one.gpus]
-        assert len(devices) == len(set(devices)) == sum(one.needs.gpus for one in granted)
+        assert len(devices) == len(set(devices))
+        for one in granted:
+            assert {*one.gpus} <= {*one.visible}
+            assert len(one.gpus) == min(one.needs.gpus, len(one.visible))
         for one in table.values():
             lacking = admission.shortages(one, list(table.values()), MACHINE)
             assert one.granted or lacking, "it could start, and was not woken"
+            later = [r for r in granted if admission.order(r) > admission.order(one)]
+            assert one.granted or not admission.shortages(one, later, MACHINE), "it is delayed"
 
     for happening in happenings:
-        if isinstance(happening, Amounts):
+        if isinstance(happening, tuple):
             submitted += 1
-            one = replace(run(submitted), run_id=f"{submitted:03}", needs=happening)
+            needs, gpus = happening
+            one = replace(run(submitted, visible=gpus), run_id=f"{submitted:03}", needs=needs)
             table[one.run_id] = one
             look(one.run_id)
         elif table:
@@ -167,12 +233,14 @@ def test_nothing_is_given_twice_and_everyone_starts(happenings: list[Amounts | i
     assert not table
 
 
-@given(st.lists(amounts, min_size=2, max_size=8), st.data())
-def test_no_run_delays_an_earlier_one(needs: list[Amounts], data: st.DataObject) -> None:
+@given(st.lists(submissions, min_size=2, max_size=8), st.data())
+def test_no_run_delays_an_earlier_one(
+    submitted: list[tuple[Amounts, tuple[int, ...]]], data: st.DataObject
+) -> None:
     """What an earlier run waits for is the same with and without later runs."""
     runs: dict[str, Reservation] = {}
-    for number, amount in enumerate(needs):
-        one = replace(run(number), needs=amount)
+    for number, (amount, gpus) in enumerate(submitted):
+        one = replace(run(number, visible=gpus), needs=amount)
         others = list(runs.values())
         fits = not admission.shortages(one, others, MACHINE)
         runs[one.run_id] = admission.grant(one, others) if fits else one

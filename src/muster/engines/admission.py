@@ -5,8 +5,13 @@ what it needs. Runs that compete for one resource therefore start in the order o
 submission, and no run ever delays an earlier one; a run that needs only what earlier ones leave
 free starts at once.
 
-It follows that only the end of another run can let a waiting one start, or scaling down one that
-waits: whether an earlier run waits or has started makes no difference.
+GPUs differ: a run may be given only some of the machine's (`Reservation.visible`). One that has
+started counts with those that it has. An earlier one that waits counts with as many as it needs
+among those that both may be given, as it is not known which ones it will get.
+
+It follows that a waiting run can start when another one ends, when one that waits is scaled down,
+or when an earlier one is given its GPUs (`affected_by_grant`). For CPUs and memory, whether an
+earlier run waits or has started makes no difference.
 """
 
 from __future__ import annotations
@@ -137,9 +142,24 @@ def grant(run: Reservation, others: Sequence[Reservation]) -> Reservation:
     """The reservation of a run that may start, with the GPUs it is given. Those it already has
     stay."""
     given = {number for one in others for number in one.gpus} | {*run.gpus}
-    free = [number for number in run.visible if number not in given]
-    count = min(run.needs.gpus, len(run.visible)) - len(run.gpus)
-    return replace(run, granted=True, gpus=(*run.gpus, *free[: max(0, count)]))
+    kept: set[int] = set()  # for earlier runs: this one gets others, of which there are enough
+    for one in ahead_of(run, others):
+        kept.update(sorted({*one.visible} - given - kept)[: _lacking_gpus(one)])
+    free = sorted({*run.visible} - given, key=lambda number: (number in kept, number))
+    return replace(run, granted=True, gpus=(*run.gpus, *free[: _lacking_gpus(run)]))
+
+
+def affected_by_grant(run: Reservation, others: Sequence[Reservation]) -> list[Reservation]:
+    """The waiting runs that have to look again when a run, which waited until now, has been given
+    its GPUs: it might have got others, for which they wait. None if all runs may be given the same
+    GPUs."""
+    if not _lacking_gpus(run) or len({one.visible for one in others if one.needs.gpus}) <= 1:
+        return []
+    return [
+        one
+        for one in others
+        if not one.granted and order(one) > order(run) and _taken(run, one, "gpus")
+    ]
 
 
 def describe(lacking: Sequence[Shortage]) -> str:
@@ -162,13 +182,33 @@ def _needed(run: Reservation, capacity: Capacity, kind: Kind) -> float:
 def _taken(one: Reservation, run: Reservation, kind: Kind) -> float:
     """How much of what `run` may be given `one` has or is to be given."""
     if kind == "gpus":
-        return min(one.needs.gpus, len({*one.visible} & {*run.visible}))
+        most = max(_gpu_count(one), len(one.gpus))
+        return min(most, len(_possible_gpus(one) & {*run.visible}))
     return one.needs.of(kind)
+
+
+def _gpu_count(run: Reservation) -> int:
+    """How many GPUs a run gets."""
+    return min(run.needs.gpus, len(run.visible))
+
+
+def _lacking_gpus(run: Reservation) -> int:
+    """How many GPUs a run is still to be given."""
+    return max(0, _gpu_count(run) - len(run.gpus))
+
+
+def _possible_gpus(one: Reservation) -> set[int]:
+    """The GPUs that a run has, and those that it may be given if it has too few."""
+    return {*one.gpus, *one.visible} if _lacking_gpus(one) else {*one.gpus}
 
 
 def _fits(run: Reservation, ahead: Sequence[Reservation], capacity: Capacity, kind: Kind) -> bool:
     needed = _needed(run, capacity, kind)
-    left = _total(run, capacity, kind) - sum(_taken(one, run, kind) for one in ahead)
+    taken = sum(_taken(one, run, kind) for one in ahead)
+    if kind == "gpus":  # several runs may wait for the same one
+        possible = {number for one in ahead for number in _possible_gpus(one)}
+        taken = min(taken, len(possible & {*run.visible}))
+    left = _total(run, capacity, kind) - taken
     # fractions of a CPU add up with rounding errors
     return not needed or needed <= left + 1e-6
 

@@ -21,7 +21,8 @@ Open = Callable[[RunGpus], Session]
 
 class QueuedSession:
     """See `engines.base.Session`. While the run waits, nothing of it exists but its supervisor,
-    which sleeps until a run ends that has what this one needs, or it is notified."""
+    which sleeps until a run ends that has what this one needs, or it is notified that another one
+    was scaled down or given its GPUs."""
 
     def __init__(self, context: RunContext, open_session: Open) -> None:
         self._open = open_session
@@ -32,8 +33,6 @@ class QueuedSession:
         #: Descriptors that hang up when a run ends for which this one waits.
         self._watched: list[int] = []
         self._events: list[EngineEvent] = []
-        #: Whether a waiting run may have been scaled down since the last try to open.
-        self._notified = False
         lacking = self._try_to_open()
         if lacking:
             self._events.append(RunQueued(admission.describe(lacking)))
@@ -66,8 +65,8 @@ class QueuedSession:
     def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
         """See `Session.events`."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._notified and self._session is None:  # the requests it was notified of are handled
-            self._notified = False
+        if self._session is None and not self._events:
+            # it may have been notified before the caller took note of that, and of its requests
             self._try_to_open()
         while self._session is None and not self._events:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -75,7 +74,6 @@ class QueuedSession:
             if ready - {wake}:
                 self._try_to_open()
             elif wake in ready or left == 0.0:
-                self._notified = wake in ready
                 return []
         events, self._events = self._events, []
         if self._session is not None:
@@ -112,9 +110,11 @@ class QueuedSession:
                 own = runs.get(self._own.run_id, self._own)
                 others = list(runs.values())
                 lacking = [] if own.granted else admission.shortages(own, others, self._capacity)
+                affected = [] if lacking else admission.affected_by_grant(own, others)
                 if not lacking:
                     own = admission.grant(own, others)
                 runs[own.run_id] = self._own = own
+            self._table.wake(affected)
             if not lacking:
                 self._session = self._open(RunGpus(len(own.visible), self._gpus))
                 self._events.append(RunAdmitted())

@@ -30,6 +30,7 @@ from muster.node.files import open_or_replace, read_regular, replace_file
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor, watch_liveness
+from muster.storage.wakeup import notify
 
 _DECODER = msgspec.json.Decoder(tuple[Reservation, ...])
 
@@ -107,6 +108,11 @@ class Reservations:
                 return None
             opened.append(descriptor)
         return opened
+
+    def wake(self, runs: Iterable[Reservation]) -> None:
+        """Wake the supervisors of waiting runs, which then look whether they may start."""
+        for one in runs:
+            notify(self._home.run_dir(one.run_id).wakeup)
 
     def _stored(self) -> tuple[Reservation, ...] | None:
         """None if there is no table, or none that can be read."""

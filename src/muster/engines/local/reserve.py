@@ -12,7 +12,7 @@ from muster.engines import admission
 from muster.engines.admission import Amounts, Reservation, Shortage
 from muster.engines.base import Claim, InProgress, Record
 from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
-from muster.engines.local.resources import GpuPool
+from muster.engines.local.resources import GpuPool, may_reserve
 from muster.storage.home import Home
 
 #: The least difference between the times of two reservations: runs submitted one after the other
@@ -39,19 +39,24 @@ def reserve(home: Home, claim: Claim, in_progress: InProgress, record: Record) -
 
 def reserve_again(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
     """See `Engine.reserve_again`."""
-    plan, visible = claim.plan, visible_gpus(claim.plan)
-    needs = needs_of(plan, claim.replicas, len(visible))
-    if needs == Amounts():
+    plan = claim.plan
+    if not may_reserve(plan):
         return ()
-    with Reservations(home).change(partial(_rebuild, home, in_progress)) as table:
+    reservations = Reservations(home)
+    with reservations.change(partial(_rebuild, home, in_progress)) as table:
         known = table.get(plan.run_id)
         if known is not None and known.granted:
             return ()  # no other run has been given what it had
-        own = known or Reservation(plan.run_id, claim.name, claim.since, needs, visible=visible)
+        own = known or _waiting(claim)
+        if own.needs == Amounts():
+            return ()
         others = list(table.values())
         lacking = admission.shortages(own, others, machine_capacity())
         table[own.run_id] = own if lacking else admission.grant(own, others)
-    return lacking
+        if lacking:
+            return lacking
+    reservations.wake(admission.affected_by_grant(own, others))
+    return ()
 
 
 def reserve_scaled(home: Home, claim: Claim, in_progress: InProgress) -> Sequence[Shortage]:
@@ -89,11 +94,17 @@ def _rebuild(home: Home, in_progress: InProgress) -> Iterator[Reservation]:
 
 
 def _reservation(home: Home, claim: Claim) -> Reservation:
-    run_id, devices = claim.plan.run_id, visible_gpus(claim.plan)
-    needs = needs_of(claim.plan, claim.replicas, len(devices))
+    run = _waiting(claim)
     if claim.queued:
-        return Reservation(run_id, claim.name, claim.since, needs, visible=devices)
+        return run
     # it is not known which of the locked GPUs are this run's: none is given away until it has ended
-    locked = GpuPool(home.root / "gpus", tuple).locked(devices) if needs.gpus else ()
-    needs = replace(needs, gpus=max(needs.gpus, len(locked)))
-    return Reservation(run_id, claim.name, claim.since, needs, True, devices, locked)
+    locked = GpuPool(home.root / "gpus", tuple).locked(run.visible) if run.needs.gpus else ()
+    needs = replace(run.needs, gpus=max(run.needs.gpus, len(locked)))
+    return replace(run, needs=needs, granted=True, gpus=locked)
+
+
+def _waiting(claim: Claim) -> Reservation:
+    """The reservation of a run that is recorded and has none."""
+    visible = visible_gpus(claim.plan)
+    needs = needs_of(claim.plan, claim.replicas, len(visible))
+    return Reservation(claim.plan.run_id, claim.name, claim.since, needs, visible=visible)
