@@ -63,7 +63,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
 
     The words after -- are arguments of the program. With a folder, archive or repository and no
     --entrypoint, they are a command that runs in a copy of that code. Without TARGET, they are a
-    command that runs in the current directory itself, as with srun or torchrun.
+    command that runs in the current directory itself, as with srun or torchrun. Nodes have no
+    standard input.
 
     \b
     muster run examples/pytorch-digits/job.yaml
