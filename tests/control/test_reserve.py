@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,6 +15,7 @@ import pytest
 from muster.client.client import Client
 from muster.control import reserve
 from muster.control.persist import plan_of
+from muster.control.scale import scale
 from muster.engines.base import RunContext, Session
 from muster.engines.choice import default_engine
 from muster.engines.local import reservations, resources
@@ -26,6 +28,7 @@ from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
 from muster.storage import wakeup
 from muster.store import runs
+from support.runs import start_spec
 
 #: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
 Submit = Callable[[int], str]
@@ -157,6 +160,44 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     (_, reservation) = Reservations(service.home).read()
     assert reservation.visible == (0, 1)
     assert given(client) == [(0, 1), None]
+
+
+def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
+    client: Client, gpus: list[int], supervisors: ExitStack
+) -> None:
+    gpus[:] = [0, 1]
+    service = client.service
+    group = {"name": "g", "max_replicas": 3, "resources": {"gpus": 1}}
+    job, new = client.job(None, command=["true"], node_groups=[group])
+    prepared: PreparedRun = client.prepare_run(job, new_job=new)
+    plan = prepared.plan
+    supervisors.enter_context(run_folder(service.context, plan, os.environ))
+
+    def store(lacking: object) -> str:
+        return record(service.context, prepared).name
+
+    reserve.reserve(service.db, service.home, plan, plan.policy.initial_replicas, store)
+    gpus[:] = [1, 2, 3]
+    run = runs.get(service.db, plan.run_id)
+    with pytest.raises(InvalidInput, match="all nodes together need 3 GPUs, this machine has 2"):
+        scale(service.db, service.home, run, "g", 3, "")
+    scale(service.db, service.home, run, "g", 2, "")
+    assert given(client) == [(0, 1)]
+
+
+def test_a_run_that_was_scaled_is_resumed_only_if_its_nodes_have_gpus(
+    client: Client, gpus: list[int], tmp_path: Path
+) -> None:
+    group = {"name": "g", "max_replicas": 3, "command": ["true"], "resources": {"gpus": 1}}
+    run = start_spec(client, {"node_groups": [group], "suspend": True}, tmp_path)
+    run.scale("g", 2)
+    gpus[:] = [0]
+    for overrides in ({}, {"env": {"A": "1"}}):
+        with pytest.raises(
+            InvalidInput, match="all nodes together need 2 GPUs, this machine has 1"
+        ):
+            run.resume(**overrides)
+    assert run.refresh().state == "SUSPENDED"
 
 
 def context_of(client: Client, run_id: str) -> RunContext:

@@ -27,11 +27,14 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
     problem = next(_problems(run, plan, group, count), None)
     if problem is not None:
         raise InvalidInput(problem)
-    before = desired_replicas(run, plan)[group]
+    replicas = desired_replicas(run, plan)
+    before = replicas[group]
     if before == count:
         return
     if count > before:
-        if lacking := default_engine().check_added(plan, home.root, group, count - before):
+        after = {**replicas, group: count}
+        lacking = default_engine().check_added(plan, home.root, after, group, count - before)
+        if lacking:
             raise InvalidInput(*lacking)
         reserve_scaled(db, home, run, plan, group, count)
     folder = home.run_dir(run.id)

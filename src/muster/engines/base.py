@@ -198,11 +198,12 @@ class Engine(Protocol):
     #: Whether nodes can be kept while their programs restart.
     in_place: bool
 
-    def check(self, plan: RunPlan, root: Path) -> list[Problem]:
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """Everything that makes this plan impossible here, such as a directory to be used in place
         (`GroupPlan.in_place`) that the nodes do not see; empty if it can run.
 
         Called before anything is stored or started, and changes nothing. root: MUSTER_HOME.
+        replicas: how many of each group there are to be.
         """
         ...
 
@@ -213,8 +214,14 @@ class Engine(Protocol):
         """
         ...
 
-    def check_added(self, plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
-        """As `check`, for this many more replicas of a group of a run in progress."""
+    def check_added(
+        self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
+    ) -> list[Problem]:
+        """What makes it impossible to add replicas to a run that has passed `check`: the GPUs of
+        all nodes together, and the free disk for the added ones.
+
+        replicas: how many of each group there are then, with the `added` ones of `group`.
+        """
         ...
 
     def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:

@@ -135,7 +135,8 @@ def plan_on_machine(
         )
     except InvalidInput as error:
         return None, [*problems, *shapes.problems, *error.problems]
-    problems += shapes.problems + shapes.exceeded(spec) + engine.check(plan, home.root)
+    problems += shapes.problems + shapes.exceeded(spec)
+    problems += engine.check(plan, home.root, plan.policy.initial_replicas)
     return replace(plan, environment=environment), problems
 
 

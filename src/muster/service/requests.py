@@ -151,17 +151,22 @@ def prepare_resume(
     if run.state != RunState.SUSPENDED:
         text = f"{run.name} is {run.state}, not SUSPENDED"
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
+    from muster.control.persist import plan_of
+    from muster.control.replicas import desired_replicas
+    from muster.engines.choice import default_engine
+
+    prepared = None
     if overrides is not None:
         from muster.service import prepare
 
-        return prepare.prepare_resume(context.home, run, overrides, spec)
-    # the machine may have changed since: a run that cannot start would fail for good
-    from muster.control.persist import plan_of
-    from muster.engines.choice import default_engine
-
-    if problems := default_engine().check(plan_of(run), context.home.root):
+        prepared = prepare.prepare_resume(context.home, run, overrides, spec)
+    # the machine or the number of replicas may have changed since: a run that cannot start would
+    # fail for good
+    plan = plan_of(run) if prepared is None else prepared.plan
+    replicas = desired_replicas(run, plan)
+    if problems := default_engine().check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
-    return None
+    return prepared
 
 
 def _instead_of_resuming(context: Context, run: RunRecord) -> str:

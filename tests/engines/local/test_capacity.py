@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from muster.engines.local.capacity import check_fit, shape_notes
+from muster.engines.local.capacity import check_added_gpus, check_fit, shape_notes
 from muster.engines.local.resources import Machine
+from muster.errors import Problem
 from muster.plan.model import ResourcePlan, RunPlan
 from support.sessions import make_plan
 
@@ -16,6 +17,10 @@ LARGE = ResourcePlan(cpus=128, memory=64 * GIB, gpus=8, shape="BM.GPU4.8")
 
 def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
     return make_plan("x", nodes, resources=resources)
+
+
+def fit(plan: RunPlan, machine: Machine) -> list[Problem]:
+    return check_fit(plan, machine, plan.policy.initial_replicas)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +35,12 @@ def plan(resources: ResourcePlan, nodes: int = 1) -> RunPlan:
     ],
 )
 def test_a_node_larger_than_the_machine_is_refused(resources: ResourcePlan, message: str) -> None:
-    (problem,) = check_fit(plan(resources), Machine(2, 8 * GIB, 4))
+    (problem,) = fit(plan(resources), Machine(2, 8 * GIB, 4))
     assert message in str(problem)
 
 
 def test_a_machine_without_gpus_is_reported_with_a_hint() -> None:
-    (problem,) = check_fit(plan(ResourcePlan(gpus=1)), Machine(2, 8 * GIB, 0))
+    (problem,) = fit(plan(ResourcePlan(gpus=1)), Machine(2, 8 * GIB, 0))
     assert problem.path == "node_groups[workers].resources.gpus"
     assert problem.message == "a node needs 1 GPU, this machine has none"
     assert problem.hint.startswith("leave gpus out to run on CPUs")
@@ -43,14 +48,34 @@ def test_a_machine_without_gpus_is_reported_with_a_hint() -> None:
 
 def test_gpus_add_up_and_cpus_do_not() -> None:
     machine = Machine(2, 8 * GIB, 4)
-    assert check_fit(plan(ResourcePlan(cpus=2, gpus=1), nodes=4), machine) == []
-    (problem,) = check_fit(plan(ResourcePlan(gpus=2), nodes=4), machine)
+    assert fit(plan(ResourcePlan(cpus=2, gpus=1), nodes=4), machine) == []
+    (problem,) = fit(plan(ResourcePlan(gpus=2), nodes=4), machine)
     assert "all nodes together need 8 GPUs, this machine has 4" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("resources", "replicas", "needed"),
+    [
+        (ResourcePlan(gpus=2), 2, None),
+        (ResourcePlan(gpus=2), 3, 6),
+        (ResourcePlan(), 3, None),
+        # the first node has all GPUs of the machine
+        (LARGE, 1, None),
+        (LARGE, 2, 8),
+    ],
+)
+def test_gpus_of_added_and_of_resumed_nodes_add_up(
+    resources: ResourcePlan, replicas: int, needed: int | None
+) -> None:
+    machine, one, sizes = Machine(256, 512 * GIB, 4), plan(resources), {"workers": replicas}
+    texts = [f"all nodes together need {needed} GPUs, this machine has 4"] if needed else []
+    assert [problem.message for problem in check_added_gpus(one, sizes, "workers", 4)] == texts
+    assert [problem.message for problem in check_fit(one, machine, sizes)] == texts
 
 
 def test_a_shape_larger_than_the_machine_is_noted() -> None:
     machine = Machine(2, 8 * GIB, 0)
-    assert check_fit(plan(LARGE), machine) == []
+    assert fit(plan(LARGE), machine) == []
     (note,) = shape_notes(plan(LARGE), machine)
     assert note == (
         "group workers: shape BM.GPU4.8 is larger than this machine (2 CPUs, 8GiB, 0 GPUs); "
@@ -58,7 +83,7 @@ def test_a_shape_larger_than_the_machine_is_noted() -> None:
     )
     assert shape_notes(plan(SMALL), machine) == []
     exact = ResourcePlan(cpus=3, memory=64 * GIB, shape="own", exact=("cpus",))
-    assert [str(p) for p in check_fit(plan(exact), machine)] == [
+    assert [str(p) for p in fit(plan(exact), machine)] == [
         "node_groups[workers].resources.cpus: a node needs 3 CPUs, this machine has 2 "
         "(ask for at most 2)"
     ]
@@ -75,8 +100,8 @@ def test_shapes_larger_than_the_machine_together_are_noted() -> None:
 
 def test_more_nodes_than_the_memory_holds_are_refused() -> None:
     machine = Machine(2, 8 * GIB, 0)
-    assert check_fit(plan(ResourcePlan(), nodes=100), machine) == []
-    (problem,) = check_fit(plan(ResourcePlan(), nodes=4000), machine)
+    assert fit(plan(ResourcePlan(), nodes=100), machine) == []
+    (problem,) = fit(plan(ResourcePlan(), nodes=4000), machine)
     assert str(problem) == (
         "nodes: 4,000 nodes take at least 11.7GiB of memory, this machine has 8GiB "
         "(ask for fewer than 2,730; `muster simulate` has no limit)"

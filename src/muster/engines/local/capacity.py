@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from muster.engines.local.resources import Machine, count_gpus, demand_of, limits_of
+from muster.engines.local.resources import Machine, count_gpus, count_gpus_of, demand_of, limits_of
 from muster.errors import Problem
 from muster.plan.model import GroupPlan, ResourcePlan, RunPlan
 from muster.spec.quantities import format_size
@@ -26,10 +26,11 @@ _MIN_DISK = 1 << 20
 # --- CPUs, memory and GPUs
 
 
-def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
+def check_fit(plan: RunPlan, machine: Machine, replicas: Mapping[str, int]) -> list[Problem]:
     """Demands that this machine cannot meet. Nodes share CPUs and memory, so each node is checked
-    alone; they never share GPUs, so the GPUs of all nodes are added up."""
-    nodes = sum(policy.initial * policy.nodes for policy in plan.policy.groups)
+    alone; they never share GPUs, so the GPUs of all nodes are added up. replicas: how many of each
+    group."""
+    nodes = _count_nodes(plan, replicas)
     if nodes * _NODE_MEMORY > machine.memory:
         least, memory = format_size(nodes * _NODE_MEMORY), format_size(machine.memory)
         text = f"{nodes:,} nodes take at least {least} of memory, this machine has {memory}"
@@ -42,19 +43,31 @@ def check_fit(plan: RunPlan, machine: Machine) -> list[Problem]:
         for group in plan.groups
         for p in _check_group(group, machine)
     ]
-    demanded = sum(
-        demand_of(group.resources).gpus * policy.initial * policy.nodes
-        for group, policy in zip(plan.groups, plan.policy.groups, strict=True)
-    )
-    if demanded > machine.gpus and not problems:
-        problems.append(
-            Problem(
-                "resources.gpus",
-                f"all nodes together need {demanded} GPUs, this machine has {machine.gpus}",
-                "ask for fewer nodes, or fewer GPUs on each",
-            )
-        )
+    text = _too_many_gpus(plan, replicas, machine.gpus)
+    if text and not problems:
+        hint = "ask for fewer nodes, or fewer GPUs on each"
+        problems.append(Problem("resources.gpus", text, hint))
     return problems
+
+
+def check_added_gpus(
+    plan: RunPlan, replicas: Mapping[str, int], group: str, gpus: int
+) -> list[Problem]:
+    """Whether a run may be given enough GPUs for replicas added to a group. replicas: how many of
+    each group there are then. gpus: how many the run may be given."""
+    text = _too_many_gpus(plan, replicas, gpus)
+    return [Problem(group, text, "add fewer replicas")] if text else []
+
+
+def _too_many_gpus(plan: RunPlan, replicas: Mapping[str, int], available: int) -> str:
+    needed = count_gpus_of(plan, replicas, available)
+    if needed <= available:
+        return ""
+    return f"all nodes together need {needed} GPUs, this machine has {available}"
+
+
+def _count_nodes(plan: RunPlan, replicas: Mapping[str, int]) -> int:
+    return sum(replicas[group.name] * group.nodes for group in plan.groups)
 
 
 def _check_group(group: GroupPlan, machine: Machine) -> list[Problem]:
@@ -141,8 +154,9 @@ def _sharing_note(nodes: int, total: str, available: str) -> str:
 # --- disk
 
 
-def check_disk(plan: RunPlan, root: Path) -> list[Problem]:
-    """A plan's demands that exceed the free space under MUSTER_HOME (`root`, may be missing)."""
+def check_disk(plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
+    """A plan's demands that exceed the free space under MUSTER_HOME (`root`, may be missing).
+    replicas: how many of each group."""
     existing = next(path for path in (root, *root.absolute().parents) if os.path.exists(path))
     disk = os.statvfs(existing)
     if not disk.f_blocks:
@@ -151,16 +165,18 @@ def check_disk(plan: RunPlan, root: Path) -> list[Problem]:
     if disk.f_files and disk.f_favail < _SPARE_FILES:
         text = f"the disk has no inodes left: only {disk.f_favail} more files can be created"
         return [Problem(str(root), text, "delete some files, or set MUSTER_HOME to another disk")]
-    code = plan.artifact.size * plan.policy.initial_size if plan.artifact else 0
+    code = plan.artifact.size * _count_nodes(plan, replicas) if plan.artifact else 0
     if free < code + _SPARE_DISK:
         need = format_size(code + _SPARE_DISK)
         text = f"the disk is full: {format_size(free)} free, the run needs {need}"
         hint = "free some space, or set MUSTER_HOME to a folder on another disk"
         return [Problem(str(root), text, hint)]
-    return list(_check_disk_demands(plan, root, free))
+    return list(_check_disk_demands(plan, root, free, replicas))
 
 
-def _check_disk_demands(plan: RunPlan, root: Path, free: int) -> Iterator[Problem]:
+def _check_disk_demands(
+    plan: RunPlan, root: Path, free: int, replicas: Mapping[str, int]
+) -> Iterator[Problem]:
     """Check `resources.disk` and `disk_image` of each group. All nodes use the disk of
     MUSTER_HOME, so their demands are added up."""
     if not any(one.resources.disk is not None or one.resources.disk_image for one in plan.groups):
@@ -169,13 +185,13 @@ def _check_disk_demands(plan: RunPlan, root: Path, free: int) -> Iterator[Proble
 
     total, too_small = 0, False
     demanding = []
-    for group, policy in zip(plan.groups, plan.policy.groups, strict=True):
+    for group in plan.groups:
         yield from _check_disk_image(group)
         disk = group.resources.disk
         if disk is None:
             continue
         demanding.append(group.name)
-        total += disk * policy.initial * policy.nodes
+        total += disk * replicas[group.name] * group.nodes
         least = node_folders.MIN_DISK_IMAGE if group.resources.disk_image else _MIN_DISK
         if disk < least:
             too_small = True
@@ -208,7 +224,7 @@ def _check_disk_image(group: GroupPlan) -> Iterator[Problem]:
         yield Problem(path, f"is not possible here: {reason}", hint)
 
 
-def check_added(plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+def check_added_disk(plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
     """Whether the disk has enough free space for `added` more replicas of a group."""
     index = next(i for i, one in enumerate(plan.groups) if one.name == group)
     disk = plan.groups[index].resources.disk

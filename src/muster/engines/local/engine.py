@@ -47,11 +47,11 @@ class LocalEngine:
     def __init__(self, isolation: Isolation | None = None) -> None:
         self._isolation = isolation or Isolation("plain", reason="no namespaces were created")
 
-    def check(self, plan: RunPlan, root: Path) -> list[Problem]:
+    def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
         from muster.engines.local import plan_checks  # many commands only read what runs do
 
-        return plan_checks.problems(plan, root)
+        return plan_checks.problems(plan, root, replicas)
 
     def notes(self, plan: RunPlan) -> list[str]:
         """See `Engine.notes`."""
@@ -59,11 +59,13 @@ class LocalEngine:
 
         return plan_checks.notes(plan)
 
-    def check_added(self, plan: RunPlan, root: Path, group: str, added: int) -> list[Problem]:
+    def check_added(
+        self, plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
+    ) -> list[Problem]:
         """See `Engine.check_added`."""
-        from muster.engines.local import capacity
+        from muster.engines.local import plan_checks
 
-        return capacity.check_added(plan, root, group, added)
+        return plan_checks.problems_of_added(plan, root, replicas, group, added)
 
     def limits(self, resources: Mapping[str, ResourcePlan]) -> dict[str, str]:
         """See `Engine.limits`."""

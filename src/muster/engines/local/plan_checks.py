@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from muster.engines.local.capacity import check_disk, check_fit, disk_notes, shape_notes
+from muster.engines.local.capacity import (
+    check_added_disk,
+    check_added_gpus,
+    check_disk,
+    check_fit,
+    disk_notes,
+    shape_notes,
+)
 from muster.engines.local.namespaces import check_setting, unavailable_reason
 from muster.engines.local.network import addresses
-from muster.engines.local.resources import Machine, limits_of, this_machine
+from muster.engines.local.resources import Machine, limits_of, this_machine, uses_gpus
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
 from muster.storage.home import Home
 
 
-def problems(plan: RunPlan, root: Path) -> list[Problem]:
+def problems(plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
     """See `Engine.check`."""
-    found = check_fit(plan, this_machine())
+    found = check_fit(plan, this_machine(), replicas)
     found += check_setting()
     found += _check_ports(plan)
-    found += check_disk(plan, root)
+    found += check_disk(plan, root, replicas)
     found += _check_network(plan)
     found += _check_mounts(plan, root)
     found += _check_in_place(plan)
+    return found
+
+
+def problems_of_added(
+    plan: RunPlan, root: Path, replicas: Mapping[str, int], group: str, added: int
+) -> list[Problem]:
+    """See `Engine.check_added`."""
+    found = check_added_disk(plan, root, group, added)
+    if uses_gpus(plan):
+        from muster.engines.local.reservations import Reservations, visible_gpus
+
+        run = Reservations(Home(root)).find(plan.run_id)
+        gpus = visible_gpus(plan) if run is None else run.visible
+        found += check_added_gpus(plan, replicas, group, len(gpus))
     return found
 
 

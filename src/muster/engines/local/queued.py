@@ -94,7 +94,7 @@ class QueuedSession:
     def _find_own(self, context: RunContext) -> Reservation:
         """The reservation made when the run was submitted; a new one if the table was deleted."""
         plan = context.plan
-        found = next((one for one in self._table.read() if one.run_id == plan.run_id), None)
+        found = self._table.find(plan.run_id)
         if found is not None:
             return found
         visible = visible_gpus(plan)
@@ -126,8 +126,7 @@ class QueuedSession:
 
     def _gpus(self) -> Sequence[int]:
         """The GPUs that the run has by now: scaling it up may have added some."""
-        found = (one for one in self._table.read() if one.run_id == self._own.run_id)
-        return next(found, self._own).gpus
+        return (self._table.find(self._own.run_id) or self._own).gpus
 
     def _stop_watching(self) -> None:
         for descriptor in self._watched:

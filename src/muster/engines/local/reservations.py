@@ -20,10 +20,10 @@ from muster.engines import admission
 from muster.engines.admission import Amounts, Capacity, Reservation
 from muster.engines.local.resources import (
     count_cpus,
+    count_gpus_of,
     count_memory,
     demand_of,
     gpu_numbers,
-    share_of_gpus,
     uses_gpus,
 )
 from muster.node.files import open_or_replace, read_regular, replace_file
@@ -54,15 +54,12 @@ def needs_of(plan: RunPlan, replicas: Mapping[str, int], gpus: int) -> Amounts:
 
     replicas: how many of each group. gpus: how many the run may be given.
     """
-    cpus, memory, devices = 0.0, 0, 0
+    cpus, memory = 0.0, 0
     for group in plan.groups:
         nodes, demand = replicas[group.name] * group.nodes, demand_of(group.resources)
         cpus += nodes * (demand.cpus or 0)
         memory += nodes * (demand.memory or 0)
-        if group.resources.gpus:
-            ranks = range(group.first_rank, group.first_rank + nodes)
-            devices += sum(share_of_gpus(plan, rank, gpus) for rank in ranks)
-    return Amounts(round(cpus, 6), memory, devices)
+    return Amounts(round(cpus, 6), memory, count_gpus_of(plan, replicas, gpus))
 
 
 class Reservations:
@@ -76,6 +73,10 @@ class Reservations:
     def read(self) -> list[Reservation]:
         """The reservations of all runs that have a supervisor."""
         return [one for one in self._stored() or () if has_supervisor(self._home, one.run_id)]
+
+    def find(self, run_id: str) -> Reservation | None:
+        """The reservation of a run; None if it has none, or no supervisor."""
+        return next((one for one in self.read() if one.run_id == run_id), None)
 
     @contextmanager
     def change(self, rebuild: Rebuild = tuple) -> Iterator[dict[str, Reservation]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -207,6 +207,17 @@ def share_of_gpus(plan: RunPlan, rank: int, available: int) -> int:
     position = sum(n for g, n in shaped if g.first_rank < first_ranks[-1]) + rank - first_ranks[-1]
     share, more = divmod(left, sum(nodes for _, nodes in shaped))
     return min(resources.gpus, share + (position < more))
+
+
+def count_gpus_of(plan: RunPlan, replicas: Mapping[str, int], available: int) -> int:
+    """How many GPUs the nodes of a run get together. replicas: how many of each group. More than
+    are available if nodes were added, or demand too many."""
+    return sum(
+        share_of_gpus(plan, rank, available)
+        for group in plan.groups
+        if group.resources.gpus
+        for rank in range(group.first_rank, group.first_rank + replicas[group.name] * group.nodes)
+    )
 
 
 # --- GPUs
