@@ -258,6 +258,7 @@ class GpuPool:
         taken: list[int] = []
         self._locks.mkdir(parents=True, exist_ok=True)
         numbers = self._numbers()
+        own = sum(number in self._held for number in numbers)
         for number in numbers:
             if len(taken) == count:
                 break
@@ -265,11 +266,16 @@ class GpuPool:
                 taken.append(number)
         if len(taken) < count:
             self.release(taken)
-            raise EngineError(
-                f"needs {count_gpus(count)}, but only {len(taken)} of the run's {len(numbers)} are "
-                "free; other nodes, or runs of an earlier version of Muster, hold the rest "
-                "(`muster ps --state in_progress`)"
-            )
+            free, total = len(taken), len(numbers)
+            texts = [f"needs {count_gpus(count)}, but only {free} of the run's {total} are free"]
+            if own:
+                texts.append(f"its other nodes hold {own}")
+            if others := total - own - free:  # which took them without a reservation
+                texts.append(
+                    f"runs of an earlier version of Muster hold {others} "
+                    "(`muster ps --state in_progress`)"
+                )
+            raise EngineError("; ".join(texts))
         return tuple(taken)
 
     def release(self, numbers: Sequence[int]) -> None:
