@@ -40,7 +40,11 @@ def test_simulate_shows_the_use_of_time_and_better_policies(tmp_path: Path) -> N
     assert "3 FAILED after" in output
     assert "all 2 restarts are used up (failure.max_restarts)" in output
     assert "after the run failed" in output
-    assert "best: max_restarts without limit, a checkpoint every 14 min" in output
+    best = re.search(r"best: max_restarts: (\d+), a checkpoint every 14 min", output)
+    assert best is not None
+    assert "without limit" not in output
+    again = simulate(tmp_path, "--hours", "48", "--max-restarts", best[1])
+    assert "ended     3 still running" in again.output, "this number can be written, and suffices"
 
 
 def test_wasted_time_is_told_from_useful_time(tmp_path: Path) -> None:
@@ -89,6 +93,12 @@ def test_the_plot_is_an_svg(tmp_path: Path) -> None:
     [
         (["--mtbf", "soon"], "--mtbf: 'soon' is not a duration"),
         (["--mtbf", "0s"], "--mtbf: must be more than 0"),
+        (["--mtbf", "2000"], "--mtbf: 2000 has no unit (write 2000s, 2000m, 2000h or 2000d)"),
+        (["--work", "100"], "--work: 100 has no unit (write 100s, 100m, 100h or 100d)"),
+        (["--hours", "0"], "--hours: must be more than 0 and at most 1,000,000 hours, not 0"),
+        (["--hours", "nan"], "--hours: must be more than 0 and at most 1,000,000 hours, not nan"),
+        (["--hours", "1e9"], "--hours: must be more than 0 and at most 1,000,000 hours, not 1e9"),
+        (["--hours", "3 days"], "--hours: '3 days' is not a duration"),
         (["--checkpoint-every", "0"], "--checkpoint-every: must be more than 0"),
         (["--plot", "/nowhere/plot.svg"], "--plot: cannot write /nowhere/plot.svg"),
         (["--plot", "plot.tiff2"], "--plot: cannot write plot.tiff2"),
@@ -102,13 +112,18 @@ def test_bad_input_is_refused(tmp_path: Path, args: list[str], message: str) -> 
 
 @pytest.mark.parametrize(
     ("mtbf", "hint"),
-    [("1m", "use fewer --runs or")],
+    [("10s", "use fewer --runs or"), ("1m", "use fewer --runs or")],
 )
 def test_too_many_failures_are_refused(tmp_path: Path, mtbf: str, hint: str) -> None:
     output = simulate(tmp_path, "--mtbf", mtbf)
     assert isinstance(output.exception, InvalidInput)
     assert str(output.exception).startswith(f"--mtbf {mtbf}: about ")
     assert hint in str(output.exception)
+
+
+@pytest.mark.parametrize("hours", ["48", "48h", "2d", "48.0"])
+def test_hours_may_have_a_unit(tmp_path: Path, hours: str) -> None:
+    assert "64 nodes for 48 h; each" in simulate(tmp_path, "--hours", hours).output
 
 
 def test_one_restart_is_singular(tmp_path: Path) -> None:

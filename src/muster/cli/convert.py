@@ -17,7 +17,7 @@ from muster.errors import InvalidInput, Problem
 @click.option(
     "--to",
     type=click.Choice(["jobset", "muster"]),
-    help="Output format (default: the opposite of the input's).",
+    help="Output format. Default: jobset for a spec, else muster.",
 )
 @click.option(
     "--output",

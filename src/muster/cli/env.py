@@ -23,7 +23,8 @@ def env() -> None:
 def list_environments(as_json: bool) -> None:
     """List environments, most recently used first.
 
-    Muster installs an environment for each set of `requirements`, or `conda` file, of jobs.
+    Muster installs one environment for each distinct `requirements` list or `conda` file. Jobs with
+    the same one share the environment.
 
     \b
     muster env list -o wide
@@ -56,11 +57,13 @@ def list_environments(as_json: bool) -> None:
 
 @env.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
-@click.option("--all", "every", is_flag=True, help="All environments that are not in use.")
+@click.option(
+    "--all", "every", is_flag=True, help="All that are not in use, whenever they were last used."
+)
 @click.option(
     "--older-than",
     metavar="TIME",
-    help="Environments that no run has started with for this time. Default: 30d.",
+    help="Environments that no run has used for this long. Default: 30d.",
 )
 @click.pass_context
 def prune(ctx: click.Context, keys: tuple[str, ...], every: bool, older_than: str | None) -> None:

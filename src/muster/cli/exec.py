@@ -60,11 +60,11 @@ def exec(  # the command's name
 
     COMMAND runs as the node's program does: in the node's namespaces, with its user, environment,
     working directory and limits. It ends when the node ends. Without namespaces (see `muster
-    doctor`), COMMAND only has the node's environment and working directory. It and its child
-    processes may then outlive the node, and `muster exec` if that is interrupted.
+    doctor`), COMMAND only has the node's environment and working directory; it and its child
+    processes may keep running after the node ends or after `muster exec` is interrupted.
 
-    SIGTERM and SIGHUP are passed on to COMMAND. With -t, if it has not ended after one second, its
-    terminal is closed (SIGHUP), and two seconds later it is killed.
+    SIGTERM and SIGHUP are passed on to COMMAND. With -t, if COMMAND is still running one second
+    later, its terminal is closed (SIGHUP); two seconds later, it is killed.
 
     \b
     muster exec train-3 --rank 1 -- nvidia-smi

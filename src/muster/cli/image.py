@@ -69,7 +69,7 @@ def image() -> None:
     type=_FILE,
     multiple=True,
     metavar="FILE",
-    help="Conda environment file (YAML). Repeatable; files add up.",
+    help="Conda environment file (YAML). Repeatable; the files are merged.",
 )
 @click.option(
     "--base",

@@ -39,7 +39,7 @@ def _attempt(
     "streams",
     multiple=True,
     type=click.Choice(["stdout", "stderr", "service"]),
-    help="Only this stream; service: Muster's own messages (not --service).",
+    help="Only this stream; service: messages of Muster, not of --service.",
 )
 @click.option(
     "--service",

@@ -48,7 +48,7 @@ _COMMANDS = {
     "check": ("muster.cli.check", "Check that a job's nodes can work together."),
     "simulate": ("muster.cli.simulate", "Estimate a long run's goodput under node failures."),
     "cluster": ("muster.cli.cluster", "Start, scale and end persistent clusters."),
-    "node": ("muster.cli.node", "Run one node of a cluster without a supervisor."),
+    "node": ("muster.cli.node", "Run one node of a cluster that has no supervisor."),
     "image": ("muster.cli.image", "Build and push container images for cluster nodes."),
     "doctor": ("muster.cli.doctor", "Show what this machine supports."),
     "disk": ("muster.cli.disk", "Show what Muster keeps on disk, and its size."),

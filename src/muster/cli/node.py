@@ -13,7 +13,7 @@ from muster.errors import EXIT_PLATFORM, EngineError
 @click.command()
 @click.pass_context
 def node(ctx: click.Context) -> None:
-    """Run one node of a cluster without a supervisor.
+    """Run one node of a cluster that has no supervisor.
 
     Use this on platforms that can only start independent jobs: start one job per node, exactly one
     with MODE=MAIN. The nodes find each other through a shared folder. Environment variables
@@ -28,7 +28,7 @@ def node(ctx: click.Context) -> None:
     PS_COUNT      nodes with MODE=PS (default 0)
     ENTRY_POINT   the program, relative to CODE_DIR (default /code)
     EPHEMERAL     1: end with the program; 0: run until TTL expires or a stop file appears
-    TIMEOUT       seconds until all nodes must have joined (default 600)
+    TIMEOUT       seconds to wait for all nodes to join (default 600)
     START_ARGS    additional arguments of the scheduler or worker
 
     A file named `stop` in WORK_DIR/JOB_OCID ends the cluster at once.

@@ -38,13 +38,13 @@ def prune(
 ) -> None:
     """Delete old runs and unused files.
 
-    Deletes ended runs that no option keeps, code that no job uses, environments that no run has
-    used for --older-than (default: 30 days), and leftovers of killed processes. Keeps jobs,
-    volumes, suspended runs and runs in progress.
+    Deletes ended runs (except those that --keep, --older-than or the retention settings keep), code
+    that no job uses, environments unused for --older-than (default: 30 days), and files that killed
+    processes left. Keeps jobs, volumes, suspended runs and runs in progress.
 
-    Without options, `[retention]` in MUSTER_HOME/config.toml decides which ended runs to keep;
-    without that section, those of the last 7 days. With the section, Muster also deletes old runs
-    whenever a run ends.
+    Without options, the `[retention]` section of MUSTER_HOME/config.toml decides which ended runs
+    are kept. Without that section, runs that ended in the last 7 days are kept; with it, Muster
+    also deletes old runs whenever a run ends.
 
     \b
     muster prune --dry-run

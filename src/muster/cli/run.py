@@ -74,9 +74,9 @@ def run(ctx: click.Context, /, **options: Any) -> None:
     muster run git+https://HOST/OWNER/REPO.git@BRANCH#FOLDER --entrypoint train.py
 
     Ctrl-C detaches (exit code 130): the run continues. A second Ctrl-C within 5 seconds cancels it
-    (3). Without a terminal, SIGINT only detaches. SIGTERM (143) and SIGHUP, which a closing
-    terminal sends (129), detach too: in a batch job or under `timeout`, end the run with `muster
-    cancel RUN`.
+    (3). Without a terminal, SIGINT only detaches. SIGTERM (143) and SIGHUP (129, sent when
+    the terminal closes) also only detach. In a batch job or under `timeout`, end the run with
+    `muster cancel RUN`.
     """
     if options["dry_run"]:
         from muster.cli.explain import explain_runs

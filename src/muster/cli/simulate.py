@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True, max=1e6),
-    default=72.0,
+    default="72",
     show_default=True,
     metavar="HOURS",
-    help="Hours to simulate.",
+    help="Hours to simulate: 72 or 72h; another unit, such as 3d.",
 )
-@click.option("--work", metavar="TIME", help="Work of each node's program. Default: unlimited.")
+@click.option(
+    "--work", metavar="TIME", help="Useful work after which each program ends. Default: unlimited."
+)
 @click.option(
     "--max-restarts", type=int, metavar="N", help="Maximum restarts, instead of the spec's."
 )
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     default=0.2,
     metavar="SHARE",
     show_default=True,
-    help="Share of failures that destroy the node; after the others, its processes restart in"
-    " place.",
+    help="Share of failures that destroy the node. After any other failure, its processes restart "
+    "in place.",
 )
 @click.option(
     "--checkpoint-every",
@@ -136,6 +137,7 @@ def simulate(target: str, nodes: tuple[str, ...], as_json: bool, **options: Any)
 #: Failures, over all runs, that can be simulated in minutes. Each is a step of the lifecycle, which
 #: looks at every node.
 _MAX_FAILURES = 100_000
+_MAX_HOURS = 1_000_000
 
 
 def _check_size(nodes: int, world: Assumptions, options: dict[str, Any]) -> None:
@@ -143,17 +145,11 @@ def _check_size(nodes: int, world: Assumptions, options: dict[str, Any]) -> None
     failures = nodes * world.horizon / world.mtbf * options["runs"]
     if failures <= _MAX_FAILURES:
         return
-    mtbf, hours = options["mtbf"], options["hours"]
     text = (
-        f"about {failures:,.0f} failures in {options['runs']} runs of {hours:g} hours "
-        f"are more than the {_MAX_FAILURES:,} that can be simulated"
+        f"about {failures:,.0f} failures in {options['runs']} runs of {world.horizon / 3600:g} "
+        f"hours are more than the {_MAX_FAILURES:,} that can be simulated"
     )
-    try:
-        float(mtbf)
-        hint = f"--mtbf {mtbf} is {mtbf} seconds: did you mean {mtbf}h?"
-    except ValueError:
-        hint = "use fewer --runs or --hours"
-    raise InvalidInput(Problem(f"--mtbf {mtbf}", text, hint))
+    raise InvalidInput(Problem(f"--mtbf {options['mtbf']}", text, "use fewer --runs or --hours"))
 
 
 def _policy(target: str, nodes: tuple[str, ...], max_restarts: int | None) -> Policy:
@@ -187,7 +183,7 @@ def _world(options: dict[str, Any]) -> Assumptions:
 
     return Assumptions(
         mtbf=seconds("mtbf"),
-        horizon=options["hours"] * 3600,
+        horizon=_horizon(options["hours"]),
         lost=options["lost"],
         loss_noticed=seconds("notice"),
         node_start=seconds("node_start"),
@@ -196,3 +192,20 @@ def _world(options: dict[str, Any]) -> Assumptions:
         checkpoint_cost=seconds("checkpoint_cost"),
         work=seconds("work") if options["work"] else None,
     )
+
+
+def _horizon(hours: str) -> float:
+    """Seconds. A number without a unit is in hours, as the flag says."""
+    value = float(hours) * 3600 if _is_number(hours) else duration_of("--hours", hours)
+    if not 0 < value <= _MAX_HOURS * 3600:
+        text = f"must be more than 0 and at most {_MAX_HOURS:,} hours, not {hours}"
+        raise InvalidInput(Problem("--hours", text))
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

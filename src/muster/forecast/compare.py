@@ -22,7 +22,7 @@ _UNLIMITED = 1_000_000  # restarts
 class Variant(Struct, frozen=True):
     """A policy to simulate, and the assumptions about machines and program."""
 
-    #: How it differs from the requested one.
+    #: How it differs from the requested one; `{restarts}` stands for the most in one of its runs.
     name: str
     policy: Policy
     assumptions: Assumptions
@@ -76,9 +76,20 @@ def forecast(
         outcomes.append(outcome)
         progress(len(outcomes), len(tasks))
     return [
-        Forecast(variant, tuple(outcomes[i * runs : (i + 1) * runs]))
+        _forecast(variant, tuple(outcomes[i * runs : (i + 1) * runs]))
         for i, variant in enumerate(variants)
     ]
+
+
+def _forecast(variant: Variant, outcomes: tuple[Outcome, ...]) -> Forecast:
+    """The name and the policy have the number of restarts that suffices, which can be written in a
+    spec, where the variant was simulated without a limit."""
+    if variant.policy.max_restarts < _UNLIMITED:
+        return Forecast(variant, outcomes)
+    most = max(outcome.restarts for outcome in outcomes)
+    name = variant.name.replace("{restarts}", f"{most}")
+    policy = replace(variant.policy, max_restarts=most)
+    return Forecast(replace(variant, name=name, policy=policy), outcomes)
 
 
 def _simulate_all(
@@ -104,9 +115,7 @@ def _others(policy: Policy, assumed: Assumptions) -> Iterator[Variant]:
         changed = replace(assumed, checkpoint_every=best)
         yield Variant(f"a checkpoint every {_minutes(best)}", policy, changed)
     if policy.max_restarts < _UNLIMITED:
-        yield Variant(
-            "max_restarts without limit", replace(policy, max_restarts=_UNLIMITED), assumed
-        )
+        yield Variant("max_restarts: {restarts}", _without_limit(policy), assumed)
     for strategy in Strategy:
         if strategy is not policy.strategy:
             yield Variant(f"strategy: {strategy}", replace(policy, strategy=strategy), assumed)
@@ -114,11 +123,13 @@ def _others(policy: Policy, assumed: Assumptions) -> Iterator[Variant]:
         changed_policy = replace(policy, action=Action.RESTART_REPLICA)
         yield Variant("action: restart_replica", changed_policy, assumed)
     if best != assumed.checkpoint_every and policy.max_restarts < _UNLIMITED:
-        both = replace(policy, max_restarts=_UNLIMITED)
         changed = replace(assumed, checkpoint_every=best)
-        yield Variant(
-            f"max_restarts without limit, a checkpoint every {_minutes(best)}", both, changed
-        )
+        name = f"max_restarts: {{restarts}}, a checkpoint every {_minutes(best)}"
+        yield Variant(name, _without_limit(policy), changed)
+
+
+def _without_limit(policy: Policy) -> Policy:
+    return replace(policy, max_restarts=_UNLIMITED)
 
 
 def initial_policy(policy: Policy) -> Policy:
