@@ -25,7 +25,7 @@ from muster.errors import EXIT_OK, EXIT_RUN_FAILED
 def check(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Check that a job's nodes can work together.
 
-    A preflight check with the arguments of `muster run`. Starts the nodes for a few seconds and runs
+    A preflight check with the arguments of `muster run`. Starts the nodes for some seconds and runs
     a test program on them, which checks the framework's installation, addresses, host names,
     clocks, folders and disks, and that every pair of nodes can connect on the framework's ports.
     Also checks that the job's URLs can be read and, if the job writes to them, written: it writes
