@@ -22,6 +22,7 @@ from muster.errors import InvalidInput
 from muster.frameworks.base import Cluster, Role
 from muster.frameworks.mpi import MpiOptions
 from muster.frameworks.registry import get_framework, read_options
+from muster.service import framework_check
 from support.faults import until
 from support.mpi import needs_mpich, needs_open_mpi
 from support.runs import start
@@ -441,17 +442,23 @@ def test_open_mpi_without_host_names_fails_with_an_explanation(
     assert "Open MPI needs a host name for each node" in run.details
 
 
-def test_a_missing_mpi_is_reported(client: Client, tmp_path: Path) -> None:
+def test_a_missing_mpi_is_reported(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "job.yaml").write_text(
         f"command: /bin/true\nframework: mpi\nnodes: 2\nenv: {{PATH: {tmp_path / 'empty'}}}\n"
     )
+    with pytest.raises(InvalidInput, match="no mpiexec on PATH"):
+        start(client, tmp_path / "job.yaml")
+    # as for an image, of which this is not known
+    monkeypatch.setattr(framework_check, "_check_launcher", lambda *_: ())
     run = start(client, tmp_path / "job.yaml")
     assert run.wait(240).state == "FAILED"
     assert "failed with exit code 127" in run.details
     assert "no MPICH or Open MPI for /" in run.details
     assert "(no mpiexec on PATH; " in run.details
-    assert "): pip install mpich mpi4py" in run.details
+    assert "): pip install 'muster-jobs[mpi]'" in run.details
 
 
 def command_of(pid: str) -> str:

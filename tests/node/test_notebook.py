@@ -201,4 +201,4 @@ def test_a_missing_nbclient_is_reported(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("a notebook needs nbformat, which ")
-    assert "pip install nbclient ipykernel" in done.stderr
+    assert "pip install 'muster-jobs[notebook]'" in done.stderr

@@ -18,6 +18,7 @@ from muster.frameworks.packages import Packages
 from muster.service.prepare import PreparedRun
 
 LACKING = Packages({"no-such": ("no_such_module",)}, "jax")
+NO_NOTEBOOK = Packages({"no-such": ("no_such_module",)}, "notebook")
 Prepare = Callable[..., PreparedRun]
 
 
@@ -97,4 +98,50 @@ def test_check_reports_it(client: Client, prepare: Prepare) -> None:
 
 
 def test_frameworks_without_packages_are_not_checked(own_home: Path) -> None:
-    assert muster.run(command="true", framework="mpi", suspend=True).state == "SUSPENDED"
+    assert muster.run(command="true", framework="spark", suspend=True).state == "SUSPENDED"
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"env": {"PATH": "/var/empty"}}, False),
+        ({"env": {"PATH": "/var/empty"}, "requirements": ["mpich"]}, True),
+        ({"env": {"PATH": "/var/empty"}, "image": "img"}, True),
+        ({"env": {"PATH": "{own}"}}, True),
+    ],
+)
+def test_the_launcher_of_mpi_is_looked_for(
+    client: Client, tmp_path: Path, fields: dict[str, Any], found: bool
+) -> None:
+    (tmp_path / "mpiexec").touch(mode=0o755)
+    fields["env"] = {"PATH": fields["env"]["PATH"].format(own=tmp_path)}
+    job, new = client.job(command="/bin/true", framework="mpi", **fields)
+    missing = client.prepare_run(job, new_job=new).missing
+    expected = "framework: mpi needs MPICH or Open MPI, and there is no mpiexec on PATH"
+    assert [str(one).startswith(expected) for one in missing] == [True] * (not found)
+    assert all(one.hint == "pip install 'muster-jobs[mpi]'" for one in missing)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, False),
+        ({"requirements": ["no-such"]}, True),
+        ({"command": ["true"]}, True),
+    ],
+)
+def test_nbclient_is_looked_for_where_a_notebook_is_executed(
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any],
+    found: bool,
+) -> None:
+    monkeypatch.setattr("muster.service.framework_check.NOTEBOOK", NO_NOTEBOOK)
+    book = tmp_path / "a.ipynb"
+    book.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    job, new = client.job(book, **fields)
+    missing = client.prepare_run(job, new_job=new).missing
+    text = f"a notebook needs no-such, which {sys.executable} does not have"
+    assert [one.message for one in missing] == [text] * (not found)
+    assert all(one.hint.startswith("pip install 'muster-jobs[notebook]', or") for one in missing)

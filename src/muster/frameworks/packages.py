@@ -36,6 +36,10 @@ PACKAGES = {
 }
 
 
+#: What nodes need to execute a notebook. Its kernel may be of another Python.
+NOTEBOOK = Packages({"nbclient": ("nbclient",)}, "notebook")
+
+
 def python_of(command: Sequence[str] | None, file: str | None) -> str | None:
     """The Python that runs a program: "" for the nodes' own, a name or path of another, or None if
     it is not known, as for a shell's.

@@ -207,7 +207,7 @@ def _import(name: str) -> Any:
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != name:
             raise
-        hint = "pip install nbclient ipykernel, or name them in the job's requirements"
+        hint = "pip install 'muster-jobs[notebook]', or add nbclient to the job's requirements"
         text = "a notebook needs %s, which %s does not have: %s" % (name, sys.executable, hint)
         raise Failed(text) from None
 

@@ -30,7 +30,7 @@ class Requirement(NamedTuple):
 REQUIREMENTS: Dict[str, Requirement] = {
     "dask": Requirement("Dask", ("dask", "distributed"), "pip install 'dask[distributed]'"),
     "horovod": Requirement("Horovod", ("horovod",), "pip install horovod"),
-    "mpi": Requirement("MPI", (), "pip install mpich mpi4py"),
+    "mpi": Requirement("MPI", (), "pip install 'muster-jobs[mpi]'"),
     "ray": Requirement("Ray", ("ray",), "pip install 'ray[default]'"),
     "spark": Requirement("Spark", ("pyspark",), "pip install pyspark, or set SPARK_HOME"),
 }

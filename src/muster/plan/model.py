@@ -268,6 +268,16 @@ class RunPlan(Struct, frozen=True):
         code = self.artifact
         return None if code is None else group.entrypoint or code.entrypoint
 
+    def file_of(self, group: GroupPlan) -> str | None:
+        """The name of the file that a group without a command runs."""
+        code = self.artifact
+        return self.entrypoint_of(group) or (None if code is None else code.file_name)
+
+    def runs_notebook(self, group: GroupPlan) -> bool:
+        """Whether a group executes a notebook."""
+        file = self.file_of(group) if group.role.program and group.command is None else None
+        return file is not None and file.lower().endswith(".ipynb")
+
     def replica_number(self, node: NodePlan) -> int:
         """The number of the node's replica, counted over all groups."""
         names = [group.name for group in self.groups]

@@ -1,18 +1,18 @@
-"""Check before the start that the Python of the nodes has the packages of the framework."""
+"""Check before the start that nodes have the packages of the framework, and of notebooks."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from shutil import which
 
 from msgspec import Struct
 
 from muster.errors import Problem
-from muster.frameworks.packages import PACKAGES, install_command, may_install, python_of
+from muster.frameworks.packages import NOTEBOOK, PACKAGES, install_command, may_install, python_of
 from muster.plan.model import GroupPlan, RunPlan
 
 #: Prints the modules that another Python has.
@@ -25,6 +25,9 @@ for name in sys.argv[1:]:
         print(name)
 """
 _PROBE_TIMEOUT = 20.0  # seconds
+#: Programs that `muster.node.mpi_launchers` looks for, and what installs them.
+_LAUNCHERS = ("mpiexec", "mpiexec.hydra", "mpirun")
+_MPI = ("mpich", "openmpi", "impi-rt")
 
 
 class FrameworkCheck(Struct, frozen=True):
@@ -52,7 +55,7 @@ def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck
     for group in plan.groups:
         if not (group.role.program or needed.services):
             continue
-        file = plan.entrypoint_of(group) or (plan.artifact.file_name if plan.artifact else None)
+        file = plan.file_of(group)
         given = "" if needed.services else python_of(group.command, file)
         python, search_path = _resolve(given or "", group, environ), group.env.get("PYTHONPATH")
         key = (python, search_path)
@@ -77,10 +80,44 @@ def check_framework(plan: RunPlan, environ: Mapping[str, str]) -> FrameworkCheck
     return FrameworkCheck(tuple(problems.values()), tuple(notes), tuple(pythons))
 
 
+def check_other_needs(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Problem]:
+    """What nodes lack besides the framework's packages: the launcher of MPI on the main node, and
+    nbclient where a notebook is executed."""
+    if plan.environment is not None and plan.environment.conda is not None:
+        return
+    if plan.framework == "mpi":
+        yield from _check_launcher(plan, environ)
+    installed = () if plan.environment is None else plan.environment.requirements
+    groups = [group for group in plan.groups if plan.runs_notebook(group) and group.image is None]
+    if may_install(installed, NOTEBOOK.modules):
+        return
+    for search_path in {group.env.get("PYTHONPATH"): None for group in groups}:
+        if missing := _missing("", search_path, NOTEBOOK.modules, environ):
+            names = " and ".join(missing)
+            text = f"a notebook needs {names}, which {sys.executable} does not have"
+            hint = f"{install_command(NOTEBOOK, missing)}, or add {names} to the job's requirements"
+            yield Problem("notebook", text, hint)
+            return
+
+
+def _check_launcher(plan: RunPlan, environ: Mapping[str, str]) -> Iterator[Problem]:
+    group = next((group for group in plan.groups if group.role.program), None)
+    requirements = () if plan.environment is None else plan.environment.requirements
+    if group is None or group.image is not None or may_install(requirements, _MPI):
+        return
+    if not any(which(name, path=_search_path(group, environ)) for name in _LAUNCHERS):
+        text = "mpi needs MPICH or Open MPI, and there is no mpiexec on PATH"
+        yield Problem("framework", text, "pip install 'muster-jobs[mpi]'")
+
+
+def _search_path(group: GroupPlan, environ: Mapping[str, str]) -> str:
+    own = os.path.dirname(sys.executable)
+    return group.env.get("PATH") or os.pathsep.join([own, environ.get("PATH", os.defpath)])
+
+
 def _resolve(given: str, group: GroupPlan, environ: Mapping[str, str]) -> str:
     """The path of a Python as the node finds it; "" for the nodes' own."""
-    own = os.path.dirname(sys.executable)
-    path = group.env.get("PATH") or os.pathsep.join([own, environ.get("PATH", os.defpath)])
+    own, path = os.path.dirname(sys.executable), _search_path(group, environ)
     if not given or os.path.dirname(given) == own:
         return ""
     found = given if "/" in given else which(given, path=path)

@@ -75,11 +75,12 @@ def prepare_run(
         plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
     missing = tuple(check_programs(plan, os.environ))
     lacks: tuple[str, ...] = ()
-    if plan.framework != DEFAULT_FRAMEWORK:
-        from muster.service.framework_check import check_framework
+    if plan.framework != DEFAULT_FRAMEWORK or any(map(plan.runs_notebook, plan.groups)):
+        from muster.service.framework_check import check_framework, check_other_needs
 
         checked = check_framework(plan, os.environ)
-        missing, lacks = (*missing, *checked.problems), checked.notes
+        others = check_other_needs(plan, os.environ)
+        missing, lacks = (*missing, *checked.problems, *others), checked.notes
     plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
     return PreparedRun(
         job=job,
