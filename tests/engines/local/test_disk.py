@@ -45,7 +45,7 @@ def test_nodes_that_need_more_disk_than_is_free_are_refused_with_figures(client:
 
 
 def test_a_home_on_a_disk_without_a_size_is_not_called_full(tmp_path: Path) -> None:
-    assert check_disk(make_plan("x", 1), Path("/proc/x")) == []
+    assert check_disk(make_plan("x", 1), Path("/proc/x"), {"workers": 1}) == []
 
 
 @pytest.mark.shows("jobs/job-block-storage", "cluster-design/job-storage")
