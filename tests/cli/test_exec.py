@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -85,6 +87,19 @@ def test_a_command_is_terminated_with_muster_exec(run: JobRun) -> None:
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 5
+
+
+def test_a_command_without_a_terminal_of_its_own_ends_with_that_of_muster_exec(run: JobRun) -> None:
+    """The kernel signals only the leader of the session of a terminal that is closed."""
+    words = [*MUSTER, "exec", run.name, "--rank", "0", "--", "sh", "-c", "echo up; exec sleep 1234"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(words[0], words)
+    assert b"up" in os.read(terminal, 100)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    left = output_of("exec", run.name, "--rank", "0", "--", "ps", "-eo", "args")
+    assert "sleep 1234" not in left
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

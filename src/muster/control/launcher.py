@@ -165,7 +165,8 @@ def serve_on(descriptor: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()
     _keep_only([descriptor])
-    serve(socket.socket(fileno=descriptor))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the submitter was killed
+        serve(socket.socket(fileno=descriptor))
     os._exit(0)  # at once: who closes the launcher waits for it
 
 
@@ -252,12 +253,14 @@ def _intermediate(
 
 
 def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], writing: int) -> None:
+    from muster.control.command_line import hide_command_line
     from muster.control.supervisor import Assignment, detach, supervise
     from muster.engines.local.namespaces import set_up_mounts
     from muster.storage.home import Home
 
     code = 70
     try:
+        hide_command_line(f"muster: run {request['run_id']}")
         home = Home(Path(request["home"]))
         detach(home.run_dir(request["run_id"]).supervisor_log)
         if isolation.namespaces:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import stat
 from typing import IO, Callable, Iterator, List, Protocol, Tuple
 
@@ -125,24 +126,49 @@ def write_file(folder: int, name: str, content: Readable, mode: int, modified: f
         if not (stat.S_ISREG(found) or stat.S_ISLNK(found) or stat.S_ISDIR(found)):
             with os.fdopen(os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder), "wb") as file:
                 return copy_blocks(content, file)
-    with _replacing(folder, name) as part, os.fdopen(_create(folder, part), "wb") as file:
-        size = _copy_sparse(content, file)
-        os.fchmod(file.fileno(), mode)
-        if modified is not None:
-            os.utime(file.fileno(), (modified, modified))
-        if not os.fstat(file.fileno()).st_nlink:
+    descriptor = _open_unnamed(folder)
+    if descriptor is None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with _replacing(folder, name) as part, _opened(part, flags, folder) as file:
+            return _fill(file, content, mode, modified)
+    with os.fdopen(descriptor, "wb") as file:
+        size = _fill(file, content, mode, modified)
+        with _signals_held(), _replacing(folder, name) as part:
             os.link("/proc/self/fd/%d" % file.fileno(), part, dst_dir_fd=folder)
     return size
 
 
-def _create(folder: int, name: str) -> int:
-    """Create a file, without a name if the file system can: then nothing is left of it if this
-    process is killed. Raises OSError."""
+def _opened(name: str, flags: int, folder: int) -> IO[bytes]:
+    return os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "wb")
+
+
+def _open_unnamed(folder: int) -> "int | None":
+    """Create a file without a name, of which nothing is left if this process is killed; None if
+    the file system cannot."""
     if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             return os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(name, flags, 0o600, dir_fd=folder)
+    return None
+
+
+def _fill(file: IO[bytes], content: Readable, mode: int, modified: float | None) -> int:
+    size = _copy_sparse(content, file)
+    file.flush()
+    os.fchmod(file.fileno(), mode)
+    if modified is not None:
+        os.utime(file.fileno(), (modified, modified))
+    return size
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let no handler of a signal raise an exception meanwhile."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _copy_sparse(source: Readable, target: IO[bytes]) -> int:

@@ -275,7 +275,7 @@ _FORWARDED = tuple(
 
 def wait_forwarding_signals(pid: int) -> int:
     """Wait for a child of the same process group; returns its exit code. Signals are passed on to
-    it, except those of the terminal, which the kernel sends to the whole group.
+    it, except those of keys, which the kernel sends to the whole group.
 
     They have to be blocked (`block_forwarded_signals`) since before the child was started.
     """
@@ -285,7 +285,8 @@ def wait_forwarding_signals(pid: int) -> int:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return exit_of(status)[0]
-        elif found.si_code <= 0:  # sent by a process
+        # sent by a process; a terminal that is closed signals only the leader of its session
+        elif found.si_code <= 0 or found.si_signo == signal.SIGHUP:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, found.si_signo)
 
