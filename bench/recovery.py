@@ -10,13 +10,23 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from muster.control.clock import SteadyClock
-from muster.control.controller import Controller
+from muster.control.drive import Driver, RunParts
 from muster.control.ledger import StoreLedger
 from muster.control.persist import node_record
-from muster.lifecycle.events import CancelRequested, NodeEnded, NodeEvent, NodeReady, NodeStarted
+from muster.engines.base import Report
+from muster.engines.loop import EventLoop, RunLoop
+from muster.lifecycle.events import (
+    CancelRequested,
+    NodeEnded,
+    NodeEvent,
+    NodeReady,
+    NodeStarted,
+    SessionClosed,
+)
 from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
@@ -37,21 +47,22 @@ class ImmediateSession:
     """A session whose nodes act immediately. When all are up for the first time, one of them fails;
     when all are up again, the run is canceled."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, loop: RunLoop, report: Report) -> None:
+        self._participant = loop.add(self._step)
+        self._report = report
         self._events: list[NodeEvent] = []
-        self._started = False
         self.failed_at = 0.0
         self.seconds = 0.0
         self.requested: list[CancelRequested] = []
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
-        self._started = True
         self._events += [NodeStarted(*ref) for ref in nodes]
         self._events += [NodeReady(*ref) for ref in nodes]
+        self._participant.notify()
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:
         self._events += [NodeEnded(ref.rank, 143, 15, incarnation=ref[1]) for ref in nodes]
+        self._participant.notify()
 
     kill = stop
 
@@ -59,36 +70,53 @@ class ImmediateSession:
 
     def release(self, nodes: Sequence[NodeRef]) -> None: ...
 
-    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
-        if not self._started:
-            return []
-        if not self._events and not self.failed_at:
+    def look_again(self) -> None: ...
+
+    def _step(self, _ready: object) -> None:
+        if self._events:
+            batch, self._events = self._events[:AT_ONCE], self._events[AT_ONCE:]
+            self._report(batch)
+        elif not self.failed_at:
             self.failed_at = time.perf_counter()
-            return [NodeEnded(7, 1, message="lost a GPU")]
-        if not self._events:
+            self._report([NodeEnded(7, 1, message="lost a GPU")])
+        elif not self.seconds:
             self.seconds = time.perf_counter() - self.failed_at
             self.requested = [CancelRequested("measured")]
-            return []
-        batch, self._events = self._events[:AT_ONCE], self._events[AT_ONCE:]
-        return batch
+            self._report([])
+        self._participant.notify()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._report([SessionClosed()])
 
     def finish_logs(self) -> None: ...
 
 
 def recover(size: int, strategy: str) -> float:
     """Seconds from the failure until all nodes are recorded as running again."""
-    with tempfile.TemporaryDirectory() as folder:
+    sessions: list[ImmediateSession] = []
+
+    def open_session(loop: RunLoop, report: Report) -> ImmediateSession:
+        sessions.append(ImmediateSession(loop, report))
+        return sessions[0]
+
+    with tempfile.TemporaryDirectory() as folder, closing(EventLoop()) as loop:
         db = Database.open(Path(folder) / "muster.db")
         plan = make_plan(size, strategy)
         accept(db, plan)
-        session = ImmediateSession(size)
-        ledger = StoreLedger(db, plan)
-        Controller(plan.policy, ledger, session, SteadyClock(), 0, lambda: session.requested).run()
+        driver = Driver(loop)
+        driver.add(
+            RunParts(
+                plan.policy,
+                StoreLedger(db, plan),
+                SteadyClock(),
+                open_session,
+                lambda: sessions[0].requested,
+            )
+        )
+        driver.drive()
         assert runs.get(db, plan.run_id).attempt == 1
         db.close()
-    return session.seconds
+    return sessions[0].seconds
 
 
 def make_plan(size: int, strategy: str) -> RunPlan:
