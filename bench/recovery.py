@@ -31,7 +31,8 @@ from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
-from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import RunOverrides
 from muster.spec.policies import FailurePolicy
 from muster.spec.resolve import resolve
 from muster.store import runs
