@@ -251,7 +251,8 @@ class Leases(Protocol):
 
         expires_at: None for a lease that its owner keeps while it lives, which others learn from
         the lock on the run's folder. alone: the caller holds that lock, so that an owner on the
-        same host is gone. force: take it from any owner, which a user says is gone. Raises LeaseHeld if another process has the lease, NotFound.
+        same host is gone. force: take it from any owner, which a user says is gone. Raises
+        LeaseHeld if another process has the lease, NotFound.
         """
         ...
 
