@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from muster.control.clock import SteadyClock
+from muster.control.controller import Record
 from muster.control.drive import DrivenRun, Driver, RunParts
+from muster.control.ledger import Ledger
 from muster.engines.base import Report, Session
 from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import EngineError, StoreBusy
@@ -319,6 +321,77 @@ def test_a_request_that_is_not_in_the_ledger(driver: Driver, until: Until) -> No
     run.attend()
     driver.drive()
     assert ledger.state() is RunState.CANCELED
+
+
+class Together:
+    """Records together, or fails as a test wants it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.error: Exception | None = None
+
+    def __call__(self, records: Sequence[tuple[Ledger, Record]]) -> None:
+        self.sizes.append(len(records))
+        if self.error is not None:
+            raise self.error
+        for ledger, one in records:
+            ledger.record(one.before, one.after, one.entries, one.now)
+
+
+def test_steps_of_one_round_are_recorded_together(loop: EventLoop, until: Until) -> None:
+    together = Together()
+    driver = Driver(loop, together)
+    runs = [Run(driver, number) for number in range(3)]
+    until(lambda: all(run.state is RunState.IN_PROGRESS for run in runs))
+    assert together.sizes == [3, 3]
+    for run in runs:
+        run.session.report([NodeEnded(0, 0)])
+    driver.drive()
+    assert together.sizes == [3, 3, 3]
+    for run in runs:
+        expected = ["record ACCEPTED", "start", "record IN_PROGRESS"]
+        assert run.session.calls == [*expected, "close", "record SUCCEEDED", "finish logs"]
+
+
+def test_steps_that_cannot_be_recorded_together_are_recorded_alone(
+    loop: EventLoop, until: Until
+) -> None:
+    together = Together()
+    together.error = ValueError("one of them has lost its lease")
+    driver = Driver(loop, together)
+    runs = [Run(driver, number) for number in range(2)]
+
+    def lost(*_: object) -> None:
+        raise EngineError("the lease is lost")
+
+    until(lambda: all(run.state is RunState.IN_PROGRESS for run in runs))
+    runs[0].ledger.record = lost  # type: ignore[method-assign]
+    for run in runs:
+        run.session.report([NodeEnded(0, 0)])
+    driver.drive()
+    errors = [run.driven.outcome.error for run in runs if run.driven.outcome is not None]
+    assert [str(error) for error in errors] == ["the lease is lost", "None"]
+    assert runs[1].state is RunState.SUCCEEDED
+
+
+def test_steps_wait_while_the_store_is_busy(
+    loop: EventLoop, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("muster.control.drive._RETRY", 0.001)
+    together = Together()
+    driver = Driver(loop, together)
+    runs = [Run(driver, number) for number in range(2)]
+    until(lambda: all(run.state is RunState.IN_PROGRESS for run in runs))
+    together.error = StoreBusy("the store is busy")
+    for run in runs:
+        run.session.report([NodeEnded(0, 0)])
+    tried = len(together.sizes)
+    until(lambda: all("close" in run.session.calls for run in runs))
+    until(lambda: len(together.sizes) > tried)
+    assert all(run.state is RunState.IN_PROGRESS for run in runs)
+    together.error = None
+    driver.drive()
+    assert all(run.state is RunState.SUCCEEDED for run in runs)
 
 
 def test_a_run_that_cannot_be_opened_is_not_driven(driver: Driver, loop: EventLoop) -> None:
