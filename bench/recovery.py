@@ -16,19 +16,23 @@ from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
 from muster.control.persist import node_record
+from muster.identity import new_owner
 from muster.lifecycle.events import CancelRequested, NodeEnded, NodeEvent, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef, NodeStatus
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
-from muster.spec.models import JobSpec, NodeGroup, RunOverrides
+from muster.spec.models import JobSpec, NodeGroup
+from muster.spec.override_models import RunOverrides
 from muster.spec.policies import FailurePolicy
 from muster.spec.resolve import resolve
-from muster.store.records import JobRecord, RunRecord
-from muster.store.sqlite.database import Database
+from muster.store.base import Store
+from muster.store.records import JobRecord, Lease, RunRecord
+from muster.store.sqlite.store import SqliteStore
 
 JOBSET = 290  # pods per second
 AT_ONCE = 4096  # events reported together
+OWNER = new_owner()
 STRATEGIES = ("in_place", "recreate", "blocking_recreate")
 
 
@@ -79,14 +83,14 @@ class ImmediateSession:
 def recover(size: int, strategy: str) -> float:
     """Seconds from the failure until all nodes are recorded as running again."""
     with tempfile.TemporaryDirectory() as folder:
-        db = Database.open(Path(folder) / "muster.db")
+        store = SqliteStore.open(Path(folder) / "muster.db")
         plan = make_plan(size, strategy)
-        accept(db, plan)
+        accept(store, plan)
         session = ImmediateSession(size)
-        ledger = StoreLedger(db, plan)
+        ledger = StoreLedger(store, plan, Lease.first(plan.run_id, OWNER))
         Controller(plan.policy, ledger, session, SteadyClock(), 0, lambda: session.requested).run()
-        assert db.runs.get(plan.run_id).attempt == 1
-        db.close()
+        assert store.runs.get(plan.run_id).attempt == 1
+        store.close()
     return session.seconds
 
 
@@ -104,7 +108,7 @@ def make_plan(size: int, strategy: str) -> RunPlan:
     )
 
 
-def accept(db: Database, plan: RunPlan) -> None:
+def accept(store: Store, plan: RunPlan) -> None:
     job = JobRecord("job", "bench", 0, "", {}, None, None, "", {}, 0.0, 0.0)
     blank = dict.fromkeys(RunRecord.__struct_fields__)
     known = {
@@ -122,10 +126,17 @@ def accept(db: Database, plan: RunPlan) -> None:
         "plan": plan.to_json(),
         "lifecycle": {},
         "scale_requested": {},
+        "tags": {},
+        "spec": {},
+        "origins": {},
+        "overrides": {},
+        "notes": [],
+        "created_by": "",
+        "project": job.project,
     }
     record = RunRecord(**{**blank, **known})
     nodes = [node_record(node, NodeStatus()) for node in plan.nodes]
-    db.runs.insert(job, lambda *_: (record, nodes))
+    store.runs.insert(job, lambda *_: (record, nodes), OWNER)
 
 
 def main() -> None:
