@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import pytest
 
 from muster.store.base import Store
 from muster.store.sqlite.store import SqliteStore
+from support.memory_store import MemoryStore
 
 
-@pytest.fixture(params=["sqlite"])
-def store(tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(params=["sqlite", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, rng: random.Random) -> Iterator[Store]:
     """An empty store of each kind."""
-    made = SqliteStore.open(tmp_path / "m.db")
+    made: Store = MemoryStore(rng)
+    if request.param == "sqlite":
+        made = SqliteStore.open(tmp_path / "m.db")
     yield made
     made.close()
