@@ -539,12 +539,13 @@ class MemoryLeases:
         *,
         expires_at: float | None = None,
         alone: bool = False,
+        force: bool = False,
     ) -> Lease:
         """See `Leases.take`."""
         with self._store.write() as state:
             state.run(run_id)
             row = state.leases.get(run_id)
-            if row is not None and not _is_free(row, owner, now, alone=alone):
+            if row is not None and not (force or _is_free(row, owner, now, alone=alone)):
                 raise LeaseHeld(_lease(row))
             token = 1 if row is None else row["token"] + 1
             lease = Lease(run_id, owner.id, owner.host, owner.boot, token, expires_at)
