@@ -22,7 +22,7 @@ def doctor(as_json: bool) -> None:
     muster doctor
     """
     from muster.engines.local.doctor import examine
-    from muster.engines.local.software import framework_packages, programs
+    from muster.service.software import framework_packages, programs
 
     findings = examine()
     software = [*framework_packages(), *programs()]

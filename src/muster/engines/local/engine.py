@@ -7,12 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from muster.engines.local.namespaces import Isolation
-from muster.engines.local.resources import (
-    describe_limits,
-    may_reserve,
-    share_of_memory,
-    this_machine,
-)
+from muster.engines.local.resources import describe_limits, may_reserve, share_of_memory
+from muster.engines.machine import this_machine
 from muster.errors import EngineError
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from muster.engines.local.capacity import (
     shape_notes,
 )
 from muster.engines.local.namespaces import check_setting, unavailable_reason
-from muster.engines.local.network import addresses
-from muster.engines.local.resources import Machine, limits_of, this_machine, uses_gpus
+from muster.engines.local.resources import limits_of, uses_gpus
+from muster.engines.machine import Machine, this_machine
+from muster.engines.ports import hold_port, hold_ports
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
@@ -84,7 +85,7 @@ def _check_ports(plan: RunPlan) -> list[Problem]:
         if not port.can_be_kept(shared=True):
             continue
         for number in range(port.number, port.number + port.count):
-            held = addresses.hold_port(number, plan.nodes[0].address if port.own else "")
+            held = hold_port(number, plan.nodes[0].address if port.own else "")
             if held is None:
                 text = f"port {number} is in use on this machine"
                 hint = "leave it out to use a free one, or use network: cluster"
@@ -104,7 +105,7 @@ def _port_notes(plan: RunPlan) -> list[str]:
             why = "nodes that share a network cannot; with `network: cluster` they can"
             notes.append(f"not every node listens on port {port.number} ({port.name}): {why}")
         elif port.preferred and not port.each:
-            held = addresses.hold_ports(port.number, port.count)
+            held = hold_ports(port.number, port.count)
             if held is None:
                 why = "in use on this machine; the run gets a free one"
                 notes.append(f"port {port.number} ({port.name}) is {why}")

@@ -1,5 +1,4 @@
-"""The launch message of a node, built from the plan and from what the engine knows; and the code
-that the node runs."""
+"""The launch message of a node, built from the plan and from what the engine knows."""
 
 from __future__ import annotations
 
@@ -12,8 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.logs import NodeOutputs
-from muster.engines.local.place_code import place_code
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
 from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
@@ -30,7 +27,6 @@ from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
-from muster.storage.artifacts import ArtifactRef, entry_command
 
 #: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
 #: its replica fails for not being ready, so that the node can report what is missing.
@@ -45,6 +41,23 @@ _OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._f
 #: Python's multiprocessing, among others, puts sockets into TMPDIR. A socket's path has at most 107
 #: bytes, of which it needs these for "/pymp-12345678/listener-12345678".
 _MAX_TMPDIR = 107 - 32
+
+
+class NodeOutputs(Struct, frozen=True):
+    """The output files of one node in one attempt."""
+
+    #: (stdout, stderr) of each process that the node starts.
+    processes: tuple[tuple[str, str], ...]
+    #: Where the files of the node's services are; None if the run's output is not kept.
+    folder: Path | None
+    #: What the names of the node's files start with.
+    stem: str
+    #: (stdout, stderr) of each rank that the node's launcher starts, if ranks have files.
+    ranks: tuple[tuple[str, str], ...] = ()
+
+    def service(self, name: str) -> str:
+        """The file of a service that does not write to the program's output."""
+        return os.devnull if self.folder is None else str(self.folder / f"{self.stem}.{name}.log")
 
 
 class NodePaths(Struct, frozen=True):
@@ -224,27 +237,3 @@ def disk_full(resources: ResourcePlan) -> str | None:
     if resources.disk is None or not resources.disk_image:
         return None
     return f"its disk was full (resources.disk: {format_size(resources.disk)})"
-
-
-def prepare_code(
-    context: RunContext, group: GroupPlan, work: Path, *, mountable: bool
-) -> list[str]:
-    """Put the code into the working directory; returns the program's command line, empty if the
-    group runs services only. mountable: see `place_code`. Raises MusterError, OSError."""
-    plan = context.plan
-    command = group.command
-    if plan.artifact is not None:
-        code = plan.artifact
-        ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
-        place_code(context.home, ref, work, mountable=mountable)
-        command = command or entry_command(
-            ref,
-            plan.entrypoint_of(group),
-            context.python,
-            work,
-            from_elsewhere=group.working_dir is not None,
-        )
-    if not group.role.program:
-        return []
-    assert command is not None, "the spec was checked: without an artifact there is a command"
-    return [*command, *group.args]
