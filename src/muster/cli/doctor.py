@@ -21,7 +21,7 @@ def doctor(as_json: bool) -> None:
     \b
     muster doctor
     """
-    from muster.engines.local.doctor import examine
+    from muster.service.findings import examine
     from muster.service.software import framework_packages, programs
 
     findings = examine()

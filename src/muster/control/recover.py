@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from muster.control import lease
+from muster.errors import EngineMissing, InvalidInput
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
@@ -23,26 +25,32 @@ MAX_LOST_SUPERVISORS = 3
 NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
-#: Starts a supervisor for a run: (run id, descriptors of the lease and the liveness pipe, the
-#: environment that its nodes start from).
-Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
+#: Starts a supervisor for a run: (run id, its engine, descriptors of the lease and the liveness
+#: pipe, the environment that its nodes start from).
+Launch = Callable[[str, str, tuple[int, int], Mapping[str, str]], None]
 
 
 def recover(db: Database, home: Home, launch: Launch) -> list[str]:
-    """Recover every run that should have a supervisor and has none. Returns their ids."""
+    """Recover every run that should have a supervisor and has none. Returns their ids.
+
+    Runs whose engine is not installed here are left alone, with a warning (EngineMissing).
+    """
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
     return [run_id for run_id in runs.needing_supervisor(db) if _recover(db, home, run_id, launch)]
 
 
 def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
-    """Recover one run. False if it has a supervisor, or another process is recovering it."""
+    """Recover one run. False if it has a supervisor, another process is recovering it, or its
+    engine is not installed."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
+        if not _has_engine(db, run_id):
+            return False
         why = f"{folder.path} was deleted while the run was in progress"
         record_broken(db, folder, run_id, why)
         return True
     if (replaced := _find_replaced_file(folder)) is not None:
-        if _has_supervisor(home, folder, run_id):
+        if _has_supervisor(home, folder, run_id) or not _has_engine(db, run_id):
             return False
         why = f"{replaced} was replaced by something else during the run"
         record_broken(db, folder, run_id, why)
@@ -56,12 +64,29 @@ def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:
+        if not _has_engine(db, run_id):
+            return False
         _record_and_launch(db, home, run_id, (held, liveness), launch)
         return True
     finally:
         os.close(held)
         if liveness >= 0:
             os.close(liveness)
+
+
+def _has_engine(db: Database, run_id: str) -> bool:
+    """Whether the run's engine is installed here; warns if it is not."""
+    # imported here: every command looks for such runs, few commands find one
+    from muster.engines.registry import engine_named
+
+    run = runs.summary(db, run_id)
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        text = f"{run.name} has lost its supervisor, and cannot be recovered here: {error}"
+        warnings.warn(text, EngineMissing, stacklevel=2)
+        return False
+    return True
 
 
 def _record_and_launch(
@@ -82,7 +107,7 @@ def _record_and_launch(
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            launch(run_id, held, _environ(folder.environ))
+            launch(run_id, runs.summary(db, run_id).engine, held, _environ(folder.environ))
     except CorruptRecord as error:  # the other runs still have to be recovered
         runs.end_corrupt(db, run_id, str(error))
 
@@ -106,12 +131,13 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
 def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
-    False if the run has ended. Raises CorruptRecord.
+    False if the run has ended. Raises CorruptRecord, and InvalidInput if the run's engine is not
+    installed here.
     """
-    # imported here: every command looks for such runs, few commands find one
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
 
-    default_engine().clean_up(run_id)
+    engine = engine_named(runs.summary(db, run_id).engine)
+    engine.clean_up(run_id)
     record = runs.get(db, run_id)
     if RunState(record.state).terminal:
         return False
@@ -128,7 +154,7 @@ def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
-    started = default_engine().started_ranks(folder, refs)
+    started = engine.started_ranks(folder, refs)
     lost = events.count_since_last_node_entry(db, run_id, "supervisor_lost")
     if not started and lost >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
@@ -142,9 +168,11 @@ def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
 
 def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:
     """End a run that cannot continue under any policy."""
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import find_engine
 
-    default_engine().clean_up(run_id)
+    engine = find_engine(runs.summary(db, run_id).engine)
+    if engine is not None:  # without it, no supervisor was started
+        engine.clean_up(run_id)
     try:
         _record_broken(db, folder, runs.get(db, run_id), why)
     except CorruptRecord as error:

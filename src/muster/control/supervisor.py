@@ -21,9 +21,7 @@ from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
 from muster.control.persist import lifecycle_of, plan_of
 from muster.control.recover import delete_environ, record_broken
-from muster.engines.base import RunContext
-from muster.engines.local.engine import LocalEngine
-from muster.engines.local.namespaces import Isolation
+from muster.engines.base import Engine, RunContext
 from muster.errors import HomeGone, MusterError, shortage_from
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
@@ -49,23 +47,22 @@ class Assignment(Struct, frozen=True):
     """Descriptor of the liveness pipe, closed when the outcome is recorded (`storage.liveness`)."""
 
 
-def warm() -> None:
-    """Import the modules and compile the decoders that every supervisor needs, before the fork."""
+def warm(engine: Engine) -> None:
+    """Import the modules and compile the decoders that a supervisor needs, before the fork."""
     # imported here too, since a supervisor without open files left must be able to record the end
-    import muster.control.unsupervised_steps
-    import muster.engines.local.limits
-    import muster.engines.local.session  # noqa: F401
+    import muster.control.unsupervised_steps  # noqa: F401
 
+    engine.warm()
     RunPlan.warm()
     Watcher().close()
 
 
-def supervise(assignment: Assignment, isolation: Isolation) -> None:
+def supervise(assignment: Assignment, engine: Engine) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
     database = Database.open(assignment.home.database)
     folder = assignment.home.run_dir(assignment.run_id)
     try:
-        _drive(database, assignment, isolation)
+        _drive(database, assignment, engine)
     except HomeGone as error:
         if database.replaced:
             print(error, file=sys.stderr)  # noqa: T201  the log was probably deleted, too
@@ -102,7 +99,7 @@ def _delete_old_runs(database: Database, home: Home) -> None:
         print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
-def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
+def _drive(database: Database, assignment: Assignment, engine: Engine) -> None:
     run_id, home = assignment.run_id, assignment.home
     record = runs.get(database, run_id)
     plan = plan_of(record)
@@ -111,7 +108,7 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
     resumes = lifecycle_of(record).resumes
     started = record.started_at or time.time()
     context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
-    session = LocalEngine(isolation).open(context)
+    session = engine.open(context)
     try:
         ledger = StoreLedger(database, plan, home.run_dir(run_id))
         clock = SteadyClock(events.last_time(database, run_id))

@@ -71,16 +71,17 @@ class Context:
         warnings.warn(text, LowSpace, stacklevel=4)
 
     def start_supervisor(
-        self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
+        self, run_id: str, engine: str, held: tuple[int, int], environ: Mapping[str, str]
     ) -> None:
         """Start a supervisor process for a run.
 
-        held: descriptors of the run's lease and of its liveness pipe, which the supervisor
-        inherits. environ: the variables that the nodes' environment starts from.
-        Raises EngineError if the process cannot be started; the run has FAILED then.
+        engine: the name of the run's. held: descriptors of the run's lease and of its liveness
+        pipe, which the supervisor inherits. environ: the variables that the nodes' environment
+        starts from. Raises EngineError if the process cannot be started; the run has FAILED
+        then.
         """
         try:
-            self._use_launcher().start(self.home.root, run_id, held, environ)
+            self._use_launcher().start(self.home.root, run_id, engine, held, environ)
         except BaseException as error:
             self._close_launcher()  # its state is unknown: the next run gets a new one
             if isinstance(error, EngineError):

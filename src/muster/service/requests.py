@@ -72,8 +72,13 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = runs.get(context.db, run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
-    if run.state != RunState.SUSPENDED and runs.request(context.db, run_id, "suspend", why):
-        wakeup.notify(context.home.run_dir(run_id).wakeup)
+    if run.state != RunState.SUSPENDED:
+        from muster.engines.capabilities import require
+        from muster.engines.registry import engine_named
+
+        require(engine_named(run.engine), "suspend")
+        if runs.request(context.db, run_id, "suspend", why):
+            wakeup.notify(context.home.run_dir(run_id).wakeup)
     return runs.get(context.db, run_id)
 
 
@@ -100,7 +105,7 @@ def resume(
     from muster.control.persist import plan_of
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
     from muster.service.start import run_folder
 
     db = context.db
@@ -108,7 +113,7 @@ def resume(
     prepared = prepare_resume(context, run, overrides)
     plan = plan_of(run) if prepared is None else prepared.plan
     environ = os.environ if environ is None else environ
-    engine = default_engine()
+    engine = engine_named(run.engine)
     if engine.may_queue(plan_of(run)):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, environ) as held:
@@ -120,7 +125,7 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, run_id, why)
         reserve(db, context.home, plan, desired_replicas(run, plan), record)
-        context.start_supervisor(run_id, held, environ)
+        context.start_supervisor(run_id, run.engine, held, environ)
     return runs.get(db, run_id)
 
 
@@ -153,7 +158,7 @@ def prepare_resume(
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
     from muster.control.persist import plan_of
     from muster.control.replicas import desired_replicas
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
 
     prepared = None
     if overrides is not None:
@@ -164,7 +169,7 @@ def prepare_resume(
     # fail for good
     plan = plan_of(run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
-    if problems := default_engine().check(plan, context.home.root, replicas):
+    if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
 

@@ -10,7 +10,7 @@ from math import inf
 
 from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
-from muster.errors import HomeGone, NotAnswering, StoreError
+from muster.errors import EngineError, HomeGone, InvalidInput, NotAnswering, StoreError
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.recovery import recover_now
@@ -97,6 +97,13 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
             "is read-only: to record the run's end, copy it to a folder you can write to, "
             "and set MUSTER_HOME to the copy"
         )
+    from muster.engines.registry import engine_named  # few runs have no supervisor
+
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        why = f"{run.name} is {run.state}, but its supervisor has ended, and it cannot be recovered"
+        raise EngineError(f"{why} here: {error}") from None
 
 
 def new_check(context: Context, run_id: str) -> SupervisorCheck:

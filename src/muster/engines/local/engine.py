@@ -6,7 +6,8 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING
 
-from muster.engines.local.namespaces import Isolation
+from muster.engines.base import Capabilities
+from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
 from muster.engines.local.resources import describe_limits, may_reserve, share_of_memory
 from muster.engines.machine import this_machine
 from muster.errors import EngineError
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
         RunningNode,
         Session,
     )
+    from muster.engines.findings import Finding
     from muster.errors import Problem
+    from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import ResourcePlan, RunPlan
     from muster.storage.home import Home, RunDir
@@ -35,13 +38,41 @@ if TYPE_CHECKING:
 
 
 class LocalEngine:
-    """See `engines.base.Engine`. isolation: what `create_namespaces` returned for the run."""
+    """See `engines.base.Engine`."""
 
     name = "local"
-    in_place = True
+    capabilities = Capabilities(
+        in_place=True,
+        replace_node=True,
+        exec=True,
+        forward=True,
+        stacks=True,
+        counters=True,
+        suspend=True,
+        resize=True,
+        shared_files=True,
+        queueing=True,
+    )
 
-    def __init__(self, isolation: Isolation | None = None) -> None:
-        self._isolation = isolation or Isolation("plain", reason="no namespaces were created")
+    def __init__(self) -> None:
+        #: The isolation of this process.
+        self._isolation = Isolation("plain", reason="no namespaces were created")
+
+    def available(self) -> str:
+        """See `Engine.available`."""
+        return ""
+
+    def findings(self) -> list[Finding]:
+        """See `Engine.findings`."""
+        from muster.engines.local.doctor import examine
+
+        return examine()
+
+    def addresses(self, network: Network, nodes: int) -> Sequence[str]:
+        """See `Engine.addresses`."""
+        from muster.engines.local.network import addresses
+
+        return addresses.allocate(network, nodes)
 
     def check(self, plan: RunPlan, root: Path, replicas: Mapping[str, int]) -> list[Problem]:
         """See `Engine.check`."""
@@ -123,6 +154,24 @@ class LocalEngine:
         from muster.engines.local.limits import remove_cgroups
 
         remove_cgroups(run_id)
+
+    def warm(self) -> None:
+        """See `Engine.warm`."""
+        import muster.engines.local.limits
+        import muster.engines.local.session  # noqa: F401
+
+    def prepare_parent(self, *, plain: bool) -> None:
+        """See `Engine.prepare_parent`. plain: where a container forbids to mount /proc in a
+        namespace, or the user cannot be mapped into one."""
+        if plain:
+            self._isolation = Isolation("plain", reason="/proc cannot be mounted")
+        else:
+            self._isolation = create_namespaces()
+
+    def prepare_supervisor(self) -> None:
+        """See `Engine.prepare_supervisor`."""
+        if self._isolation.namespaces:
+            set_up_mounts()
 
     def open(self, context: RunContext) -> Session:
         """See `Engine.open`."""
