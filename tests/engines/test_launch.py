@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from muster.engines.base import RunContext
-from muster.engines.launch import NodeOutputs, NodePaths, NodeStart, launch_message
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.logs import NodeOutputs
 from muster.node.launch_message import LaunchMessage
 from muster.plan.environment import EngineValues
 from muster.plan.model import RunPlan

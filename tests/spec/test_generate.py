@@ -74,7 +74,7 @@ from pathlib import Path
 from muster.describe.settings import value_text
 from muster.engines.base import RunContext
 from muster.engines.launch import NodePaths, NodeStart, launch_message
-from muster.engines.launch import NodeOutputs
+from muster.engines.logs import NodeOutputs
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.environment import EngineValues

@@ -18,7 +18,8 @@ from muster.bootstrap.network import interface_of
 from muster.bootstrap.parameters import Parameters
 from muster.bootstrap.roster import Roster
 from muster.engines.base import RunContext
-from muster.engines.launch import NodeOutputs, NodePaths, NodeStart, launch_message
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.logs import NodeOutputs
 from muster.engines.machine import count_cpus, count_memory
 from muster.node import messages
 from muster.node.agent import run_agent

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
+from muster.engines.logs import NodeOutputs
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
 from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
@@ -41,23 +42,6 @@ _OF_GROUP = tuple(set(GroupPlan.__struct_fields__).intersection(LaunchMessage._f
 #: Python's multiprocessing, among others, puts sockets into TMPDIR. A socket's path has at most 107
 #: bytes, of which it needs these for "/pymp-12345678/listener-12345678".
 _MAX_TMPDIR = 107 - 32
-
-
-class NodeOutputs(Struct, frozen=True):
-    """The output files of one node in one attempt."""
-
-    #: (stdout, stderr) of each process that the node starts.
-    processes: tuple[tuple[str, str], ...]
-    #: Where the files of the node's services are; None if the run's output is not kept.
-    folder: Path | None
-    #: What the names of the node's files start with.
-    stem: str
-    #: (stdout, stderr) of each rank that the node's launcher starts, if ranks have files.
-    ranks: tuple[tuple[str, str], ...] = ()
-
-    def service(self, name: str) -> str:
-        """The file of a service that does not write to the program's output."""
-        return os.devnull if self.folder is None else str(self.folder / f"{self.stem}.{name}.log")
 
 
 class NodePaths(Struct, frozen=True):

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 
 from muster.engines.base import RunContext
-from muster.engines.local.logs import RunLogs
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.nodes import (
     DeferredFailures,
@@ -28,6 +27,7 @@ from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.engines.local.usage_recorder import UsageRecorder
+from muster.engines.logs import RunLogs
 from muster.errors import MusterError, shortage_from
 from muster.lifecycle.events import DiskExceeded, EngineEvent, NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.launch import NodeOutputs, NodePaths, NodeStart, launch_message
+from muster.engines.launch import NodePaths, NodeStart, launch_message
 from muster.engines.local import mounts, node_folders
 from muster.engines.local.limits import NodeLimits
 from muster.engines.local.namespaces import Isolation
@@ -33,6 +33,7 @@ from muster.engines.local.resources import (
     share_of_gpus,
     share_of_memory,
 )
+from muster.engines.logs import NodeOutputs
 from muster.engines.machine import Machine, count_cpus, count_memory
 from muster.engines.ports import Ports
 from muster.lifecycle.status import NodeRef

@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
-from muster.engines.launch import NodeOutputs
+from msgspec import Struct
+
 from muster.node.files import remove_unless_regular
 from muster.plan.model import NodePlan, RunPlan
 from muster.storage.file_watch import Watcher
@@ -29,6 +30,23 @@ _SUFFIXES: tuple[tuple[str, Literal["stdout", "stderr"]], ...] = (
 #: Seconds between two records of growth. The first output after a pause is recorded at once; while
 #: output keeps coming the interval doubles, so that recording costs little compared to writing.
 _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.001, 0.020
+
+
+class NodeOutputs(Struct, frozen=True):
+    """The output files of one node in one attempt."""
+
+    #: (stdout, stderr) of each process that the node starts.
+    processes: tuple[tuple[str, str], ...]
+    #: Where the files of the node's services are; None if the run's output is not kept.
+    folder: Path | None
+    #: What the names of the node's files start with.
+    stem: str
+    #: (stdout, stderr) of each rank that the node's launcher starts, if ranks have files.
+    ranks: tuple[tuple[str, str], ...] = ()
+
+    def service(self, name: str) -> str:
+        """The file of a service that does not write to the program's output."""
+        return os.devnull if self.folder is None else str(self.folder / f"{self.stem}.{name}.log")
 
 
 class AttemptLogs:
