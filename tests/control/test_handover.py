@@ -262,7 +262,7 @@ def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, "x", (0, 0), {})
+        launcher.start(tmp_path, "x", "local", (0, 0), {})
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:

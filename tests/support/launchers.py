@@ -42,10 +42,15 @@ class SharedLauncher(Launcher):
             launcher.end()
 
     def start(
-        self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
+        self,
+        home: Path,
+        run_id: str,
+        engine: str,
+        held: tuple[int, int],
+        environ: Mapping[str, str],
     ) -> int:
         try:
-            return super().start(home, run_id, held, environ)
+            return super().start(home, run_id, engine, held, environ)
         except BaseException:
             self.end()
             raise

@@ -186,7 +186,8 @@ class Session(Protocol):
     def events(self, timeout: float | None, wake: int) -> Sequence[EngineEvent]:
         """Wait for events and return them, oldest first; each is returned once.
 
-        timeout: seconds to wait for the first event; None waits without limit, 0 only collects.
+        timeout: seconds to wait for the first event, which may be weeks; None waits without limit,
+        0 only collects.
         wake: a descriptor; the call returns, possibly with no events, when it is readable, also
         if nodes remain to be started: the next call starts them.
 
