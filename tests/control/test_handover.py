@@ -172,7 +172,8 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
     service = client.service
     launched: list[str] = []
 
-    def launch(run_id: str, held: tuple[int, int], environ: object) -> None:
+    def launch(run_id: str, engine: str, held: tuple[int, int], environ: object) -> None:
+        assert engine == "local"
         launched.append(run_id)
 
     assert recover(service.db, service.home, launch) == [run_id]

@@ -103,11 +103,12 @@ def _record_and_launch(
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
         if not record_lost(db, home, run_id, why):
             return
-        state = RunState(runs.get(db, run_id).state)
+        run = runs.get(db, run_id)
+        state = RunState(run.state)
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            launch(run_id, runs.summary(db, run_id).engine, held, _environ(folder.environ))
+            launch(run_id, run.engine, held, _environ(folder.environ))
     except CorruptRecord as error:  # the other runs still have to be recovered
         runs.end_corrupt(db, run_id, str(error))
 

@@ -102,6 +102,7 @@ def _maker(name: str) -> Callable[[], Engine]:
 def _load(entry: EntryPoint) -> Callable[[], Engine]:
     try:
         loaded: Callable[[], Engine] = entry.load()
+        loaded()  # whether one can be made
     except Exception as error:
         text = f"{entry.name!r} in {_distribution(entry)} cannot be loaded: {error!r}"
         raise InvalidInput(Problem("engine", text, "repair or uninstall it")) from error
