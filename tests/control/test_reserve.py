@@ -18,11 +18,11 @@ from muster.control.persist import plan_of
 from muster.control.scale import scale
 from muster.engines import machine
 from muster.engines.base import RunContext, Session
-from muster.engines.local import reservations
 from muster.engines.local.engine import LocalEngine
-from muster.engines.local.queued import QueuedSession
-from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import RunGpus
+from muster.engines.reservations import table
+from muster.engines.reservations.gpus import RunGpus
+from muster.engines.reservations.queued import QueuedSession
+from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
 from muster.lifecycle.events import RunAdmitted, RunQueued
 from muster.service.prepare import PreparedRun
@@ -39,7 +39,7 @@ Submit = Callable[[int], str]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs of the machine."""
     numbers = [0, 1, 2, 3]
-    for module in (machine, reservations):
+    for module in (machine, table):
         monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
     return numbers
 

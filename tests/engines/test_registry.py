@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from support.plugins import install, install_processes
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     importlib.invalidate_caches()
     registry._maker.cache_clear()
-    return folder
+    yield folder
+    sys.modules.pop("broken", None)
+    registry._maker.cache_clear()
 
 
 def provide(site: Path, package: str, name: str, place: str) -> None:
@@ -58,9 +61,9 @@ def test_an_unknown_name_is_reported_with_the_names_that_exist(site: Path) -> No
     install_processes(site)
     assert problem_of("proceses")[1:3] == (
         "no engine named 'proceses' is installed",
-        'did you mean "processes"?',
+        'did you mean "processes"? installed: local, processes',
     )
-    assert problem_of("slurm").hint == "use local or processes"
+    assert problem_of("slurm").hint == "installed: local, processes"
     assert registry.find_engine("slurm") is None
 
 
@@ -81,7 +84,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     message = f"'broken' in muster-broken 1.0 cannot be loaded: {reason}"
     assert problem_of("broken")[1:3] == (message, "repair or uninstall it")
-    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    sys.modules.pop("broken", None)
     (one,) = (one for one in registry.installed_engines() if one.name == "broken")
     assert (one.origin, one.engine, one.unusable) == ("muster-broken 1.0", None, message)
 

@@ -88,9 +88,11 @@ def _maker(name: str) -> Callable[[], Engine]:
         return made
     found = [entry for entry in _entry_points() if entry.name == name]
     if not found:
-        from muster.spec.wording import suggestion
+        from muster.spec.wording import close_to
 
-        hint = suggestion(name, engine_names())
+        names = engine_names()
+        meant = [f'did you mean "{close}"?' for close in close_to(name, names)]
+        hint = " ".join([*meant, f"installed: {', '.join(names)}"])
         raise InvalidInput(Problem("engine", f"no engine named {name!r} is installed", hint))
     if len(found) > 1:
         both = " and ".join(_distribution(entry) for entry in found)

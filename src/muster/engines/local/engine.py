@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from muster.engines.base import Capabilities
 from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
-from muster.engines.local.resources import describe_limits, may_reserve, share_of_memory
+from muster.engines.local.resources import describe_limits, share_of_memory
 from muster.engines.machine import this_machine
+from muster.engines.reservations.demands import may_reserve
 from muster.errors import EngineError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class LocalEngine:
 
     def reserve(self, home: Home, claim: Claim, in_progress: InProgress, record: Record) -> None:
         """See `Engine.reserve`."""
-        from muster.engines.local import reserve  # few runs reserve anything
+        from muster.engines.reservations import reserve  # few runs reserve anything
 
         reserve.reserve(home, claim, in_progress, record)
 
@@ -119,7 +120,7 @@ class LocalEngine:
         self, home: Home, claim: Claim, in_progress: InProgress
     ) -> Sequence[Shortage]:
         """See `Engine.reserve_again`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.reserve_again(home, claim, in_progress)
 
@@ -127,19 +128,19 @@ class LocalEngine:
         self, home: Home, claim: Claim, in_progress: InProgress
     ) -> Sequence[Shortage]:
         """See `Engine.reserve_scaled`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.reserve_scaled(home, claim, in_progress)
 
     def drop_lapsed_reservations(self, home: Home) -> None:
         """See `Engine.drop_lapsed_reservations`."""
-        from muster.engines.local.reservations import Reservations
+        from muster.engines.reservations.table import Reservations
 
         Reservations(home).drop_lapsed()
 
     def waiting(self, home: Home) -> dict[str, str]:
         """See `Engine.waiting`."""
-        from muster.engines.local import reserve
+        from muster.engines.reservations import reserve
 
         return reserve.waiting(home)
 
@@ -185,7 +186,7 @@ class LocalEngine:
 
         if not may_reserve(plan):
             return LocalSession(context, self._isolation)
-        from muster.engines.local.queued import QueuedSession
+        from muster.engines.reservations.queued import QueuedSession
 
         return QueuedSession(context, partial(LocalSession, context, self._isolation))
 

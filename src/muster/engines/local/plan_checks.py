@@ -15,9 +15,10 @@ from muster.engines.local.capacity import (
     shape_notes,
 )
 from muster.engines.local.namespaces import check_setting, unavailable_reason
-from muster.engines.local.resources import limits_of, uses_gpus
+from muster.engines.local.resources import limits_of
 from muster.engines.machine import Machine, this_machine
 from muster.engines.ports import hold_port, hold_ports
+from muster.engines.reservations.demands import uses_gpus
 from muster.errors import Problem
 from muster.identity import user_name
 from muster.plan.model import MountPlan, RunPlan
@@ -42,7 +43,7 @@ def problems_of_added(
     """See `Engine.check_added`."""
     found = check_added_disk(plan, root, group, added)
     if uses_gpus(plan):
-        from muster.engines.local.reservations import Reservations, visible_gpus
+        from muster.engines.reservations.table import Reservations, visible_gpus
 
         run = Reservations(Home(root)).find(plan.run_id)
         gpus = visible_gpus(plan) if run is None else run.visible

@@ -22,12 +22,12 @@ from muster.engines.local.nodes import (
     not_started,
     started_ranks,
 )
-from muster.engines.local.resources import NO_GPUS, RunGpus
 from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.engines.local.usage_recorder import UsageRecorder
 from muster.engines.logs import RunLogs
+from muster.engines.reservations.gpus import NO_GPUS, RunGpus
 from muster.errors import MusterError, shortage_from
 from muster.lifecycle.events import DiskExceeded, EngineEvent, NodeEnded, NodeReady, NodeStarted
 from muster.lifecycle.status import NodeRef

@@ -25,17 +25,12 @@ from muster.engines.local.network.bridge import INTERFACE
 from muster.engines.local.node_process import NodeSetup, fork_node
 from muster.engines.local.nodes import LocalNode
 from muster.engines.local.place_code import prepare_code
-from muster.engines.local.resources import (
-    GpuPool,
-    RunGpus,
-    limits_of,
-    share_of_cpus,
-    share_of_gpus,
-    share_of_memory,
-)
+from muster.engines.local.resources import limits_of, share_of_cpus, share_of_memory
 from muster.engines.logs import NodeOutputs
 from muster.engines.machine import Machine, count_cpus, count_memory
 from muster.engines.ports import Ports
+from muster.engines.reservations.demands import share_of_gpus
+from muster.engines.reservations.gpus import GpuPool, RunGpus
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.channel import Channel
