@@ -14,7 +14,7 @@ import pytest
 from muster.client.client import Client
 from muster.control import lease
 from muster.engines import registry
-from muster.errors import EngineError, EngineMissing
+from muster.errors import EngineError, EngineMissing, InvalidInput
 from support.command import json_of, muster, output_of
 from support.plugins import install_processes
 
@@ -156,3 +156,24 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
     monkeypatch.setenv("PYTHONPATH", str(site))
     assert muster("wait", "last").returncode == 1
     assert json_of("runs", "show", "last", "--json")["state"] == "FAILED"
+
+
+def test_a_run_is_suspended_and_resumed_on_its_engine(sleeping: str) -> None:
+    output_of("runs", "suspend", sleeping)
+    muster("wait", sleeping, code=3)
+    done = muster("runs", "resume", sleeping, "--set", "engine=local", code=2)
+    assert "the engine cannot change while a run is suspended" in done.stderr
+    output_of("runs", "resume", sleeping)
+    while output_of("logs", sleeping, "--attempt", "all").count("up") < 4:
+        time.sleep(0.01)
+    run = json_of("runs", "show", sleeping, "--json")
+    assert (run["state"], run["engine"]) == ("IN_PROGRESS", "processes")
+
+
+def test_the_python_api_takes_the_engine(own_home: Path) -> None:
+    import muster as api
+
+    with pytest.raises(InvalidInput, match="engine: no engine named 'slurm' is installed"):
+        api.run(command="true", engine="slurm", home=own_home)
+    run = api.run(command="true", engine="local", home=own_home).wait(60)
+    assert (run.state, run.to_dict()["engine"]) == ("SUCCEEDED", "local")
