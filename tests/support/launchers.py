@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from muster.control.launcher import Launcher
+from muster.store.records import Lease
 
 #: Variables that differ in each test, and that a launcher does not use.
 _UNUSED = ("MUSTER_HOME", "PYTEST_CURRENT_TEST")
@@ -44,13 +45,13 @@ class SharedLauncher(Launcher):
     def start(
         self,
         home: Path,
-        run_id: str,
+        run: Lease,
         engine: str,
         held: tuple[int, int],
         environ: Mapping[str, str],
     ) -> int:
         try:
-            return super().start(home, run_id, engine, held, environ)
+            return super().start(home, run, engine, held, environ)
         except BaseException:
             self.end()
             raise

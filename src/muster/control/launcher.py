@@ -22,6 +22,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
+from msgspec.structs import asdict
+
 from muster.control import lease
 from muster.engines.registry import LOCAL, engine_named
 from muster.errors import EngineError, MusterError, ResourceShortage
@@ -30,6 +32,7 @@ from muster.secrets import print_traceback
 
 if TYPE_CHECKING:
     from muster.engines.base import Engine
+    from muster.store.records import Lease
 
 _HEADER = struct.Struct("=I")
 #: Open files that the supervisor of a run with one node needs, and some more. With fewer it could
@@ -105,19 +108,20 @@ class Launcher:
     def start(
         self,
         home: Path,
-        run_id: str,
+        run: Lease,
         engine: str,
         held: tuple[int, int],
         environ: Mapping[str, str],
     ) -> int:
         """Start a supervisor for a run. Returns its pid.
 
-        engine: the name of the run's. held: descriptors of the run's lease and liveness pipe, which
-        the supervisor takes over. Raises EngineError if it cannot be started.
+        run: its lease. engine: the name of its engine. held: descriptors of its lock and its
+        liveness pipe. The supervisor takes over lease and descriptors.
+        Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
-            "run_id": run_id,
+            "lease": asdict(run),
             "engine": engine,
             "environ": dict(environ),
             "python": sys.executable,
@@ -226,7 +230,7 @@ def _start(request: dict[str, Any], held: Sequence[int]) -> int:
     pid = _try_start(engine, request, held, plain=False)
     pid = pid or _try_start(engine, request, held, plain=True)
     if pid == 0:
-        log = f"{request['home']}/runs/{request['run_id']}/supervisor.log"
+        log = f"{request['home']}/runs/{request['lease']['run_id']}/supervisor.log"
         raise OSError(errno.ECHILD, f"it ended at once (see {log})")
     return pid
 
@@ -258,12 +262,14 @@ def _supervisor(engine: Engine, request: dict[str, Any], held: Sequence[int], wr
     from muster.control.command_line import hide_command_line
     from muster.control.supervisor import Assignment, detach, supervise
     from muster.storage.home import Home
+    from muster.store.records import Lease
 
     code = 70
     try:
-        hide_command_line(f"muster: run {request['run_id']}")
+        own = Lease(**request["lease"])
+        hide_command_line(f"muster: run {own.run_id}")
         home = Home(Path(request["home"]))
-        detach(home.run_dir(request["run_id"]).supervisor_log)
+        detach(home.run_dir(own.run_id).supervisor_log)
         engine.prepare_supervisor()
         os.write(writing, b"ready ")
         os.close(writing)
@@ -271,7 +277,7 @@ def _supervisor(engine: Engine, request: dict[str, Any], held: Sequence[int], wr
         gc.enable()  # the submitter may have disabled it, and a supervisor may run for days
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         python = request["python"]
-        assignment = Assignment(home, request["run_id"], request["environ"], python, held[1])
+        assignment = Assignment(home, own, request["environ"], python, held[1])
         supervise(assignment, engine)
         code = 0
     except BaseException:  # noqa: BLE001
