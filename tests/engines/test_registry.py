@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.engines import registry
+from muster.engines.installed import installed_engines
 from muster.engines.local.engine import LocalEngine
 from muster.errors import InvalidInput, Problem
 from support.plugins import install, install_processes
@@ -43,7 +44,9 @@ def test_the_local_engine_is_built_in_and_needs_no_entry_points(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry._maker.cache_clear()
-    monkeypatch.setattr(registry, "_entry_points", lambda: pytest.fail("looked for plug-ins"))
+    monkeypatch.setattr(
+        registry, "entry_points_of_engines", lambda: pytest.fail("looked for plug-ins")
+    )
     one, two = registry.engine_named("local"), registry.engine_named("local")
     assert isinstance(one, LocalEngine)
     assert one is not two, "an engine has the state of one process"
@@ -53,7 +56,7 @@ def test_packages_provide_engines(site: Path) -> None:
     install_processes(site)
     assert registry.engine_names() == ["local", "processes"]
     assert registry.engine_named("processes").name == "processes"
-    found = {one.name: (one.origin, one.unusable) for one in registry.installed_engines()}
+    found = {one.name: (one.origin, one.unusable) for one in installed_engines()}
     assert found == {"local": ("built in", ""), "processes": ("muster-processes 0.1", "")}
 
 
@@ -85,7 +88,7 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(
     message = f"'broken' in muster-broken 1.0 cannot be loaded: {reason}"
     assert problem_of("broken")[1:3] == (message, "repair or uninstall it")
     sys.modules.pop("broken", None)
-    (one,) = (one for one in registry.installed_engines() if one.name == "broken")
+    (one,) = (one for one in installed_engines() if one.name == "broken")
     assert (one.origin, one.engine, one.unusable) == ("muster-broken 1.0", None, message)
 
 
@@ -101,5 +104,5 @@ def test_a_name_may_not_be_taken_twice(site: Path) -> None:
 def test_a_plug_in_does_not_replace_the_built_in_engine(site: Path) -> None:
     provide(site, "muster-mine", "local", "no.matter:What")
     assert isinstance(registry.engine_named("local"), LocalEngine)
-    (one,) = registry.installed_engines()
+    (one,) = installed_engines()
     assert one.origin == "built in (the engines of that name in muster-mine 1.0 are not used)"

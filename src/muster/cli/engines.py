@@ -12,7 +12,7 @@ from muster.cli.output import print_json, print_table
 from muster.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from muster.engines.registry import InstalledEngine
+    from muster.engines.installed import InstalledEngine
 
 
 @click.group(cls=Group)
@@ -32,7 +32,7 @@ def list_engines(as_json: bool) -> None:
     \b
     muster engines list
     """
-    from muster.engines.registry import installed_engines
+    from muster.engines.installed import installed_engines
 
     found = installed_engines()
     if as_json:

@@ -73,6 +73,7 @@ def run(
         "entrypoint": entrypoint,
         "framework": framework,
         "framework_options": framework_options,
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "requirements": requirements,
@@ -85,6 +86,7 @@ def run(
     if command or copy:
         fields |= place_of_command(target, copy=copy)
     overrides |= {
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "framework_options": framework_options,

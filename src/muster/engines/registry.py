@@ -15,8 +15,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from muster.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -28,19 +26,7 @@ ENTRY_POINTS = "muster.engines"
 #: The engine of this machine, which needs nothing installed.
 LOCAL = "local"
 #: By module name: nothing else imports an engine's package.
-_BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
-
-
-class InstalledEngine(Struct, frozen=True):
-    """An engine that can be named, or why it cannot be used."""
-
-    name: str
-    #: `built in`, or the distributions that provide it, with their versions.
-    origin: str
-    #: None if it cannot be loaded.
-    engine: Engine | None
-    #: Why it cannot be used here; "" if it can.
-    unusable: str
+BUILT_IN = {LOCAL: "muster.engines.local.engine:LocalEngine"}
 
 
 def engine_named(name: str) -> Engine:
@@ -59,34 +45,17 @@ def find_engine(name: str) -> Engine | None:
 
 def engine_names() -> list[str]:
     """All names of engines, built-in ones first."""
-    return [*_BUILT_IN, *sorted({entry.name for entry in _entry_points()} - {*_BUILT_IN})]
-
-
-def installed_engines() -> list[InstalledEngine]:
-    """All engines, built-in ones first, also those that cannot be used."""
-    return [_installed(name) for name in engine_names()]
-
-
-def _installed(name: str) -> InstalledEngine:
-    provided = [_distribution(entry) for entry in _entry_points() if entry.name == name]
-    origin = "built in" if name in _BUILT_IN else ", ".join(provided)
-    try:
-        engine = engine_named(name)
-    except InvalidInput as error:
-        return InstalledEngine(name, origin, None, error.problems[0].message)
-    if name in _BUILT_IN and provided:
-        origin += f" (the engines of that name in {', '.join(provided)} are not used)"
-    return InstalledEngine(name, origin, engine, engine.available())
+    return [*BUILT_IN, *sorted({entry.name for entry in entry_points_of_engines()} - {*BUILT_IN})]
 
 
 @cache
 def _maker(name: str) -> Callable[[], Engine]:
     """What makes the engine. Raises InvalidInput."""
-    if place := _BUILT_IN.get(name):
+    if place := BUILT_IN.get(name):
         module, _, attribute = place.partition(":")
         made: Callable[[], Engine] = getattr(import_module(module), attribute)
         return made
-    found = [entry for entry in _entry_points() if entry.name == name]
+    found = [entry for entry in entry_points_of_engines() if entry.name == name]
     if not found:
         from muster.spec.wording import close_to
 
@@ -95,7 +64,7 @@ def _maker(name: str) -> Callable[[], Engine]:
         hint = " ".join([*meant, f"installed: {', '.join(names)}"])
         raise InvalidInput(Problem("engine", f"no engine named {name!r} is installed", hint))
     if len(found) > 1:
-        both = " and ".join(_distribution(entry) for entry in found)
+        both = " and ".join(distribution_of(entry) for entry in found)
         text = f"{name!r} is the name of engines in {both}"
         raise InvalidInput(Problem("engine", text, "uninstall all but one of them"))
     return _load(found[0])
@@ -106,17 +75,18 @@ def _load(entry: EntryPoint) -> Callable[[], Engine]:
         loaded: Callable[[], Engine] = entry.load()
         loaded()  # whether one can be made
     except Exception as error:
-        text = f"{entry.name!r} in {_distribution(entry)} cannot be loaded: {error!r}"
+        text = f"{entry.name!r} in {distribution_of(entry)} cannot be loaded: {error!r}"
         raise InvalidInput(Problem("engine", text, "repair or uninstall it")) from error
     return loaded
 
 
-def _entry_points() -> tuple[EntryPoint, ...]:
+def entry_points_of_engines() -> tuple[EntryPoint, ...]:
+    """The entry points of all installed packages that provide engines."""
     from importlib.metadata import entry_points  # takes 15 ms: only for names that are not built in
 
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
-def _distribution(entry: EntryPoint) -> str:
+def distribution_of(entry: EntryPoint) -> str:
     """The name and version of the package that has the entry point."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown package"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from muster.engines.findings import Finding
-from muster.engines.registry import LOCAL, InstalledEngine, installed_engines
+from muster.engines.installed import InstalledEngine, installed_engines
+from muster.engines.registry import LOCAL
 
 
 def examine() -> list[Finding]:
