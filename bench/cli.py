@@ -14,23 +14,24 @@ def fill(home: Path) -> None:
     """Write 10,000 finished runs directly into the store."""
     from muster.client.client import Client
     from muster.service.start import record
-    from muster.store import runs as table
+    from muster.store.records import RunFilter
 
     client = Client(home)
     job, _ = client.job(None, command=["true"])
     prepared = client.prepare_run(job)
     first = record(client.service.context, prepared)
     with client.service.context.backend.store.database.transaction() as connection:
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+        info = connection.execute("PRAGMA table_info(runs)").fetchall()
+        columns = [row[1] for row in info if row[1] != "position"]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
         for number in range(2, RUNS + 1):
             copy = {**row, "id": f"r{number:09}", "name": f"true-{number}", "number": number}
             values.append([copy[c] for c in columns])
         marks = ", ".join("?" * len(columns))
-        connection.executemany(f"INSERT INTO runs VALUES ({marks})", values)
+        connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(table.listing(client.service.store)) == RUNS, first
+    assert len(client.service.store.runs.listing(None, RunFilter())) == RUNS, first
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from muster.engines.base import Capabilities, Engine, RunContext, Session
+from muster.engines.base import Capabilities, Engine, Report, RunContext, Session
 from muster.engines.basic import BasicEngine
 from muster.engines.capabilities import PHRASES, plan_problems, require
 from muster.engines.local.engine import LocalEngine
+from muster.engines.loop import RunLoop
 from muster.errors import InvalidInput
 from muster.frameworks.base import Network
 from muster.plan.model import RunPlan
@@ -24,7 +25,7 @@ class Bare(BasicEngine):
     def addresses(self, network: Network, nodes: int) -> Sequence[str]:
         return [network] * nodes
 
-    def open(self, context: RunContext) -> Session:
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         raise NotImplementedError(context)
 
 

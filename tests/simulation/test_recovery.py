@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from muster.control import recover, unsupervised_steps
-from muster.control.ledger import StoreLedger
+from muster.control.ledger import StoreLedger, request_events
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import ControllerStarted, ResumeRequested, SuspendRequested
 from muster.lifecycle.states import NodeState, RunState
-from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.store.sqlite.database import Database
-from simulation.harness.fake_ledger import DatabaseLedger
+from muster.store.base import Store
+from muster.store.records import Lease
+from muster.store.sqlite.store import SqliteStore
+from simulation.harness.fake_ledger import OWNER, RecordedLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
 
@@ -23,68 +24,68 @@ FUTURE = 4_000_000_000.0  # what the clock showed before it was corrected
 
 
 @pytest.fixture
-def run(own_home: Path) -> tuple[Database, Home, RunPlan]:
+def run(own_home: Path) -> tuple[Store, Home, Lease]:
     """A run that was accepted in the future; its supervisor recorded the start of its nodes."""
     home = Home(own_home)
     plan = run_plan(1, policy((1, 2, None)))
-    db = Database.open(home.database)
-    DatabaseLedger(db, plan, FUTURE, suspended=False)
-    ledger = StoreLedger(db, plan)
+    store, lease = SqliteStore.open(home.database), Lease.first(plan.run_id, OWNER)
+    RecordedLedger(store, plan, FUTURE, suspended=False)
+    ledger = StoreLedger(store, plan, lease)
     before = ledger.load()
     made = decide(plan.policy, before, [ControllerStarted()], FUTURE)
     ledger.record(before, made.status, made.entries, FUTURE)
     # so that it can be read back
-    db.runs.save(plan.run_id, {"plan": plan.to_json()}, (), (), FUTURE)
+    store.runs.save(lease, {"plan": plan.to_json()}, (), (), FUTURE)
     home.run_dir(plan.run_id).path.mkdir(parents=True)
-    return db, home, plan
+    return store, home, lease
 
 
 def test_a_run_that_loses_its_supervisors_repeatedly_fails(
-    run: tuple[Database, Home, RunPlan],
+    run: tuple[Store, Home, Lease],
 ) -> None:
-    db, home, plan = run
+    store, home, lease = run
     states = []
     for _ in range(5):
-        recover.record_lost(db, home, plan.run_id, "killed")
-        states.append(db.runs.get(plan.run_id).state)
+        recover.record_lost(store, home, lease, "killed")
+        states.append(store.runs.get(lease.run_id).state)
     assert states == [*[RunState.ACCEPTED] * 3, RunState.FAILED, RunState.FAILED]
-    assert {node.state for node in db.runs.nodes(plan.run_id)} == {NodeState.STOPPED}
+    assert {node.state for node in store.runs.nodes(lease.run_id)} == {NodeState.STOPPED}
 
 
 def test_recovery_carries_out_a_cancel_of_a_suspended_run(
-    run: tuple[Database, Home, RunPlan],
+    run: tuple[Store, Home, Lease],
 ) -> None:
-    db, home, plan = run
-    folder = home.run_dir(plan.run_id)
-    unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
-    recover.record_lost(db, home, plan.run_id, "killed")
-    assert db.runs.get(plan.run_id).state == RunState.SUSPENDED
-    assert recover.recover(db, home, lambda *_: None) == []
-    db.runs.request(plan.run_id, "cancel", "enough")
-    assert recover.recover(db, home, lambda *_: None) == [plan.run_id]
-    assert db.runs.get(plan.run_id).state == RunState.CANCELED
+    store, home, lease = run
+    folder = home.run_dir(lease.run_id)
+    unsupervised_steps.apply_requests(store, folder, lease, [SuspendRequested("later")])
+    recover.record_lost(store, home, lease, "killed")
+    assert store.runs.get(lease.run_id).state == RunState.SUSPENDED
+    assert recover.recover(store, home, lambda *_: None) == []
+    store.runs.request(lease.run_id, "cancel", "enough", FUTURE)
+    assert recover.recover(store, home, lambda *_: None) == [lease.run_id]
+    assert store.runs.get(lease.run_id).state == RunState.CANCELED
 
 
-def test_log_times_never_decrease(run: tuple[Database, Home, RunPlan]) -> None:
-    db, home, plan = run
-    folder = home.run_dir(plan.run_id)
-    recover.record_lost(db, home, plan.run_id, "killed")
-    unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
-    unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])
-    recover.record_broken(db, folder, plan.run_id, "enough")
-    times = [entry.time for entry in db.events.since(plan.run_id)]
+def test_log_times_never_decrease(run: tuple[Store, Home, Lease]) -> None:
+    store, home, lease = run
+    folder = home.run_dir(lease.run_id)
+    recover.record_lost(store, home, lease, "killed")
+    unsupervised_steps.apply_requests(store, folder, lease, [SuspendRequested("later")])
+    unsupervised_steps.apply_requests(store, folder, lease, [ResumeRequested("now")])
+    recover.record_broken(store, folder, lease, "enough")
+    times = [entry.time for entry in store.events.since(lease.run_id)]
     assert all(before <= after for before, after in pairwise(times))
-    assert db.runs.get(plan.run_id).state == RunState.FAILED
+    assert store.runs.get(lease.run_id).state == RunState.FAILED
 
 
 def test_a_suspend_request_of_a_suspended_run_is_dropped_on_resume(
-    run: tuple[Database, Home, RunPlan],
+    run: tuple[Store, Home, Lease],
 ) -> None:
-    db, home, plan = run
-    folder = home.run_dir(plan.run_id)
-    unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
-    recover.record_lost(db, home, plan.run_id, "killed")
-    assert db.runs.get(plan.run_id).state == RunState.SUSPENDED
-    db.runs.request(plan.run_id, "suspend", "requested before the suspension was recorded")
-    unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])
-    assert StoreLedger(db, plan).requests() == []
+    store, home, lease = run
+    folder = home.run_dir(lease.run_id)
+    unsupervised_steps.apply_requests(store, folder, lease, [SuspendRequested("later")])
+    recover.record_lost(store, home, lease, "killed")
+    assert store.runs.get(lease.run_id).state == RunState.SUSPENDED
+    store.runs.request(lease.run_id, "suspend", "requested earlier", FUTURE)
+    unsupervised_steps.apply_requests(store, folder, lease, [ResumeRequested("now")])
+    assert request_events(store.runs.pending_requests(lease.run_id)) == []

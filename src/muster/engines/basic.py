@@ -19,11 +19,13 @@ if TYPE_CHECKING:
         InProgress,
         NodeCommand,
         Record,
+        Report,
         RunContext,
         RunningNode,
         Session,
     )
     from muster.engines.findings import Finding
+    from muster.engines.loop import RunLoop
     from muster.errors import Problem
     from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
@@ -124,7 +126,7 @@ class BasicEngine(ABC):
         """See `Engine.prepare_supervisor`."""
 
     @abstractmethod
-    def open(self, context: RunContext) -> Session:
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         """See `Engine.open`."""
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         InProgress,
         NodeCommand,
         Record,
+        Report,
         RunContext,
         RunningNode,
         Session,
     )
     from muster.engines.findings import Finding
+    from muster.engines.loop import RunLoop
     from muster.errors import Problem
     from muster.frameworks.base import Network
     from muster.lifecycle.status import NodeRef
@@ -174,8 +176,9 @@ class LocalEngine:
         if self._isolation.namespaces:
             set_up_mounts()
 
-    def open(self, context: RunContext) -> Session:
-        """See `Engine.open`."""
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
+        """See `Engine.open`. One session a process: it kills and waits for any child, and creates
+        the nodes' namespaces in its own."""
         plan = context.plan
         if plan.own_interfaces and not self._isolation.namespaces:
             # the nodes' interfaces would be created in the machine's network
@@ -185,10 +188,11 @@ class LocalEngine:
         from muster.engines.local.session import LocalSession
 
         if not may_reserve(plan):
-            return LocalSession(context, self._isolation)
+            return LocalSession(context, self._isolation, loop, report)
         from muster.engines.reservations.queued import QueuedSession
 
-        return QueuedSession(context, partial(LocalSession, context, self._isolation))
+        open_session = partial(LocalSession, context, self._isolation, loop, report)
+        return QueuedSession(context, loop, report, open_session)
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""
