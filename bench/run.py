@@ -6,6 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-for name in ("start", "many", "recovery", "restart_local", "frameworks", "logs", "memory", "cli"):
+for name in (
+    "start",
+    "many",
+    "recovery",
+    "restart_local",
+    "frameworks",
+    "logs",
+    "memory",
+    "cli",
+    "store",
+):
     print(f"\n=== bench/{name}.py", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=True)
