@@ -36,7 +36,10 @@ def _keep_micros(table: str, key: str, *columns: str, update: bool) -> str:
 def _count_number(table: str, kind: str, name: str, number: str) -> str:
     """A trigger that counts a number which a process of an earlier version gives: it does not know
     the table of numbers."""
-    return f"""CREATE TRIGGER {table}_numbered AFTER INSERT ON {table} BEGIN
+    row = f"project = new.project AND name = new.{name}"
+    counted = f"SELECT 1 FROM numbers WHERE {row} AND {kind} >= new.{number}"
+    return f"""CREATE TRIGGER {table}_numbered AFTER INSERT ON {table}
+    WHEN NOT EXISTS ({counted}) BEGIN
         INSERT INTO numbers (project, name, {kind}) VALUES (new.project, new.{name}, new.{number})
         ON CONFLICT (project, name) DO UPDATE SET {kind} = max({kind}, new.{number});
     END;"""
@@ -280,7 +283,7 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE new_runs RENAME TO runs;
     CREATE INDEX runs_by_project ON runs (project, position);
     CREATE INDEX runs_by_state ON runs (project, state, position);
-    CREATE INDEX runs_by_time ON runs (project, created_at);
+    CREATE INDEX runs_by_time ON runs (created_at);
     CREATE INDEX runs_by_job ON runs (job_name, number);
     CREATE INDEX runs_of_job ON runs (job_id);
     CREATE INDEX runs_alive ON runs (state)
