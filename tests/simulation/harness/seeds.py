@@ -34,7 +34,7 @@ _ELASTIC = 0.3
 #: share of those whose controller dies while they are being suspended.
 _AT_ONCE = 0.2
 _SAVING = 0.4
-#: Every Nth run reads back each recorded step; every Nth run uses a real database.
+#: Every Nth run reads back each recorded step; every Nth run uses a real store.
 _THOROUGH = 4
 _STORED = 50
 
@@ -75,7 +75,7 @@ def case_of(seed: int, plan: FaultPlan | None = None) -> Case:
 
 
 def play(case: Case, stores: Path | None = None) -> Trace:
-    """Simulate a case. stores: a folder for databases; without it, all runs are in memory."""
+    """Simulate a case. stores: a folder for stores; without it, all runs are in memory."""
     if stores is None or case.seed % _STORED:
         return Simulation(case, _in_memory).play()
     store = SqliteStore.open(stores / "simulation.db")
