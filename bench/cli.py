@@ -10,8 +10,8 @@ from common import MUSTER, compare, fresh_home, timed
 RUNS = 10_000
 
 
-def fill(home: Path) -> None:
-    """Write 10,000 finished runs directly into the store."""
+def fill(home: Path, runs: int = RUNS) -> None:
+    """Write finished runs directly into the store."""
     from muster.client.client import Client
     from muster.service.start import record
     from muster.store.records import RunFilter
@@ -25,13 +25,13 @@ def fill(home: Path) -> None:
         columns = [row[1] for row in info if row[1] != "position"]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
-        for number in range(2, RUNS + 1):
+        for number in range(2, runs + 1):
             copy = {**row, "id": f"r{number:09}", "name": f"true-{number}", "number": number}
             values.append([copy[c] for c in columns])
         marks = ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(client.service.store.runs.listing(None, RunFilter())) == RUNS, first
+    assert len(client.service.store.runs.listing(None, RunFilter())) == runs, first
 
 
 if __name__ == "__main__":

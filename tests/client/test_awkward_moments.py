@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
     pid = supervisor_pid(client, run)
     until_ready(run)
     os.kill(pid, signal.SIGSTOP)
-    client.service.store.runs.request(run.id, "cancel", "enough")
+    client.service.store.runs.request(run.id, "cancel", "enough", time.time())
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
@@ -115,7 +116,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
 @pytest.mark.usefixtures("own_launcher")
 def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
-    launcher = client.service.context._launcher
+    launcher = client.service.context.backend._launcher
     assert launcher is not None
     launcher.close()
     with pytest.raises(muster.MusterError, match="cannot start a supervisor"):
