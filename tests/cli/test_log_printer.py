@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from muster.client.messages import RunChunk
 
 from muster.cli.log_printer import Printer
-from muster.client.messages import RunChunk
 from muster.storage.log_index import MESSAGES, StreamInfo
 
 Printed = Callable[..., tuple[str, str]]

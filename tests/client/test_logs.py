@@ -13,10 +13,10 @@ from queue import Queue
 from typing import Any
 
 import pytest
-
 from muster.client.logs import chunks
 from muster.client.messages import RunChunk
 from muster.client.selection import Selection, check_attempt
+
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import InvalidInput, NotFound
 from muster.service import follow

@@ -84,7 +84,8 @@ def list_runs(
     """
     from muster.cli.run_list import print_runs, summary_dict
     from muster.client.client import Client
-    from muster.service.filters import moment_of, states_named
+    from muster.client.filters import moment_of, states_named
+    from muster.client.following import warn_of_space
 
     client = Client()
     if every:
@@ -111,7 +112,7 @@ def list_runs(
     print_runs(found)
     if limit and len(found) == limit:
         echo(f"the newest {limit}; --all shows the others", err=True)
-    client.service.warn_of_space()
+    warn_of_space(client.api)
 
 
 @runs.command()
@@ -131,6 +132,7 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     muster status train-3 -o yaml
     """
     from muster.client.client import Client
+    from muster.client.following import warn_of_space
 
     client = Client()
     run = client.run(run_name)
@@ -141,7 +143,7 @@ def show(run_name: str, every: bool, as_json: bool) -> None:
     from muster.cli.run_details import print_run
 
     print_run(run, every=every or output_format() == "wide")
-    client.service.warn_of_space()
+    warn_of_space(client.api)
 
 
 def _find(names: tuple[str, ...]) -> list[JobRun]:
@@ -184,18 +186,19 @@ def cancel(
     from muster.lifecycle.states import TERMINAL, RunState
 
     client, outcome = Client(), Outcome()
-    service = client.service
     active = {*RunState} - TERMINAL
     flags = choice_flags(options)
     found = choose_runs(client, run_name, flags, outcome, verb="cancel", states=active)
     ended = {run.id for run in found if run.state in TERMINAL}
 
     def request(run: RunSummary) -> RunSummary:
-        service.cancel(run.id, force=force and run.id not in ended)
+        client.api.cancel(run.id, force=force and run.id not in ended)
         return run
 
     def wait(run: RunSummary) -> RunSummary:
-        return service.find_run(run.id) if no_wait else service.wait_until_at_rest(run.id)
+        from muster.client.following import wait
+
+        return client.api.find_run(run.id) if no_wait else wait(client.api, run.id)
 
     canceled = outcome.attempt(outcome.attempt(found, request), wait)
     if as_json:
@@ -235,7 +238,7 @@ def wait(ctx: click.Context, run_name: tuple[str, ...], timeout: str | None, as_
     muster wait train-3 --timeout 2h && muster outputs train-3 --to results
     muster wait train-3 train-4
     """
-    from muster.service.filters import duration_of
+    from muster.client.filters import duration_of
 
     seconds = None if timeout is None else duration_of("--timeout", timeout)
     found = [*{run.id: run for run in _find(run_name)}.values()]
@@ -386,7 +389,7 @@ def delete(ctx: click.Context, /, run_name: tuple[str, ...], as_json: bool, **op
     found = choose_runs(client, run_name, flags, outcome, verb="delete", states=TERMINAL)
 
     def delete_one(run: RunSummary) -> RunSummary:
-        client.service.delete(run.id)
+        client.api.delete(run.id)
         if not as_json:
             echo(f"{run.name} is deleted")
         return run

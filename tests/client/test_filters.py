@@ -9,9 +9,9 @@ import pytest
 
 import muster
 from muster.client.client import Client
+from muster.client.filters import age_of, moment_of, states_named
 from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
-from muster.service.filters import age_of, moment_of, states_named
 from support.command import muster as command
 
 

@@ -33,7 +33,7 @@ def reading(run: RunRecord, column: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        from muster.control.persist import corrupt
+        from muster.store.run_columns import corrupt
 
         raise corrupt(run, f"{column}: {error!r}") from None
 
