@@ -244,13 +244,15 @@ class Leases(Protocol):
         *,
         expires_at: float | None = None,
         alone: bool = False,
+        force: bool = False,
     ) -> Lease:
         """Take the lease of a run that nobody has: it was never taken, was released, or has
         expired.
 
         expires_at: None for a lease that its owner keeps while it lives, which others learn from
         the lock on the run's folder. alone: the caller holds that lock, so that an owner on the
-        same host is gone. Raises LeaseHeld if another process has the lease, NotFound.
+        same host is gone. force: take it from any owner, which a user says is gone. Raises
+        LeaseHeld if another process has the lease, NotFound.
         """
         ...
 

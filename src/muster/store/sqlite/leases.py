@@ -28,12 +28,13 @@ class SqliteLeases:
         *,
         expires_at: float | None = None,
         alone: bool = False,
+        force: bool = False,
     ) -> Lease:
         """See `Leases.take`."""
 
         def step(connection: sqlite3.Connection) -> Lease:
             before = _read(connection, run_id)
-            if before is not None and not _is_free(before, owner, now, alone=alone):
+            if before is not None and not (force or _is_free(before, owner, now, alone=alone)):
                 raise LeaseHeld(before)
             token = 1 if before is None else before.token + 1
             lease = Lease(run_id, owner.id, owner.host, owner.boot, token, expires_at)
