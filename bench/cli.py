@@ -13,14 +13,17 @@ RUNS = 10_000
 def fill(home: Path) -> None:
     """Write 10,000 finished runs directly into the store."""
     from muster.client.client import Client
-    from muster.service.start import record
-    from muster.store import runs as table
+    from muster.service.embedded import EmbeddedAPI
+    from muster.spec.overrides import changes_from_mapping
+    from muster.store.records import RunFilter
 
     client = Client(home)
-    job, _ = client.job(None, command=["true"])
-    prepared = client.prepare_run(job)
-    first = record(client.service.context, prepared)
-    with client.service.context.backend.store.database.transaction() as connection:
+    assert isinstance(client.api, EmbeddedAPI)
+    prepared = client.prepare(
+        None, changes_from_mapping({"suspend": True}), command=["true"]
+    )  # suspended: it is only recorded
+    first = client.start(prepared)
+    with client.api.context.backend.store.database.transaction() as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
@@ -30,7 +33,7 @@ def fill(home: Path) -> None:
         marks = ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO runs VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(table.listing(client.service.store)) == RUNS, first
+    assert len(client.api.runs(RunFilter())) == RUNS, first
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import pytest
 
 import muster
 from muster.client.client import Client, overrides_from
-from muster.service import Service
+from muster.service.embedded import EmbeddedAPI
+from support.embedded import embedded
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def expired(client: Client) -> str:
 
 
 def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> None:
-    service = Service(client.service.home)
+    service = EmbeddedAPI(embedded(client).home)
     assert service.store.runs.get(expired).state == "SUCCEEDED"
     service.recover()
     with pytest.raises(muster.NotFound):
@@ -30,7 +31,7 @@ def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> N
 
 @pytest.mark.parametrize("operation", ["run", "runs", "run_records", "find_run", "jobs", "cancel"])
 def test_operations_recover_first(client: Client, expired: str, operation: str) -> None:
-    service = Service(client.service.home)
+    service = EmbeddedAPI(embedded(client).home)
     if operation in ("runs", "run_records"):
         assert getattr(service, operation)() == []
     elif operation == "jobs":
@@ -47,7 +48,7 @@ def test_recovery_happens_once(client: Client, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         "muster.service.recovery.recover", lambda _db, home, _start: calls.append(home.root)
     )
-    service = Service(client.service.home)
+    service = EmbeddedAPI(embedded(client).home)
     service.runs()
     service.jobs()
     service.recover()

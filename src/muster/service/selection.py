@@ -23,7 +23,7 @@ def check_selection(context: Context, run: RunRecord, selection: Selection) -> N
     if found := list(_problems(selection, run.name, plan.group_sizes(), services)):
         raise InvalidInput(*found)
     if isinstance(selection.attempt, int):
-        _check_attempt(context, run, selection.attempt)
+        check_attempt(context, run, selection.attempt)
 
 
 def _problems(
@@ -73,7 +73,8 @@ def _pattern_problem(pattern: str) -> Problem | None:
     return None
 
 
-def _check_attempt(context: Context, run: RunRecord, attempt: int) -> None:
+def check_attempt(context: Context, run: RunRecord, attempt: int) -> None:
+    """Raises InvalidInput if the attempt has no output and will have none."""
     known = sorted({*attempts_with_output(context.home.run_dir(run.id)), run.attempt})
     if attempt not in known:
         text = f"attempt {attempt} of {run.name} has no output"
