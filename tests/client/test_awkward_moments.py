@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
     pid = supervisor_pid(client, run)
     until_ready(run)
     os.kill(pid, signal.SIGSTOP)
-    embedded(client).store.runs.request(run.id, "cancel", "enough")
+    embedded(client).store.runs.request(run.id, "cancel", "enough", time.time())
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"
@@ -116,7 +117,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
 @pytest.mark.usefixtures("own_launcher")
 def test_a_killed_launcher_is_replaced(client: Client) -> None:
     start(client, "true").wait(60)
-    launcher = embedded(client).context._launcher
+    launcher = embedded(client).context.backend._launcher
     assert launcher is not None
     launcher.close()
     with pytest.raises(muster.MusterError, match="cannot start a supervisor"):

@@ -9,6 +9,7 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.service.embedded import EmbeddedAPI
+from muster.store.records import RunFilter
 from support.embedded import embedded
 
 
@@ -33,7 +34,7 @@ def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> N
 def test_operations_recover_first(client: Client, expired: str, operation: str) -> None:
     service = EmbeddedAPI(embedded(client).home)
     if operation in ("runs", "run_records"):
-        assert getattr(service, operation)() == []
+        assert getattr(service, operation)(RunFilter()) == []
     elif operation == "jobs":
         assert [job.name for job in service.jobs()] == ["true"]
     else:
@@ -49,7 +50,7 @@ def test_recovery_happens_once(client: Client, monkeypatch: pytest.MonkeyPatch) 
         "muster.service.recovery.recover", lambda _db, home, _start: calls.append(home.root)
     )
     service = EmbeddedAPI(embedded(client).home)
-    service.runs()
+    service.runs(RunFilter())
     service.jobs()
     service.recover()
     assert calls == [service.home.root]

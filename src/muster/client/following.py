@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from muster.api.streams import LogChunk, Notice, Pause
 from muster.errors import LowSpace, NotAnswering
+from muster.lifecycle.states import AT_REST
 
 if TYPE_CHECKING:
     from muster.api.interface import MusterAPI
@@ -44,7 +45,7 @@ def wait(
             give_warning(item)
             continue
         run = item.run
-        if show is not None:
+        if show is not None and run.state not in AT_REST:
             show()
     assert run is not None, "the last item is the run at rest"
     return run

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from muster.caller import Caller, Right, local_caller
+from muster.errors import InvalidInput, NotFound
 from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_once
 from muster.storage.home import Home, default_home
 from muster.store.base import Store
-from muster.store.names import no_run_error
+from muster.store.names import no_job_error, no_run_error
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -152,10 +154,19 @@ class EmbeddedAPI:
         """Raises NotFound if the Job is not of the caller's project."""
         return self.store.jobs.find(self.context.project, job_id)
 
-    def _check_prepared(self, job: JobRecord, *, new: bool) -> None:
-        """Raises NotFound if a Job that a caller passes is of another project."""
-        if job.project != self.context.project or not new:
-            self._own_job(job.id)
+    def _check_project(self, job: JobRecord) -> None:
+        """Raises NotFound if a Job that a caller passes is of another project. If it lies about
+        that, the store refuses it."""
+        if job.project != self.context.project:
+            raise no_job_error(job.id)
+
+    def _check_new_run(self, prepared: PreparedRun) -> None:
+        """Raises InvalidInput if a prepared run was started before, NotFound if its Job is of
+        another project."""
+        self._check_project(prepared.job)
+        with suppress(NotFound):
+            self.store.runs.summary(prepared.plan.run_id)
+            raise InvalidInput("this prepared run was started already: prepare another one")
 
     # About
 
@@ -225,14 +236,14 @@ class EmbeddedAPI:
     def create_job(self, job: JobRecord) -> JobRecord:
         from muster.service.jobs import create
 
-        self._check_prepared(job, new=True)
+        self._check_project(job)
         return create(self.context, job)
 
     @_requires(Right.SUBMIT, "create jobs")
     def discard(self, job: JobRecord) -> None:
         from muster.service.jobs import discard
 
-        self._check_prepared(job, new=True)
+        self._check_project(job)
         discard(self.context, job)
 
     @_requires(Right.DELETE, "delete jobs")
@@ -276,6 +287,7 @@ class EmbeddedAPI:
         from muster.errors import MusterError
         from muster.service.prepare import prepare_run
 
+        self._check_project(job)
         job.check_active()
         try:
             return prepare_run(self.home, job, overrides, spec=spec, new_job=new_job, notes=notes)
@@ -321,7 +333,7 @@ class EmbeddedAPI:
         from muster.service.start import start
 
         self.recover()
-        self._check_prepared(prepared.job, new=prepared.new_job)
+        self._check_new_run(prepared)
         return self._noted(start(self.context, prepared, environ, queue=queue))
 
     @_requires(Right.SUBMIT, "start runs")
@@ -329,7 +341,7 @@ class EmbeddedAPI:
         from muster.service.start import start_function
 
         self.recover()
-        self._check_prepared(prepared.job, new=prepared.new_job)
+        self._check_new_run(prepared)
         return self._noted(start_function(self.context, prepared, arguments))
 
     # Find runs
@@ -478,6 +490,7 @@ class EmbeddedAPI:
         from muster.service.delete import delete
 
         delete(self.context, run_id)
+        self._own_runs.discard(run_id)
 
     # Follow runs
 

@@ -35,6 +35,11 @@ def not_found_error(kind: str, text: str, names: Iterable[str], command: str) ->
     return NotFound(f"no {kind} named {text!r} ({hint})")
 
 
+def no_job_error(job_id: str) -> NotFound:
+    """The error for an id of no Job."""
+    return NotFound(f"no job with the id {job_id!r}")
+
+
 def no_run_error(run_id: str) -> NotFound:
     """The error for an id of no run."""
     return NotFound(f"no run with the id {run_id!r}")
