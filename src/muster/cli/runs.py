@@ -62,6 +62,12 @@ def runs() -> None:
     metavar="N",
     help="Maximum to show (0 = all). Default: 50 in the table; all as JSON or YAML, or with -q.",
 )
+@click.option(
+    "--before",
+    metavar="RUN",
+    shell_complete=values.runs,
+    help="Only runs older than RUN: the next page, if RUN is the last one of a list.",
+)
 @click.option("--all", "-a", "every", is_flag=True, help="The same as --limit 0.")
 @click.option("--quiet", "-q", is_flag=True, help="Print names only, one per line.")
 @json_option()
@@ -71,6 +77,7 @@ def list_runs(
     tags: tuple[str, ...],
     since: str | None,
     limit: int | None,
+    before: str | None,
     every: bool,
     quiet: bool,
     as_json: bool,
@@ -79,6 +86,7 @@ def list_runs(
 
     \b
     muster ps --state running --tag team=vision
+    muster ps --limit 20 --before train-81
     muster ps --job train --since 1d -o wide
     muster cancel $(muster ps --quiet --state queued)
     """
@@ -97,8 +105,10 @@ def list_runs(
         job=job_filter(client, job),
         since=None if since is None else moment_of("--since", since),
         tags=tag_filter(tags),
-        limit=limit or None,
+        limit=limit + 1 if limit else None,  # one more tells whether there are others
+        before=None if before is None else client.api.find_run(before).position,
     )
+    found, more = (found[:limit], len(found) > limit) if limit else (found, False)
     if as_json:
         print_json([summary_dict(summary) for summary in found])
         return
@@ -107,11 +117,13 @@ def list_runs(
             echo(summary.name)
         return
     if not found:
-        echo("no runs" if not (states or job or tags or since) else "no such runs", err=True)
+        chosen = states or job or tags or since or before
+        echo("no such runs" if chosen else "no runs", err=True)
         return
     print_runs(found)
-    if limit and len(found) == limit:
-        echo(f"the newest {limit}; --all shows the others", err=True)
+    if more:
+        older = f"`--before {found[-1].name}` shows older ones, --all shows all"
+        echo(f"the newest {limit}; {older}" if before is None else older, err=True)
     warn_of_space(client.api)
 
 
