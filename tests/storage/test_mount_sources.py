@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.secrets import redacted
-from muster.spec.mount_kinds import Kind, classify_source
+from muster.spec.kinds import MountKind, classify_source
 from muster.storage import mount_sources
 from muster.storage.mount_sources import (
     Named,
@@ -62,7 +62,7 @@ def test_sources_have_a_kind(source: str, kind: str) -> None:
 @given(st.text())
 def test_any_text_has_one_kind(source: str) -> None:
     kind = classify_source(source)
-    assert kind in get_args(Kind)
+    assert kind in get_args(MountKind)
     assert kind != "directory" or "://" not in source
 
 

@@ -21,13 +21,12 @@ from typing import Protocol
 from muster.api.answers import (
     ClusterAccess,
     DiskItem,
-    OutputFile,
-    OutputList,
     PlanLimits,
     Pruned,
     Stacks,
 )
 from muster.api.node_access import NodeAccess
+from muster.api.outputs import OutputFile, OutputList
 from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
 from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
 from muster.api.usage import Counters, NodeUsage

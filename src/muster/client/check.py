@@ -18,8 +18,8 @@ from muster.client.run import JobRun
 from muster.client.urls import UrlChecks, urls_of
 from muster.describe.words import plural
 from muster.interrupt import Delivered, Held
+from muster.spec.kinds import classify_source
 from muster.spec.models import JobSpec
-from muster.spec.mount_kinds import classify_source
 from muster.spec.reader import spec_from_mapping
 
 #: Seconds by which clocks may differ. Beyond this, files and certificates of another node seem to

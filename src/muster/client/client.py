@@ -347,7 +347,7 @@ def _with_entrypoint(written: ParsedSpec, overrides: RunOverrides) -> ParsedSpec
     spec = with_run_entrypoint(written.spec, overrides.env)
     if spec is written.spec:
         return written
-    from muster.spec.code_kinds import holds_files
+    from muster.spec.kinds import holds_files
 
     return replace(written, spec=spec) if holds_files(spec) else written
 

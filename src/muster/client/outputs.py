@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, SupportsIndex, overload
 
 from msgspec import Struct
 
-from muster.client.output_copies import copy_content, copy_link
 from muster.client.table import Table
 from muster.describe.times import json_ready, minute, moment
 from muster.describe.words import named
@@ -20,8 +19,8 @@ from muster.errors import InvalidInput, Problem, Unreadable
 from muster.spec.quantities import format_size
 
 if TYPE_CHECKING:
-    from muster.api.answers import OutputFile, OutputList
     from muster.api.interface import MusterAPI
+    from muster.api.outputs import OutputFile, OutputList
 
 #: Files that an error names.
 _NAMED = 5
@@ -218,6 +217,8 @@ class Outputs(Table[Output]):
 def _copy(one: Output, path: Path) -> str:
     """Copy an output. Returns why it cannot be read, "" if it can. Raises InvalidInput if the copy
     cannot be written."""
+    from muster.client.output_copies import copy_content, copy_link
+
     try:
         if one.link_in_copy is not None:
             copy_link(one.link_in_copy, path)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from muster.api.streams import LogChunk, Notice, Pause, Selection
 from muster.client.following import chunks, give_warning, wait, wait_async
-from muster.client.log_records import LogRecord, records
 from muster.client.run_facts import RunFacts
 from muster.errors import Problem
 from muster.store.records import suspend_problem
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from muster.api.streams import Live
     from muster.client.events import Event
+    from muster.client.log_records import LogRecord
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
 
@@ -189,12 +189,16 @@ class JobRun(RunFacts):
         return self._records_async(self._api.log_async(self.id, selection, follow=follow))
 
     def _records(self, found: Iterator[LogChunk]) -> Iterator[LogRecord]:
+        from muster.client.log_records import records
+
         for chunk in found:
             yield from records(chunk)
 
     async def _records_async(
         self, items: AsyncGenerator[LogChunk | Pause | Notice]
     ) -> AsyncIterator[LogRecord]:
+        from muster.client.log_records import records
+
         async with aclosing(items):
             async for item in items:
                 if isinstance(item, LogChunk):

@@ -15,8 +15,7 @@ from muster.describe.times import moment, optional_moment, span
 from muster.lifecycle.states import NodeState, RunState
 from muster.secrets import hidden, redacted
 from muster.store.records import RunRecord, running_time
-from muster.store.run_columns import lifecycle_of
-from muster.store.stored_plan import StoredPlan, reading
+from muster.store.run_columns import StoredPlan, lifecycle_of, reading
 
 if TYPE_CHECKING:
     from muster.api.answers import ClusterAccess

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import InvalidInput, NotFound, Problem
-from muster.spec.code_kinds import ARCHIVES
 from muster.spec.files import STDIN, read_text
+from muster.spec.kinds import ARCHIVES
 from muster.spec.models import JobSpec
 from muster.spec.override_models import FLAGS, RunOverrides
 from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec

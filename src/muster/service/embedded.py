@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from muster.api.answers import (
         ClusterAccess,
         DiskItem,
-        OutputFile,
-        OutputList,
         PlanLimits,
         Pruned,
         Stacks,
     )
+    from muster.api.outputs import OutputFile, OutputList
     from muster.api.prepared import FrameworkCheck, PreparedJob, PreparedRun
     from muster.api.streams import EventItem, Live, LogChunk, Notice, Pause, RunItem, Selection
     from muster.control.launcher import Launcher

@@ -8,14 +8,12 @@ from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
-from muster.api.answers import OutputFile, OutputList
-from muster.api.streams import Selection
+from muster.api.outputs import OutputFile, OutputList
 from muster.errors import Unreadable
 from muster.service.context import Context
-from muster.service.selection import check_selection
 from muster.storage.outputs import StoredOutput, blocks, find_outputs, output_at
 from muster.store.records import RunRecord
-from muster.store.stored_plan import StoredPlan
+from muster.store.run_columns import StoredPlan
 
 
 def outputs(
@@ -25,12 +23,15 @@ def outputs(
     groups: Collection[str] | None,
 ) -> OutputList:
     """See `MusterAPI.outputs`."""
-    check_selection(context, run, Selection(ranks=ranks, groups=groups))
     sizes = StoredPlan(run).group_sizes()
     group_of = [name for name, size in sizes.items() for _ in range(size)]
     root = context.home.run_dir(run.id).outputs
     found = find_outputs(root, range(len(group_of)))
     if ranks is not None or groups is not None:
+        from muster.api.streams import Selection
+        from muster.service.selection import check_selection
+
+        check_selection(context, run, Selection(ranks=ranks, groups=groups))
         found = [
             one
             for one in found

@@ -112,7 +112,7 @@ def plan_on_machine(
 ) -> tuple[RunPlan | None, list[Problem]]:
     """The plan, None if none can be made, and its problems on this machine."""
     from muster.plan.build import build_plan
-    from muster.spec.mount_kinds import classify_source
+    from muster.spec.kinds import classify_source
     from muster.storage.mount_sources import check_sources
 
     spec = arranged.spec
@@ -191,7 +191,7 @@ def _unsent_files(home: Home, spec: JobSpec, ref: ArtifactRef) -> UnsentFiles | 
     """
     if spec.artifact is None or spec.git is not None:
         return None
-    from muster.spec.code_kinds import kind_of
+    from muster.spec.kinds import kind_of
 
     code = Path(spec.artifact)
     if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):

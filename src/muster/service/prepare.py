@@ -78,7 +78,7 @@ def prepare_run(
 
 def packed_files(home: Home, prepared: PreparedRun) -> list[str]:
     """The files packed with a script because the script imports them; empty for other code."""
-    from muster.spec.code_kinds import kind_of
+    from muster.spec.kinds import kind_of
     from muster.storage.artifacts import ArtifactRef, stored_names
 
     script, code = prepared.spec.artifact, prepared.plan.artifact

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from muster.lifecycle.states import RunState
-from muster.store.stored_plan import StoredPlan
+from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
 from muster.service.context import Context
-from muster.service.follow import follow as follow_run
 from muster.service.log_lines import LineFilter, last_lines, line_filter
 from muster.service.messages import Messages
 from muster.storage.run_output import RunOutput
 
 if TYPE_CHECKING:
+    from muster.service.follow import Follower
     from muster.storage import log_reader
     from muster.storage.log_reader import Unfinished
     from muster.store.records import RunRecord
@@ -71,9 +71,11 @@ class _Reading:
     ) -> None:
         with ExitStack() as stack:
             #: None: nothing is followed.
-            self.follower = (
-                stack.enter_context(closing(follow_run(context, run.id))) if follow else None
-            )
+            self.follower: Follower | None = None
+            if follow:
+                from muster.service.follow import follow as follow_run
+
+                self.follower = stack.enter_context(closing(follow_run(context, run.id)))
             folder = context.home.run_dir(run.id)
             self._output = RunOutput(folder, selection.selects, selection.attempt, run.attempt)
             stack.enter_context(closing(self._output))

@@ -11,7 +11,7 @@ from muster.errors import InvalidInput, Problem
 from muster.node.folder_access import Walk, descend, open_below, walk
 from muster.storage.entrypoint import folder_name
 from muster.storage.layers import Layers, open_place
-from muster.store.stored_plan import StoredPlan
+from muster.store.run_columns import StoredPlan
 
 if TYPE_CHECKING:
     from muster.service.copying import NodePath

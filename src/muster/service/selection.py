@@ -11,7 +11,7 @@ from muster.service.nodes import unknown_ranks
 from muster.spec.wording import alternatives
 from muster.storage.run_output import attempts_with_output
 from muster.store.records import RunRecord
-from muster.store.stored_plan import StoredPlan
+from muster.store.run_columns import StoredPlan
 
 _STREAMS = ("stdout", "stderr", "service")
 

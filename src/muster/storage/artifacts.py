@@ -17,8 +17,8 @@ from typing import IO
 from msgspec import Struct
 
 from muster.errors import InvalidInput, NotFound, Problem, StoreError
-from muster.spec.code_kinds import kind_of
 from muster.spec.files import similar
+from muster.spec.kinds import kind_of
 from muster.storage.code_checks import (
     check_entry,
     check_file,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.code_kinds import ARCHIVES, KINDS, kind_of
+from muster.spec.kinds import ARCHIVES, KINDS, kind_of
 from muster.spec.quantities import format_size
 from muster.spec.wording import close_to
 from muster.storage.entrypoint import command, locate

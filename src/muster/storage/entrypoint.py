@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.code_kinds import ARCHIVES
+from muster.spec.kinds import ARCHIVES
 
 #: Programs that run notebooks and functions, with the node's own Python.
 _NODE = Path(__file__).parents[1] / "node"

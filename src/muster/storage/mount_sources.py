@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from muster.errors import Problem
 from muster.secrets import redacted
-from muster.spec.mount_kinds import classify_source
+from muster.spec.kinds import classify_source
 from muster.spec.wording import alternatives
 
 #: The prefix of a source -> the owner of the directory.

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
-from muster.spec.code_kinds import kind_of
+from muster.spec.kinds import kind_of
 from muster.spec.quantities import format_size
 from muster.storage.artifacts import (
     ArtifactRef,

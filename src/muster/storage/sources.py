@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound, Problem
-from muster.spec.code_kinds import holds_files
 from muster.spec.files import read_text
+from muster.spec.kinds import holds_files
 from muster.spec.models import JobSpec
 from muster.spec.oci_variables import entrypoint_variable
 from muster.spec.paths import (

@@ -10,7 +10,7 @@ import pytest
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
-from muster.spec.mount_kinds import classify_source
+from muster.spec.kinds import classify_source
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
