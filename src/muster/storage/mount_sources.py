@@ -1,4 +1,4 @@
-"""Kinds of mount sources, and checks that a source can be mounted."""
+"""Check that the source of a mount can be mounted, and find the directories that Muster creates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from muster.errors import Problem
 from muster.secrets import redacted
-from muster.spec.kinds import classify_source
 from muster.spec.wording import alternatives
 
 #: The prefix of a source -> the owner of the directory.
@@ -62,6 +61,8 @@ def check_sources(sources: Mapping[str, str]) -> list[Problem]:
 
 
 def _check(source: str) -> list[Problem]:
+    from muster.spec.kinds import classify_source  # supervisors do not check sources
+
     kind = classify_source(source)
     if kind == "directory":
         return _check_directory(Path(source))
