@@ -19,19 +19,19 @@ def fill(home: Path) -> None:
 
     client = Client(home)
     assert isinstance(client.api, EmbeddedAPI)
-    prepared = client.prepare(
-        None, changes_from_mapping({"suspend": True}), command=["true"]
-    )  # suspended: it is only recorded
+    # suspended: it is only recorded
+    prepared = client.prepare(None, changes_from_mapping({"suspend": True}), command=["true"])
     first = client.start(prepared)
     with client.api.context.backend.store.database.transaction() as connection:
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+        info = connection.execute("PRAGMA table_info(runs)").fetchall()
+        columns = [row[1] for row in info if row[1] != "position"]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
         for number in range(2, RUNS + 1):
             copy = {**row, "id": f"r{number:09}", "name": f"true-{number}", "number": number}
             values.append([copy[c] for c in columns])
         marks = ", ".join("?" * len(columns))
-        connection.executemany(f"INSERT INTO runs VALUES ({marks})", values)
+        connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
     assert len(client.api.runs(RunFilter())) == RUNS, first
 

@@ -92,7 +92,7 @@ def _check_log(client: Client, run_id: str) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "muster.store.runs.insert",
+        "muster.store.sqlite.runs.SqliteRuns.insert",
         "muster.control.launcher.Launcher.start",
         "muster.storage.liveness.open_liveness_pipe",
         "muster.storage.wakeup.create",

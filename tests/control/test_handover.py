@@ -20,9 +20,11 @@ from muster.control import lease
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
 from muster.errors import EngineError
+from muster.identity import new_owner
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
+from muster.store.records import Lease
 from support.embedded import embedded
 from support.runs import until_ready, until_state
 
@@ -116,7 +118,7 @@ def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -
 def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     service = embedded(client)
-    assert recover(service.store, service.home, service.context.start_supervisor) == [], (
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [], (
         "it has a supervisor"
     )
     until_ready(client.run(run_id))  # a node that never started would be started again
@@ -125,7 +127,7 @@ def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     os.kill(pid, signal.SIGKILL)
     client.run(run_id).wait(60)
     assert client.run(run_id).state == "FAILED"
-    assert recover(service.store, service.home, service.context.start_supervisor) == []
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
     kinds = [(e.kind, e.data.get("state")) for e in service.events(run_id)]
     assert kinds.count(("run", "FAILED")) == 1
 
@@ -159,7 +161,9 @@ def test_recovery_reports_a_deleted_folder(client: Client) -> None:
     run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
     service = embedded(client)
-    assert recover(service.store, service.home, service.context.start_supervisor) == [run_id]
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [
+        run_id
+    ]
     assert "was deleted while the run was in progress" in client.run(run_id).details
 
 
@@ -172,8 +176,8 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
     service = embedded(client)
     launched: list[str] = []
 
-    def launch(run_id: str, held: tuple[int, int], environ: object) -> None:
-        launched.append(run_id)
+    def launch(own: Lease, held: tuple[int, int], environ: object) -> None:
+        launched.append(own.run_id)
 
     assert recover(service.store, service.home, launch) == [run_id]
     assert launched == ([] if missing else [run_id])
@@ -197,7 +201,7 @@ def test_a_file_replaced_while_the_supervisor_runs_is_no_error(client: Client, n
     path = service.home.run_dir(run_id).path / name
     path.rename(path.with_name("kept"))
     path.mkdir()
-    assert recover(service.store, service.home, service.context.start_supervisor) == []
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
     path.rmdir()
     path.with_name("kept").rename(path)
 
@@ -262,7 +266,7 @@ def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, "x", (0, 0), {})
+        launcher.start(tmp_path, Lease.first("x", new_owner()), (0, 0), {})
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:
@@ -289,15 +293,19 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     run_id = start(client, "sleep", "1000")
     service = embedded(client)
     until_ready(client.run(run_id))
-    service.store.runs.save(run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
-    assert recover(service.store, service.home, service.context.start_supervisor) == []
+    own = service.store.leases.get(run_id)
+    assert own is not None
+    service.store.runs.save(own, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == []
     assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
-    assert recover(service.store, service.home, service.context.start_supervisor) == [run_id]
+    assert recover(service.store, service.home, service.context.backend.start_supervisor) == [
+        run_id
+    ]
     found = service.store.runs.get(run_id)
     assert found.state == "FAILED"
     assert "is corrupt, or of another version of Muster: plan: " in found.details

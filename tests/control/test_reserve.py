@@ -71,7 +71,7 @@ def submit(client: Client, gpus: list[int], supervisors: ExitStack) -> Submit:
             return record(context, prepared).name
 
         sizes = {"workers": 1}
-        reserve.reserve(context.db, context.home, prepared.plan, sizes, store)
+        reserve.reserve(context.store, context.home, prepared.plan, sizes, store)
         return prepared.plan.run_id
 
     return submit

@@ -81,10 +81,9 @@ def configure(home: Path, text: str) -> None:
 
 def test_old_runs_are_deleted_when_a_run_has_ended(client: Client, own_home: Path) -> None:
     first = [muster.run(command="true").wait(60) for _ in range(3)]
-    with embedded(
-        client
-    ).context.backend.store.database.transaction() as connection:  # they ended yesterday
-        connection.execute("UPDATE runs SET finished_at = finished_at - 86400")
+    database = embedded(client).context.backend.store.database
+    with database.transaction() as connection:  # they ended yesterday
+        connection.execute("UPDATE runs SET finished_at = finished_at - 86400000000")
     configure(own_home, "[retention]\nkeep = 2\n")
     muster.run(command="true").wait(60)
     until(lambda: len(client.runs()) == 2, "two runs left", 30)

@@ -114,7 +114,8 @@ def runs(
 
     states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
-    return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
+    found = {"states": states, "job": job, "since": after, "tags": tags or {}, "limit": limit}
+    return client_of(home).runs(**found)
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:

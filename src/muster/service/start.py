@@ -55,7 +55,7 @@ def start(
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
-        return _record(context, prepared)
+        return record(context, prepared)
     environ = os.environ if environ is None else environ
     # the lease is taken before the run is in the store, and passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
@@ -80,7 +80,7 @@ def _reserve_and_record(
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
         owner = new_owner()
-        run = _record(context, prepared, lacking, owner)
+        run = record(context, prepared, lacking, owner)
         made.append((run, Lease.first(run.id, owner)))
         return run.name
 
@@ -124,7 +124,7 @@ def run_folder(
             os.close(descriptor)
 
 
-def _record(
+def record(
     context: Context,
     prepared: PreparedRun,
     lacking: Sequence[Shortage] = (),

@@ -262,7 +262,7 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE new_runs RENAME TO runs;
     CREATE INDEX runs_by_project ON runs (project, position);
     CREATE INDEX runs_by_state ON runs (project, state, position);
-    CREATE INDEX runs_by_time ON runs (created_at);
+    CREATE INDEX runs_by_time ON runs (project, created_at);
     CREATE INDEX runs_by_job ON runs (job_name, number);
     CREATE INDEX runs_of_job ON runs (job_id);
     CREATE INDEX runs_alive ON runs (state)

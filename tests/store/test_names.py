@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from muster.errors import InvalidInput, MusterError, NotFound
-from muster.store import jobs, runs
-from muster.store.records import JobRecord, NodeRecord, RunRecord
-from muster.store.sqlite.database import Database
+from muster.store.base import Store
+from muster.store.records import JobRecord, RunFilter, RunRecord
+from muster.store.sqlite.store import SqliteStore
+from support.store_records import PROJECT, accept, job
 
 # names that look like names of runs, like ids, or like keywords
 NAMES = st.sampled_from(["a", "a-1", "a-1-2", "a-", "last", "ocid1.a", "aab", "aaab"])
@@ -26,42 +27,26 @@ STATES = ["ACCEPTED", "FAILED"]
 DISPLAY_NAMES = st.sampled_from([None, "my job", "a", "ab"])
 
 
+#: Finds a Job or a run: (store, text).
+Find = Callable[[Store, str], JobRecord | RunRecord]
+
+
 def job_record(job_id: str, name: str, content: str, display_name: str | None = None) -> JobRecord:
-    rest = [{}, None, None, "", {}, 1.0, 1.0, display_name]
-    return JobRecord(job_id, name, 0, content, *rest)  # type: ignore[arg-type]
+    return job(name, id=job_id, content_hash=content, display_name=display_name, spec={})
 
 
-def run_record(run_id: str, job: JobRecord, number: int, name: str, at: float) -> RunRecord:
-    return RunRecord(
-        id=run_id,
-        name=name,
-        number=number,
-        job_id=job.id,
-        job_name=job.name,
-        state=STATES[number % 2],
-        details="",
-        engine="local",
-        attempt=0,
-        created_at=at,
-        started_at=None,
-        finished_at=None,
-        exit_code=None,
-        node_count=0,
-        spec={},
-        origins={},
-        overrides={},
-        plan={},
-        lifecycle={},
-        notes=[],
-        cancel_requested_at=None,
-        cancel_reason=None,
-    )
+def find_job(store: Store, text: str) -> JobRecord:
+    return store.jobs.find(PROJECT, text)
 
 
-def outcome(find: object, db: Database, text: str) -> str:
+def find_run(store: Store, text: str) -> RunRecord:
+    return store.runs.find(PROJECT, text)
+
+
+def outcome(find: Find, store: Store, text: str) -> str:
     """The id found, or the kind of error."""
     try:
-        return find(db, text).id  # type: ignore[operator, no-any-return]
+        return find(store, text).id
     except MusterError as error:
         return type(error).__name__
 
@@ -78,16 +63,16 @@ def newest(job: JobRecord) -> tuple[bool, int]:
     return job.state == "DELETED", -job.version
 
 
-class Store(RuleBasedStateMachine):
+class Names(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.db = Database.open(Path(self.folder.name) / "m.db")
+        self.store: Store = SqliteStore.open(Path(self.folder.name) / "m.db")
         self.jobs: list[JobRecord] = []
         self.runs: list[RunRecord] = []
 
     def teardown(self) -> None:
-        self.db.close()
+        self.store.close()
         self.folder.cleanup()
 
     @rule(job_id=IDS, name=NAMES, content=st.sampled_from("xyz"), display_name=DISPLAY_NAMES)
@@ -96,9 +81,9 @@ class Store(RuleBasedStateMachine):
         record = job_record(job_id, name, content, display_name)
         if known and known[0].state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                self.db.jobs.insert(record)
+                self.store.jobs.insert(record)
             return
-        kept = self.db.jobs.insert(record)
+        kept = self.store.jobs.insert(record)
         known = known or [job for job in self.active if job.content_hash == content]
         if known:
             assert kept in known
@@ -119,9 +104,9 @@ class Store(RuleBasedStateMachine):
         edited = replace(job, display_name=display_name, updated_at=job.updated_at + 1)
         if job.state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                self.db.jobs.update(job, edited, by="ann", changes={})
+                self.store.jobs.update(job, edited, by="ann", changes={})
             return
-        self.db.jobs.update(job, edited, by="ann", changes={})
+        self.store.jobs.update(job, edited, by="ann", changes={})
         self.jobs[self.jobs.index(job)] = edited
 
     @rule(data=st.data())
@@ -132,30 +117,31 @@ class Store(RuleBasedStateMachine):
         alive = [run for run in self.runs if (run.job_id, run.state) == (job.id, "ACCEPTED")]
         if alive and job.state == "ACTIVE":
             with pytest.raises(InvalidInput, match=f"{alive[0].name} is ACCEPTED"):
-                self.db.jobs.delete(job.id, by="ann", now=3.0)
+                self.store.jobs.delete(job.id, by="ann", now=3.0)
             return
-        assert self.db.jobs.delete(job.id, by="ann", now=3.0) is (job.state == "ACTIVE")
+        assert self.store.jobs.delete(job.id, by="ann", now=3.0) is (job.state == "ACTIVE")
         self.jobs[self.jobs.index(job)] = replace(job, state="DELETED")
 
     @rule(data=st.data(), run_id=IDS)
     def add_run(self, data: st.DataObject, run_id: str) -> None:
         if not self.jobs or run_id in {run.id for run in self.runs}:
             return
-        job = data.draw(st.sampled_from(self.jobs))
+        of = data.draw(st.sampled_from(self.jobs))
+        state = data.draw(st.sampled_from(STATES))
         at = float(data.draw(st.integers(0, 99)))  # clocks may be set back
 
-        def build(kept: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
-            return run_record(run_id, kept, number, name, at), []
+        def enter() -> RunRecord:
+            return accept(self.store, of, id=run_id, created_at=at, state=state)
 
-        if job.state == "DELETED":
+        if of.state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                self.db.runs.insert(job, build)
+                enter()
             return
-        run = self.db.runs.insert(job, build)
-        assert run.job_id == job.id
-        before = [known.number for known in self.runs if known.job_name == job.name]
+        run = enter()
+        assert run.job_id == of.id
+        before = [known.number for known in self.runs if known.job_name == of.name]
         assert run.number == max(before, default=0) + 1
-        assert run.name == f"{job.name}-{run.number}"
+        assert run.name == f"{of.name}-{run.number}"
         self.runs.append(run)
 
     @rule(text=st.one_of(st.text("ab", max_size=4), NAMES, DISPLAY_NAMES.map(str)))
@@ -166,70 +152,69 @@ class Store(RuleBasedStateMachine):
             called = sorted((j for j in self.jobs if j.display_name == text), key=newest)
             meant = [j for j in called if j.state == "ACTIVE"] or called
             if len({j.name for j in meant}) > 1:
-                assert outcome(jobs.find, self.db, text) == "SameName"
+                assert outcome(find_job, self.store, text) == "SameName"
                 return
             exact = [j.id for j in meant]
         ids = [job.id for job in self.jobs]
         prefix = text.removeprefix("ocid1.")
-        assert outcome(jobs.find, self.db, text) == expected(prefix, exact, ids)
+        assert outcome(find_job, self.store, text) == expected(prefix, exact, ids)
 
     @invariant()
     def lists_of_jobs_hold_all(self) -> None:
-        assert self.db.jobs.listing(deleted=True) == self.jobs[::-1]
-        assert self.db.jobs.listing() == self.active[::-1]
+        assert self.store.jobs.listing(PROJECT, deleted=True) == self.jobs[::-1]
+        assert self.store.jobs.listing(PROJECT) == self.active[::-1]
 
     @rule(name=NAMES, version=st.integers(0, 3))
     def find_version(self, name: str, version: int) -> None:
         exact = [j.id for j in self.jobs if (j.name, j.version) == (name, version)]
         named = any(job.name == name for job in self.jobs)
         found = "NoSuchVersion" if named and not exact else expected("", exact, [])
-        assert outcome(jobs.find, self.db, f"{name}@{version}") == found
+        assert outcome(find_job, self.store, f"{name}@{version}") == found
 
     @rule(text=st.text("ab", max_size=4), ocid=st.booleans())
     def find_run(self, text: str, ocid: bool) -> None:
         ids = [run.id for run in self.runs]
         query = f"ocid1.datasciencejobrun.oc1..{text}" if ocid else text
-        assert outcome(runs.find, self.db, query) == expected(text, [], ids)
+        assert outcome(find_run, self.store, query) == expected(text, [], ids)
 
     @invariant()
     def names_are_unique_and_find_their_run(self) -> None:
         names = [run.name for run in self.runs]
         assert len(set(names)) == len(names)
         for run in self.runs:
-            assert self.db.runs.find(run.name) == run
-            assert self.db.runs.find(run.id) == run
+            assert self.store.runs.find(PROJECT, run.name) == run
+            assert self.store.runs.find(PROJECT, run.id) == run
 
     @invariant()
     def last_is_the_newest(self) -> None:
         newest = self.runs[-1].id if self.runs else "NotFound"
-        assert outcome(runs.find, self.db, "last") == newest
+        assert outcome(find_run, self.store, "last") == newest
 
     @invariant()
     def lists_hold_all(self) -> None:
-        listed = [run.id for run in self.db.runs.listing()]
+        listed = [run.id for run in self.store.runs.listing(PROJECT, RunFilter())]
         assert listed == [run.id for run in reversed(self.runs)]
         alive = {run.id for run in self.runs if run.state == "ACCEPTED"}
-        assert {run.id for run in self.db.runs.live()} == alive
+        assert {run.id for run in self.store.runs.live()} == alive
 
 
-TestStore = Store.TestCase
-TestStore.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestNames = Names.TestCase
+TestNames.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    database = Database.open(tmp_path / "m.db")
+def eight(store: Store) -> Store:
+    """A store with eight versions of a Job."""
     for number in range(8):
-        database.jobs.insert(job_record(f"abc{number}", "train", str(number)))
-    yield database
-    database.close()
+        store.jobs.insert(job_record(f"abc{number}", "train", str(number)))
+    return store
 
 
 @pytest.mark.parametrize("text", ["", "\udcff", "a\0b", "%", "abc_", "*", "x" * 100_000, "ocid1."])
-@pytest.mark.parametrize("find", [jobs.find, runs.find])
-def test_invalid_names_are_not_found(db: Database, find: object, text: str) -> None:
+@pytest.mark.parametrize("find", [find_job, find_run])
+def test_invalid_names_are_not_found(eight: Store, find: Find, text: str) -> None:
     with pytest.raises(NotFound, match=r"no (job|run) named"):
-        find(db, text)  # type: ignore[operator]
+        find(eight, text)
 
 
 @pytest.mark.parametrize(
@@ -247,53 +232,49 @@ def test_invalid_names_are_not_found(db: Database, find: object, text: str) -> N
         ),
     ],
 )
-def test_messages_about_unknown_and_ambiguous_names(db: Database, text: str, message: str) -> None:
+def test_messages_about_unknown_and_ambiguous_names(eight: Store, text: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        db.jobs.find(text)
+        eight.jobs.find(PROJECT, text)
     assert str(caught.value) == message
 
 
-def test_an_id_takes_precedence_over_a_name_that_looks_like_it(db: Database) -> None:
+def test_an_id_takes_precedence_over_a_name_that_looks_like_it(eight: Store) -> None:
     """Scripts store ids; a Job whose name equals an id must not be found instead."""
-    db.jobs.insert(job_record("zzzz", "abc3", "its own"))
-    assert db.jobs.find("abc3").id == "abc3"
+    eight.jobs.insert(job_record("zzzz", "abc3", "its own"))
+    assert eight.jobs.find(PROJECT, "abc3").id == "abc3"
 
 
-def test_an_ambiguous_display_name_lists_the_jobs(db: Database) -> None:
+def test_an_ambiguous_display_name_lists_the_jobs(eight: Store) -> None:
     for number in range(2):
-        db.jobs.insert(job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
-    db.jobs.insert(job_record("y", "other", "y", "Other"))
+        eight.jobs.insert(job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
+    eight.jobs.insert(job_record("y", "other", "y", "Other"))
     message = "several jobs are named 'The net': net-1@1, net-0@1 (use an id)"
     with pytest.raises(InvalidInput) as caught:
-        db.jobs.find("The net")
+        eight.jobs.find(PROJECT, "The net")
     assert str(caught.value) == message
-    assert db.jobs.find("Other").id == "y"
+    assert eight.jobs.find(PROJECT, "Other").id == "y"
     with pytest.raises(NotFound, match="did you mean Other"):
-        db.jobs.find("Othr")
+        eight.jobs.find(PROJECT, "Othr")
 
 
-def test_a_name_takes_precedence_over_a_display_name(db: Database) -> None:
-    db.jobs.insert(job_record("z", "net", "z", "train"))
-    assert db.jobs.find("train").id == "abc7"
+def test_a_name_takes_precedence_over_a_display_name(eight: Store) -> None:
+    eight.jobs.insert(job_record("z", "net", "z", "train"))
+    assert eight.jobs.find(PROJECT, "train").id == "abc7"
 
 
-def test_runs_are_found_by_display_name(db: Database) -> None:
-    job = db.jobs.find("train")
+def test_runs_are_found_by_display_name(eight: Store) -> None:
+    of = eight.jobs.find(PROJECT, "train")
 
-    def accept(run_id: str, display_name: str) -> RunRecord:
-        def build(kept: JobRecord, n: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
-            made = run_record(run_id, kept, n, name, 1.0)
-            return replace(made, display_name=display_name), []
+    def enter(run_id: str, display_name: str) -> None:
+        accept(eight, of, id=run_id, display_name=display_name)
 
-        return db.runs.insert(job, build)
-
-    accept("r1", "worker")
-    accept("r2", "train-3")
-    accept("r3", "scheduler")
-    assert db.runs.find("worker").id == "r1"
-    assert db.runs.find("train-3").id == "r3"
-    accept("r4", "worker")
+    enter("r1", "worker")
+    enter("r2", "train-3")
+    enter("r3", "scheduler")
+    assert eight.runs.find(PROJECT, "worker").id == "r1"
+    assert eight.runs.find(PROJECT, "train-3").id == "r3"
+    enter("r4", "worker")
     with pytest.raises(InvalidInput) as caught:
-        db.runs.find("worker")
+        eight.runs.find(PROJECT, "worker")
     expected = "several runs are named 'worker': train-4, train-1 (use an id)"
     assert str(caught.value) == expected
