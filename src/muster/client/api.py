@@ -114,8 +114,7 @@ def runs(
 
     states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
-    found = {"states": states, "job": job, "since": after, "tags": tags or {}, "limit": limit}
-    return client_of(home).runs(**found)
+    return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
