@@ -225,7 +225,7 @@ class RunFacts:
 
     def limits(self) -> dict[str, str]:
         """Group -> what this machine gives its nodes, for groups with resources or a shape."""
-        return self._api.limits(self.id)
+        return self._api.limits(self.id) if self._plan.resources() else {}
 
     def directories_in_place(self) -> list[str]:
         """The directories of the machine where programs start, not in a copy of the code."""

@@ -353,7 +353,9 @@ class EmbeddedAPI:
     @_requires(Right.READ, "see runs")
     def find_run(self, text: str) -> RunSummary:
         self.recover()
-        return self.store.runs.summary(self.store.runs.find_id(self.context.project, text))
+        run_id = self.store.runs.find_id(self.context.project, text)
+        self._note_run(run_id)
+        return self.store.runs.summary(run_id)
 
     @_requires(Right.READ, "see runs")
     def runs(self, chosen: RunFilter) -> list[RunSummary]:
@@ -365,7 +367,7 @@ class EmbeddedAPI:
     @_requires(Right.READ, "see runs")
     def run_records(self, chosen: RunFilter) -> list[RunRecord]:
         self.recover()
-        return self.store.runs.records(self.context.project, chosen)
+        return [*map(self._noted, self.store.runs.records(self.context.project, chosen))]
 
     @_of_run(Right.READ, "see runs")
     def nodes(self, run_id: str) -> list[NodeRecord]:
@@ -550,9 +552,9 @@ class EmbeddedAPI:
         run = self._run_with_output(run_id, selection)
         return items_async(self.context, run, selection, follow=follow)
 
-    def _run_with_output(self, run_id: str, selection: Selection) -> RunRecord:
+    def _run_with_output(self, run_id: str, selection: Selection) -> RunSummary:
         """Raises InvalidInput if the run does not have what is selected."""
-        run = self.store.runs.get(run_id)
+        run = self.store.runs.summary(run_id)
         if selection.restricts:
             from muster.service.selection import check_selection
 
@@ -563,7 +565,7 @@ class EmbeddedAPI:
 
     @_of_run(Right.READ, "see output")
     def log_folder(self, run_id: str) -> str:
-        attempt = self.store.runs.get(run_id).attempt
+        attempt = self.store.runs.summary(run_id).attempt
         return str(self.home.run_dir(run_id).logs(attempt).resolve())
 
     @_of_run(Right.READ, "see output")
@@ -575,7 +577,7 @@ class EmbeddedAPI:
     ) -> OutputList:
         from muster.service.output_files import outputs
 
-        return outputs(self.context, self.store.runs.get(run_id), ranks, groups)
+        return outputs(self.context, self.store.runs.summary(run_id), ranks, groups)
 
     @_of_run(Right.READ, "see output")
     def output(self, run_id: str, rank: int | None, path: str) -> OutputFile:

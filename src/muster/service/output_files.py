@@ -12,19 +12,17 @@ from muster.api.outputs import OutputFile, OutputList
 from muster.errors import Unreadable
 from muster.service.context import Context
 from muster.storage.outputs import StoredOutput, blocks, find_outputs, output_at
-from muster.store.records import RunRecord
-from muster.store.run_columns import StoredPlan
+from muster.store.records import RunSummary
 
 
 def outputs(
     context: Context,
-    run: RunRecord,
+    run: RunSummary,
     ranks: Collection[int] | None,
     groups: Collection[str] | None,
 ) -> OutputList:
     """See `MusterAPI.outputs`."""
-    sizes = StoredPlan(run).group_sizes()
-    group_of = [name for name, size in sizes.items() for _ in range(size)]
+    group_of = [node.group for node in context.store.runs.nodes(run.id)]
     root = context.home.run_dir(run.id).outputs
     found = find_outputs(root, range(len(group_of)))
     if ranks is not None or groups is not None:

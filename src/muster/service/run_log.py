@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from muster.service.follow import Follower
     from muster.storage import log_reader
     from muster.storage.log_reader import Unfinished
-    from muster.store.records import RunRecord
+    from muster.store.records import RunSummary
 
 
 def items(
-    context: Context, run: RunRecord, selection: Selection, *, follow: bool, live: Live | None
+    context: Context, run: RunSummary, selection: Selection, *, follow: bool, live: Live | None
 ) -> Generator[LogChunk | Pause | Notice]:
     """See `MusterAPI.log`. The last nodes of an attempt may still write when the next attempt has
     started."""
@@ -43,7 +43,7 @@ def items(
 
 
 async def items_async(
-    context: Context, run: RunRecord, selection: Selection, *, follow: bool
+    context: Context, run: RunSummary, selection: Selection, *, follow: bool
 ) -> AsyncGenerator[LogChunk | Pause | Notice]:
     """As `items`, in an event loop of asyncio, which other tasks use between two chunks."""
     from asyncio import sleep
@@ -67,7 +67,7 @@ class _Reading:
     """A log while it is read: what is present at first, then what is new after each wait."""
 
     def __init__(
-        self, context: Context, run: RunRecord, selection: Selection, *, follow: bool
+        self, context: Context, run: RunSummary, selection: Selection, *, follow: bool
     ) -> None:
         with ExitStack() as stack:
             #: None: nothing is followed.

@@ -10,17 +10,20 @@ from muster.service.context import Context
 from muster.service.nodes import unknown_ranks
 from muster.spec.wording import alternatives
 from muster.storage.run_output import attempts_with_output
-from muster.store.records import RunRecord
+from muster.store.records import RunSummary
 from muster.store.run_columns import StoredPlan
 
 _STREAMS = ("stdout", "stderr", "service")
 
 
-def check_selection(context: Context, run: RunRecord, selection: Selection) -> None:
+def check_selection(context: Context, run: RunSummary, selection: Selection) -> None:
     """Raises InvalidInput for parts that the run does not have."""
-    plan = StoredPlan(run)
-    services = plan.services_with_output() if selection.services else ()
-    if found := list(_problems(selection, run.name, plan.group_sizes(), services)):
+    sizes: Mapping[str, int] = {}
+    services: Collection[str] = ()
+    if selection.ranks is not None or selection.groups is not None or selection.services:
+        plan = StoredPlan(context.store.runs.get(run.id))
+        sizes, services = plan.group_sizes(), plan.services_with_output()
+    if found := list(_problems(selection, run.name, sizes, services)):
         raise InvalidInput(*found)
     if isinstance(selection.attempt, int):
         check_attempt(context, run, selection.attempt)
@@ -73,7 +76,7 @@ def _pattern_problem(pattern: str) -> Problem | None:
     return None
 
 
-def check_attempt(context: Context, run: RunRecord, attempt: int) -> None:
+def check_attempt(context: Context, run: RunSummary, attempt: int) -> None:
     """Raises InvalidInput if the attempt has no output and will have none."""
     known = sorted({*attempts_with_output(context.home.run_dir(run.id)), run.attempt})
     if attempt not in known:

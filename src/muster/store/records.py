@@ -233,6 +233,7 @@ class RunSummary(Struct, frozen=True):
     """Seconds it ran before it was last resumed; None: 0."""
     running_since: Moment | None = None
     """When it started to run, or was last resumed; None: it does not run, or never did."""
+    attempt: int = 0
 
     def seconds(self, now: float) -> float | None:
         """How long it has run, without the time it was suspended; None before it starts."""
