@@ -151,7 +151,9 @@ def test_a_damaged_column_affects_only_its_run(
     made: tuple[Path, bytes], rng: random.Random
 ) -> None:
     connection = restore(made)
-    every = [(t, c, v) for t, c in columns(connection) for v in VALUES]
+    # with another project, the run is in another list
+    damaged = [(table, column) for table, column in columns(connection) if column != "project"]
+    every = [(table, column, value) for table, column in damaged for value in VALUES]
     connection.close()
     for table, column, value in rng.sample(every, MUTANTS):
         connection = restore(made)
