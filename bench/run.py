@@ -8,6 +8,6 @@ from pathlib import Path
 
 NAMES = ("start", "many", "recovery", "controller", "restart_local", "frameworks", "logs", "memory")
 
-for name in (*NAMES, "cli"):
+for name in (*NAMES, "store", "cli"):
     print(f"\n=== bench/{name}.py", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py"))], check=True)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.errors import InvalidInput
-from muster.storage.entrypoint import class_name, command, kind_of, locate
+from muster.spec.kinds import kind_of
+from muster.storage.entrypoint import class_name, command, locate
 
 
 @pytest.mark.parametrize(

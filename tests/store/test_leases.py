@@ -95,6 +95,8 @@ def test_an_owner_that_takes_its_lease_again_gets_another_token(store: Store) ->
     made, lease = accept_and_drive(store, job())
     again = store.leases.take(made.id, OWNER, 2.0, expires_at=9.0)
     assert (again.token, again.expires_at) == (2, 9.0)
+    store.leases.release(lease)  # the one that it had before
+    assert store.leases.get(made.id) == again
     with pytest.raises(LeaseLost):
         store.runs.save(lease, {"attempt": 1}, [], [], 3.0)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedRun
 from muster.caller import Caller
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
@@ -26,7 +27,6 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
-from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
@@ -65,7 +65,7 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, held, environ)
+        context.backend.start_supervisor(lease, accepted.engine, held, environ)
     return accepted
 
 
@@ -154,8 +154,6 @@ def _run_record(
     lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    from muster.engines.choice import default_engine
-
     number, now = numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
@@ -172,7 +170,7 @@ def _run_record(
         job_name=job.name,
         state=state,
         details=details,
-        engine=default_engine().name,
+        engine=plan.engine,
         attempt=0,
         created_at=now,
         started_at=None,

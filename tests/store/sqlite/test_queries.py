@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.errors import NotFound
 from muster.store.records import CorruptRecord, RunFilter
 from muster.store.sqlite.database import Database, Row
 from muster.store.sqlite.search import by_prefix
@@ -51,6 +52,13 @@ def test_frequent_queries_use_an_index(tmp_path: Path) -> None:
     store.runs.expired(5.0)
     store.leases.expiring(5.0)
     alive, newest, of_all, since, *searches = db.plans
+    db.plans = []
+    for text in ("last", "unknown"):
+        with pytest.raises(NotFound):
+            store.runs.find(PROJECT, text)
+    assert len(db.plans) == 5
+    for plan in db.plans:
+        assert "SCAN" not in plan and "TEMP B-TREE" not in plan
     assert "USING INDEX runs_alive" in alive
     assert "USING INDEX runs_by_project" in newest
     assert of_all == "SCAN runs", "read in order from the end: nothing is sorted"
