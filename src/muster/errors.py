@@ -121,6 +121,10 @@ class LowSpace(MusterWarning):
     """The disk of MUSTER_HOME is full or nearly full."""
 
 
+class EngineMissing(MusterWarning):
+    """The engine of a run without a supervisor is not installed here."""
+
+
 class LargeCode(MusterWarning):
     """A large folder is stored as code."""
 

@@ -14,8 +14,8 @@ import pytest
 
 from muster.client.client import Client
 from muster.client.run import JobRun
-from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import count_cpus, count_memory
+from muster.engines.machine import count_cpus, count_memory
+from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
 from support.command import MUSTER, json_of, muster
 from support.faults import kill, until

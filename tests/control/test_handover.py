@@ -175,7 +175,8 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
     service = client.service
     launched: list[str] = []
 
-    def launch(own: Lease, held: tuple[int, int], environ: object) -> None:
+    def launch(own: Lease, engine: str, held: tuple[int, int], environ: object) -> None:
+        assert engine == "local"
         launched.append(own.run_id)
 
     assert recover(service.store, service.home, launch) == [run_id]
@@ -265,7 +266,7 @@ def test_a_launcher_that_has_ended_starts_no_supervisor(tmp_path: Path) -> None:
     launcher = Launcher.spawn()
     launcher.close()
     with pytest.raises(EngineError, match="cannot start a supervisor"):
-        launcher.start(tmp_path, Lease.first("x", new_owner()), (0, 0), {})
+        launcher.start(tmp_path, Lease.first("x", new_owner()), "local", (0, 0), {})
 
 
 def test_the_supervisor_inherits_no_descriptors(client: Client) -> None:

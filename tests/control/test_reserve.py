@@ -16,13 +16,14 @@ from muster.client.client import Client
 from muster.control import reserve
 from muster.control.persist import plan_of
 from muster.control.scale import scale
+from muster.engines import machine
 from muster.engines.base import RunContext, Session
-from muster.engines.choice import default_engine
-from muster.engines.local import reservations, resources
-from muster.engines.local.queued import QueuedSession
-from muster.engines.local.reservations import Reservations
-from muster.engines.local.resources import RunGpus
+from muster.engines.local.engine import LocalEngine
 from muster.engines.loop import EventLoop, RunLoop
+from muster.engines.reservations import table
+from muster.engines.reservations.gpus import RunGpus
+from muster.engines.reservations.queued import QueuedSession
+from muster.engines.reservations.table import Reservations
 from muster.errors import InvalidInput
 from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued, SessionClosed
 from muster.service.prepare import PreparedRun
@@ -38,7 +39,7 @@ Submit = Callable[[int], str]
 def gpus(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The GPUs of the machine."""
     numbers = [0, 1, 2, 3]
-    for module in (resources, reservations):
+    for module in (machine, table):
         monkeypatch.setattr(module, "gpu_numbers", lambda: list(numbers))
     return numbers
 
@@ -86,7 +87,7 @@ def test_each_gpu_is_given_to_one_run(client: Client, submit: Submit) -> None:
     for count in (1, 2, 2, 1):
         submit(count)
     assert given(client) == [(0,), (1, 2), None, None], "the last one must not overtake"
-    texts = default_engine().waiting(client.service.home).values()
+    texts = LocalEngine().waiting(client.service.home).values()
     assert [*texts] == [
         "waiting for GPUs: needs 2, 1 of 4 free; held by true-1 (1), true-2 (2)",
         "waiting for GPUs: needs 1, 1 of 4 free; held by true-1 (1), true-2 (2); "
@@ -156,7 +157,7 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     run = service.store.runs.get(submit(1))
     waiting = submit(2)
     gpus[:] = [1]
-    (text,) = default_engine().waiting(service.home).values()
+    (text,) = LocalEngine().waiting(service.home).values()
     assert text == "waiting for GPUs: needs 2, 1 of 2 free; held by true-1 (1)"
     plan, group = plan_of(run), "workers"
     reserve.reserve_scaled(service.store, service.home, run, plan, group, 2)
@@ -240,7 +241,7 @@ def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
     pinned = submit(1)
     with Reservations(home).change() as table:
         del table[holder]
-    (_, text) = default_engine().waiting(home).values()
+    (_, text) = LocalEngine().waiting(home).values()
     assert text == "waiting for GPUs: needs 1, 1 of 1 free; 1 earlier run gets it first"
     descriptor = wakeup.open(home.run_dir(pinned).wakeup)
     session = cast(Session, object())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound
 from muster.identity import Owner
@@ -24,6 +25,7 @@ from muster.store.records import (
     NodeRecord,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
 )
 from muster.store.times import micros, optional_micros, seconds
@@ -308,6 +310,25 @@ def test_nodes_of_a_step_replace_those_of_their_rank(store: Store) -> None:
     changed = [node(0, "READY", **more), node(2, "SCALED_DOWN")]
     store.runs.save(lease, {}, changed, [], 2.0)
     assert store.runs.nodes(made.id) == [changed[0], node(1), changed[1]]
+
+
+def test_steps_of_several_runs_are_recorded_together_or_not_at_all(store: Store) -> None:
+    one, own = accept_and_drive(store, job())
+    other, lost = accept_and_drive(store, job())
+    steps = [
+        RunStep(lease, {"details": "changed"}, [node(0, "READY")], [("step", {})], 2.0)
+        for lease in (own, lost)
+    ]
+    taken = store.leases.take(other.id, OWNER, 2.0, force=True)
+    with pytest.raises(LeaseLost):
+        store.runs.save_all(steps)
+    assert store.runs.get(one.id).details == one.details
+    assert [entry.kind for entry in store.events.since(one.id)] == ["run"]
+    store.runs.save_all([steps[0], replace(steps[1], lease=taken)])
+    for made in (one, other):
+        assert store.runs.get(made.id).details == "changed"
+        assert store.runs.nodes(made.id)[0].state == "READY"
+        assert [entry.kind for entry in store.events.since(made.id)] == ["run", "step"]
 
 
 def test_entries_of_nodes_that_are_not_desired_are_recorded_at_the_start(store: Store) -> None:

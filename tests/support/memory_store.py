@@ -35,6 +35,7 @@ from muster.store.records import (
     PendingRequests,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
 )
 from muster.store.times import micros, seconds
@@ -359,17 +360,26 @@ class MemoryRuns:
         now: float,
     ) -> None:
         """See `Runs.save`."""
+        self.save_all([RunStep(lease, changes, tuple(changed), entries, now)])
+
+    def save_all(self, steps: Sequence[RunStep]) -> None:
+        """See `Runs.save_all`."""
         with self._store.write() as state:
-            state.check_lease(lease)
-            row = state.run(lease.run_id)
-            if unknown := set(changes) - _CHANGEABLE:
-                raise ContractBroken(f"a step changes {sorted(unknown)}")
-            RunState(changes.get("state", row["state"]))
-            if changes.get("attempt", row["attempt"]) < row["attempt"]:
-                raise ContractBroken(f"attempt {row['attempt']} becomes {changes['attempt']}")
-            row.update({name: _column(name, value) for name, value in changes.items()})
-            state.set_nodes(lease.run_id, changed)
-            state.append(lease.run_id, entries, now)
+            for step in steps:
+                self._write(state, step)
+
+    def _write(self, state: State, step: RunStep) -> None:
+        lease, changes = step.lease, step.changes
+        state.check_lease(lease)
+        row = state.run(lease.run_id)
+        if unknown := set(changes) - _CHANGEABLE:
+            raise ContractBroken(f"a step changes {sorted(unknown)}")
+        RunState(changes.get("state", row["state"]))
+        if changes.get("attempt", row["attempt"]) < row["attempt"]:
+            raise ContractBroken(f"attempt {row['attempt']} becomes {changes['attempt']}")
+        row.update({name: _column(name, value) for name, value in changes.items()})
+        state.set_nodes(lease.run_id, step.nodes)
+        state.append(lease.run_id, step.entries, step.now)
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
         """See `Runs.end_corrupt`."""

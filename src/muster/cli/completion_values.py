@@ -81,6 +81,13 @@ def frameworks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list
     return _matching([(name, "") for name in framework_names()], typed)
 
 
+def engines(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Engines."""
+    from muster.engines.registry import engine_names
+
+    return _matching([(name, "") for name in engine_names()], typed)
+
+
 def networks(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Values of `--network`."""
     return _matching([(name, "") for name in ("shared", "cluster", "isolated")], typed)

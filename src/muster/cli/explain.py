@@ -15,7 +15,7 @@ from muster.cli.run import run as _run
 from muster.cli.terminal import echo
 from muster.describe.plan import plan_lines
 from muster.describe.settings import changes
-from muster.engines.choice import default_engine
+from muster.engines.registry import engine_named
 from muster.plan.model import RunPlan
 from muster.service.prepare import PreparedRun, packed_files
 
@@ -63,7 +63,7 @@ def explain_runs(after: list[str] | None, *, as_json: bool, **options: Any) -> N
 
 def describe(plan: RunPlan, first: Iterable[str] = ()) -> None:
     """Print what would run. first: lines to print below the heading."""
-    engine = default_engine()
+    engine = engine_named(plan.engine)
     limits = engine.limits({group.name: group.resources for group in plan.groups})
     for line in plan_lines(plan, limits, engine.shares_of_memory(plan), first):
         echo(line)

@@ -37,6 +37,7 @@ def run(
     entrypoint: str | None = None,
     framework: str | None = None,
     framework_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
     processes_per_node: int | None = None,
     network: str | None = None,
     requirements: str | Sequence[str] | None = None,
@@ -54,10 +55,10 @@ def run(
     (`git+https://...`) or the name of a Job.
     command: a command to run. Without a target, it runs in the current directory itself or, with
     `copy`, in a copy of it.
-    name, entrypoint, framework (default `generic`), framework_options, processes_per_node (default
-    1), network, requirements, conda, display_name: describe the Job. If target is a Job or a spec
-    file, only framework_options, processes_per_node and network can be given; they override its
-    settings in this run.
+    name, entrypoint, framework (default `generic`), framework_options, engine (default `local`),
+    processes_per_node (default 1), network, requirements, conda, display_name: describe the Job. If
+    target is a Job or a spec file, only framework_options, engine, processes_per_node and network
+    can be given; they override its settings in this run.
     new: create a new Job, even if one with the same content exists.
     queue: if other runs hold the GPUs, memory or CPUs that this run needs, wait for them in state
     QUEUED. With False, raise InvalidInput instead.
@@ -72,6 +73,7 @@ def run(
         "entrypoint": entrypoint,
         "framework": framework,
         "framework_options": framework_options,
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "requirements": requirements,
@@ -84,6 +86,7 @@ def run(
     if command or copy:
         fields |= place_of_command(target, copy=copy)
     overrides |= {
+        "engine": engine,
         "processes_per_node": processes_per_node,
         "network": network,
         "framework_options": framework_options,

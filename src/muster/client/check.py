@@ -111,7 +111,7 @@ def _check_spec(spec: JobSpec) -> JobSpec:
     """
     data: dict[str, Any] = to_builtins(spec)
     data["mounts"] = _mounts(data["mounts"])
-    kept = ("node_groups", "network", "subdomain", "mounts")
+    kept = ("node_groups", "engine", "network", "subdomain", "mounts")
     made = {name: data[name] for name in kept if data[name] is not None}
     made["node_groups"] = [_group(group) for group in data["node_groups"]]
     return spec_from_mapping(

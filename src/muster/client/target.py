@@ -24,7 +24,7 @@ from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 #: Fields of the Job that a run can override, so that they can be given with a spec file.
-_OVERRIDABLE = ("processes_per_node", "network", "framework_options")
+_OVERRIDABLE = ("engine", "processes_per_node", "network", "framework_options")
 #: Text in the manifests of JobSets, which distinguishes them from code.
 _JOBSET = "jobset.x-k8s.io"
 #: Characters with a meaning for the shell.

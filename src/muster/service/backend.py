@@ -79,16 +79,17 @@ class Backend:
         warnings.warn(text, LowSpace, stacklevel=4)
 
     def start_supervisor(
-        self, lease: Lease, held: tuple[int, int], environ: Mapping[str, str]
+        self, lease: Lease, engine: str, held: tuple[int, int], environ: Mapping[str, str]
     ) -> None:
         """Start a supervisor process for a run.
 
-        lease: of the run. held: descriptors of its lock and of its liveness pipe. The supervisor
-        takes over both. environ: the variables that the nodes' environment starts from.
+        lease: of the run. engine: the name of its engine. held: descriptors of its lock and of its
+        liveness pipe. The supervisor takes over lease and descriptors. environ: the variables that
+        the nodes' environment starts from.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
         try:
-            self._use_launcher().start(self.home.root, lease, held, environ)
+            self._use_launcher().start(self.home.root, lease, engine, held, environ)
         except BaseException as error:
             self._close_launcher()  # its state is unknown: the next run gets a new one
             if isinstance(error, EngineError):

@@ -216,6 +216,8 @@ def _fixed(
             yield Problem(f"{path}.replicas", f"the number of replicas {text}", way)
     if before.processes_per_node != after.processes_per_node:
         yield Problem("processes_per_node", f"the processes of a node {text}", hint)
+    if before.engine != after.engine:
+        yield Problem("engine", f"the engine {text}", hint)
     if before.logging.directory != after.logging.directory:
         yield Problem("logging.directory", f"the folder of the output {text}", hint)
     if overrides.suspend:

@@ -69,9 +69,13 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = context.store.runs.get(run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
-    now = time.time()
-    if run.state != RunState.SUSPENDED and context.store.runs.request(run_id, "suspend", why, now):
-        wakeup.notify(context.home.run_dir(run_id).wakeup)
+    if run.state != RunState.SUSPENDED:
+        from muster.engines.capabilities import require
+        from muster.engines.registry import engine_named
+
+        require(engine_named(run.engine), "suspend")
+        if context.store.runs.request(run_id, "suspend", why, time.time()):
+            wakeup.notify(context.home.run_dir(run_id).wakeup)
     return context.store.runs.get(run_id)
 
 
@@ -98,7 +102,7 @@ def resume(
     from muster.control.persist import plan_of
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
     from muster.service.start import run_folder
 
     store = context.store
@@ -106,7 +110,7 @@ def resume(
     prepared = prepare_resume(context, run, overrides)
     plan = plan_of(run) if prepared is None else prepared.plan
     environ = os.environ if environ is None else environ
-    engine = default_engine()
+    engine = engine_named(run.engine)
     if engine.may_queue(plan_of(run)):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, environ) as held:
@@ -119,7 +123,7 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, own, why)
         reserve(store, context.home, plan, desired_replicas(run, plan), record)
-        context.backend.start_supervisor(own, held, environ)
+        context.backend.start_supervisor(own, run.engine, held, environ)
     return store.runs.get(run_id)
 
 
@@ -152,7 +156,7 @@ def prepare_resume(
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
     from muster.control.persist import plan_of
     from muster.control.replicas import desired_replicas
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import engine_named
 
     prepared = None
     if overrides is not None:
@@ -163,7 +167,7 @@ def prepare_resume(
     # fail for good
     plan = plan_of(run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
-    if problems := default_engine().check(plan, context.home.root, replicas):
+    if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
 from muster.service.stored_plan import StoredPlan
 from muster.storage.home import Home
@@ -39,15 +40,29 @@ def why(context: Context, run: RunRecord) -> list[str]:
     if status.state is RunState.QUEUED:
         status = replace(status, details=waiting_for(context.home, run)[0])
     restarts = context.store.events.count(run.id, "restart")
-    return list(why(plan, status, restarts, time.time()))
+    sentences = list(why(plan, status, restarts, time.time()))
+    return sentences if status.state.terminal else [*sentences, *_engine_problems(run)]
+
+
+def _engine_problems(run: RunRecord) -> Iterator[str]:
+    """Why the run's engine cannot be used here."""
+    from muster.engines.registry import engine_named
+
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        yield from (problem.message for problem in error.problems)
 
 
 def waiting_for(home: Home, *queued: RunRecord | RunSummary) -> list[str]:
     """What each of these QUEUED runs waits for by now, in numbers; as recorded if it has just been
     admitted."""
-    from muster.engines.choice import default_engine  # few runs wait
+    from muster.engines.registry import find_engine  # few runs wait
 
-    waiting = default_engine().waiting(home)
+    waiting: dict[str, str] = {}
+    for name in {run.engine for run in queued}:
+        if (engine := find_engine(name)) is not None:
+            waiting |= engine.waiting(home)
     return [waiting.get(run.id) or run.details for run in queued]
 
 
@@ -60,13 +75,15 @@ def replicas(run: RunRecord) -> dict[str, int]:
 
 
 def limits(run: RunRecord) -> dict[str, str]:
-    """Group -> what this machine gives its nodes, for groups with resources or a shape."""
+    """Group -> what the engine gives its nodes, for groups with resources or a shape; empty if the
+    engine is not installed here."""
     resources = StoredPlan(run).resources()
     if not resources:
         return {}
-    from muster.engines.choice import default_engine
+    from muster.engines.registry import find_engine
 
-    return default_engine().limits(resources)
+    engine = find_engine(run.engine)
+    return {} if engine is None else engine.limits(resources)
 
 
 def directories_in_place(run: RunRecord) -> list[str]:

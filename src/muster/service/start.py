@@ -65,7 +65,7 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, held, environ)
+        context.backend.start_supervisor(lease, accepted.engine, held, environ)
     return accepted
 
 
@@ -154,8 +154,6 @@ def _run_record(
     lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    from muster.engines.choice import default_engine
-
     number, now = numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
@@ -172,7 +170,7 @@ def _run_record(
         job_name=job.name,
         state=state,
         details=details,
-        engine=default_engine().name,
+        engine=plan.engine,
         attempt=0,
         created_at=now,
         started_at=None,

@@ -10,7 +10,7 @@ from math import inf
 
 from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
-from muster.errors import HomeGone, NotAnswering, StoreError
+from muster.errors import EngineError, HomeGone, InvalidInput, NotAnswering, StoreError
 from muster.identity import new_owner
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
@@ -81,6 +81,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if _is_elsewhere(context, run_id):
             time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
             return context.store.runs.summary(run_id)
+        _check_engine(run)
         if time.monotonic() >= deadline:
             return run
         # either the supervisor closed the liveness pipe and has not yet released its lease, or
@@ -109,6 +110,17 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
             "is read-only: to record the run's end, copy it to a folder you can write to, "
             "and set MUSTER_HOME to the copy"
         )
+
+
+def _check_engine(run: RunSummary) -> None:
+    """Raise EngineError if the engine of a run without a supervisor is not installed here."""
+    from muster.engines.registry import engine_named  # few runs have no supervisor
+
+    try:
+        engine_named(run.engine)
+    except InvalidInput as error:
+        why = f"{run.name} is {run.state}, but its supervisor has ended, and it cannot be recovered"
+        raise EngineError(f"{why} here: {error}") from None
 
 
 def new_check(context: Context, run_id: str) -> SupervisorCheck:

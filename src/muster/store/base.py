@@ -29,6 +29,7 @@ from muster.store.records import (
     PendingRequests,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
 )
 
@@ -176,6 +177,11 @@ class Runs(Protocol):
         `now`, or that of the newest entry if that is later. Durable if the run has ended. Raises
         LeaseLost if another process has the lease, NotFound.
         """
+        ...
+
+    def save_all(self, steps: Sequence[RunStep]) -> None:
+        """Record steps of several runs in one transaction, as `save` does each: all of them or, if
+        it raises, none."""
         ...
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
@@ -189,6 +189,16 @@ class RunFilter(Struct, frozen=True):
     limit: int | None = None
     before: int | None = None
     """Only runs older than the one with this `RunSummary.position`: the next page of a list."""
+
+
+class RunStep(Struct, frozen=True):
+    """What is recorded of one step of a run; see `Runs.save`."""
+
+    lease: Lease
+    changes: Mapping[str, Any]
+    nodes: Sequence[NodeRecord]
+    entries: Sequence[tuple[str, Mapping[str, Any]]]
+    now: float
 
 
 class PendingRequests(NamedTuple):

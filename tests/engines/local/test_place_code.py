@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,11 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.client.run import JobRun
+from muster.engines.base import RunContext
 from muster.engines.local import namespaces
+from muster.engines.local.place_code import prepare_code
+from muster.plan.model import RunPlan
+from muster.storage.home import Home
 from support.disks import on_a_disk
 
 #: Every way to change a file in place, and to replace, remove and rename what is in the code. The
@@ -173,3 +178,10 @@ def test_reflinks_share_the_blocks_of_the_users_files_with_store_and_nodes(
     assert runs < 1_000_000, "their blocks are those of the code"
     assert int(size.removesuffix(" MB")) < 10
     assert (data, main, rest) == ("data", "main.py", "mineunchanged")
+
+
+def test_references_in_commands_are_not_replaced(plan_of: Callable[..., RunPlan]) -> None:
+    plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
+    context = RunContext(plan, Home(Path("/home")), {}, "/py/python")
+    command = prepare_code(context, plan.groups[0], Path(), mountable=False)
+    assert command == ["echo", "${rank}", "${rank}"]

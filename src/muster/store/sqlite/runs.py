@@ -19,6 +19,7 @@ from muster.store.records import (
     PendingRequests,
     RunFilter,
     RunRecord,
+    RunStep,
     RunSummary,
     decoded,
 )
@@ -103,24 +104,17 @@ class SqliteRuns:
         now: float,
     ) -> None:
         """See `Runs.save`."""
-        outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
-        columns, nodes = dict(changes), list(changed)
-        plan = json.dumps(columns.pop("plan")) if "plan" in columns else None
-        values = [column_value(name, value) for name, value in columns.items()]
-        assignments = ", ".join(f"{name} = ?" for name in columns)
+        self.save_all([RunStep(lease, changes, tuple(changed), entries, now)])
 
-        def step(connection: sqlite3.Connection) -> None:
-            check_lease(connection, lease)
-            if plan is not None:
-                update = "UPDATE plans SET plan = ? WHERE run_id = ?"
-                connection.execute(update, (plan, lease.run_id))
-            if columns:
-                update = f"UPDATE runs SET {assignments} WHERE id = ?"
-                connection.execute(update, [*values, lease.run_id])
-            write_nodes(connection, lease.run_id, nodes)
-            append_events(connection, lease.run_id, entries, now)
+    def save_all(self, steps: Sequence[RunStep]) -> None:
+        """See `Runs.save_all`."""
+        states = [step.changes.get("state", RunState.IN_PROGRESS) for step in steps]
 
-        self._db.write(step, durable=outcome)
+        def write(connection: sqlite3.Connection) -> None:
+            for step in steps:
+                _write_step(connection, step)
+
+        self._db.write(write, durable=any(RunState(state).terminal for state in states))
 
     def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
         """See `Runs.end_corrupt`."""
@@ -318,3 +312,18 @@ def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
         clauses += " LIMIT ?"
         values.append(chosen.limit)
     return clauses, values
+
+
+def _write_step(connection: sqlite3.Connection, step: RunStep) -> None:
+    """Within a transaction: record a step of a run."""
+    run_id, columns = step.lease.run_id, dict(step.changes)
+    check_lease(connection, step.lease)
+    if "plan" in columns:
+        update = "UPDATE plans SET plan = ? WHERE run_id = ?"
+        connection.execute(update, (json.dumps(columns.pop("plan")), run_id))
+    if columns:
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+        values = [column_value(name, value) for name, value in columns.items()]
+        connection.execute(f"UPDATE runs SET {assignments} WHERE id = ?", [*values, run_id])
+    write_nodes(connection, run_id, step.nodes)
+    append_events(connection, run_id, step.entries, step.now)

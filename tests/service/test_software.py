@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.engines.local import software
-from muster.engines.local.software import Software, framework_packages, programs
 from muster.frameworks.packages import PACKAGES, Packages
+from muster.service import software
+from muster.service.software import Software, framework_packages, programs
 
 
 def test_programs_are_listed_with_their_versions(

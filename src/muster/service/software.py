@@ -12,7 +12,7 @@ from importlib import metadata
 
 from msgspec import Struct
 
-from muster.engines.local.doctor import Finding
+from muster.engines.findings import Finding
 from muster.frameworks.packages import PACKAGES, Packages, install_command
 
 #: Programs by what they are for.

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from muster.engines.local import logs
-from muster.engines.local.logs import AttemptLogs
+from muster.engines import logs
+from muster.engines.logs import AttemptLogs
 from muster.plan.model import RunPlan
 
 PlanOf = Callable[..., RunPlan]

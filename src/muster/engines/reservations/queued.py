@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from muster.engines import admission
 from muster.engines.admission import Reservation
 from muster.engines.base import Report, RunContext, Session
-from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
-from muster.engines.local.resources import RunGpus
 from muster.engines.loop import RunLoop
+from muster.engines.reservations.gpus import RunGpus
+from muster.engines.reservations.table import Reservations, machine_capacity, needs_of, visible_gpus
 from muster.lifecycle.events import RunAdmitted, RunQueued, SessionClosed
 from muster.lifecycle.status import NodeRef
 

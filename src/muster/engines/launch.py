@@ -1,5 +1,4 @@
-"""The launch message of a node, built from the plan and from what the engine knows; and the code
-that the node runs."""
+"""The launch message of a node, built from the plan and from what the engine knows."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.engines.base import RunContext
-from muster.engines.local.logs import NodeOutputs
-from muster.engines.local.place_code import place_code
+from muster.engines.logs import NodeOutputs
 from muster.lifecycle.policy import Policy
 from muster.node import error_file
 from muster.node.launch_message import LaunchMessage, OutputFiles, Probe, ProcessLaunch
@@ -30,7 +28,6 @@ from muster.plan.model import GroupPlan, NodePlan, ResourcePlan
 from muster.plan.services import fill_check, services
 from muster.plan.template import Facts
 from muster.spec.quantities import format_size
-from muster.storage.artifacts import ArtifactRef, entry_command
 
 #: A node gives up waiting this part of `services_timeout`, and at most this many seconds, before
 #: its replica fails for not being ready, so that the node can report what is missing.
@@ -224,27 +221,3 @@ def disk_full(resources: ResourcePlan) -> str | None:
     if resources.disk is None or not resources.disk_image:
         return None
     return f"its disk was full (resources.disk: {format_size(resources.disk)})"
-
-
-def prepare_code(
-    context: RunContext, group: GroupPlan, work: Path, *, mountable: bool
-) -> list[str]:
-    """Put the code into the working directory; returns the program's command line, empty if the
-    group runs services only. mountable: see `place_code`. Raises MusterError, OSError."""
-    plan = context.plan
-    command = group.command
-    if plan.artifact is not None:
-        code = plan.artifact
-        ref = ArtifactRef(code.sha256, code.file_name, code.kind, code.size)
-        place_code(context.home, ref, work, mountable=mountable)
-        command = command or entry_command(
-            ref,
-            plan.entrypoint_of(group),
-            context.python,
-            work,
-            from_elsewhere=group.working_dir is not None,
-        )
-    if not group.role.program:
-        return []
-    assert command is not None, "the spec was checked: without an artifact there is a command"
-    return [*command, *group.args]

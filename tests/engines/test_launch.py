@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from muster.engines.base import RunContext
-from muster.engines.local.launch import NodePaths, NodeStart, launch_message, prepare_code
-from muster.engines.local.logs import NodeOutputs
+from muster.engines.launch import NodePaths, NodeStart, launch_message
+from muster.engines.logs import NodeOutputs
 from muster.node.launch_message import LaunchMessage
 from muster.plan.environment import EngineValues
 from muster.plan.model import RunPlan
@@ -92,12 +92,6 @@ def test_each_layer_of_environment_variables_overrides_the_former(plan_of: PlanO
     assert env["MUSTER_ATTEMPT"] == "1"
     assert env["MASTER_PORT"] == "4711"
     assert env["LD_PRELOAD"] == "x"
-
-
-def test_references_in_commands_are_not_replaced(plan_of: PlanOf) -> None:
-    plan = plan_of(command=["echo", "${rank}"], args=["${rank}"])
-    command = prepare_code(context(plan), plan.groups[0], Path(), mountable=False)
-    assert command == ["echo", "${rank}", "${rank}"]
 
 
 def test_references_in_node_args_are_replaced(plan_of: PlanOf) -> None:

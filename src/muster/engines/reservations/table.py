@@ -18,14 +18,8 @@ import msgspec
 
 from muster.engines import admission
 from muster.engines.admission import Amounts, Capacity, Reservation
-from muster.engines.local.resources import (
-    count_cpus,
-    count_gpus_of,
-    count_memory,
-    demand_of,
-    gpu_numbers,
-    uses_gpus,
-)
+from muster.engines.machine import count_cpus, count_memory, gpu_numbers
+from muster.engines.reservations.demands import count_gpus_of, demand_of, uses_gpus
 from muster.node.files import open_or_replace, read_regular, replace_file
 from muster.plan.model import RunPlan
 from muster.storage.home import Home

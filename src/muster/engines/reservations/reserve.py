@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from muster.engines import admission
 from muster.engines.admission import Amounts, Reservation, Shortage
 from muster.engines.base import Claim, InProgress, Record
-from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
-from muster.engines.local.resources import GpuPool, may_reserve
+from muster.engines.reservations.demands import may_reserve
+from muster.engines.reservations.gpus import GpuPool
+from muster.engines.reservations.table import Reservations, machine_capacity, needs_of, visible_gpus
 from muster.storage.home import Home
 
 #: The least difference between the times of two reservations: runs submitted one after the other
