@@ -13,7 +13,6 @@ from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_once
 from muster.storage.home import Home, default_home
-from muster.store.base import Store
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
     from muster.storage.usage import Counters
+    from muster.store.base import Store
 
 
 class Service:
