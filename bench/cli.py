@@ -13,14 +13,16 @@ RUNS = 10_000
 def fill(home: Path, runs: int = RUNS) -> None:
     """Write finished runs directly into the store."""
     from muster.client.client import Client
-    from muster.service.start import record
+    from muster.service.embedded import EmbeddedAPI
+    from muster.spec.overrides import changes_from_mapping
     from muster.store.records import RunFilter
 
     client = Client(home)
-    job, _ = client.job(None, command=["true"])
-    prepared = client.prepare_run(job)
-    first = record(client.service.context, prepared)
-    with client.service.context.backend.store.database.transaction() as connection:
+    assert isinstance(client.api, EmbeddedAPI)
+    # suspended: it is only recorded
+    prepared = client.prepare(None, changes_from_mapping({"suspend": True}), command=["true"])
+    first = client.start(prepared)
+    with client.api.context.backend.store.database.transaction() as connection:
         info = connection.execute("PRAGMA table_info(runs)").fetchall()
         columns = [row[1] for row in info if row[1] != "position"]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
@@ -31,7 +33,7 @@ def fill(home: Path, runs: int = RUNS) -> None:
         marks = ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO runs ({', '.join(columns)}) VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(client.service.store.runs.listing(None, RunFilter())) == runs, first
+    assert len(client.api.runs(RunFilter())) == runs, first
 
 
 if __name__ == "__main__":

@@ -81,6 +81,12 @@ class NotFound(InvalidInput):
     """No job, run or file has the given name or id."""
 
 
+class Unreadable(MusterError):  # noqa: N818
+    """An output of a run cannot be read."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
 class Forbidden(MusterError):  # noqa: N818
     """The caller lacks the right to do this."""
 

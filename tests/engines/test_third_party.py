@@ -151,7 +151,7 @@ def test_a_run_whose_engine_is_gone_is_left_alone_until_it_is_back(
         pytest.raises(EngineError, match="its supervisor has ended, and it cannot be recovered"),
     ):
         client.run("last").wait(60)
-    client.service.close()
+    client.close()
     assert json.loads(muster("ps", "--json", code=0).stdout)[0]["state"] == "IN_PROGRESS"
     monkeypatch.setenv("PYTHONPATH", str(site))
     assert muster("wait", "last").returncode == 1

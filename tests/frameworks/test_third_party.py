@@ -14,6 +14,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput
 from muster.frameworks.registry import framework_names, get_framework
 from muster.spec.reader import spec_from_mapping
+from support.embedded import embedded
 from support.plugins import block, install_from
 
 PAGE = "frameworks/README.md"
@@ -40,7 +41,7 @@ def code(tmp_path: Path) -> Path:
 
 def start(client: Client, code: Path, program: str = "read.py", **more: object) -> JobRun:
     fields = {"name": "words", "artifact": str(code), "entrypoint": program, "framework": "shelf"}
-    job = client.service.prepare_job(spec_from_mapping({**fields, **more}))
+    job = embedded(client).prepare_job(spec_from_mapping({**fields, **more}))
     return client.start(client.prepare_run(job.record, new_job=job.new))
 
 

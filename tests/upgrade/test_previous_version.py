@@ -25,6 +25,7 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import lease
 from muster.storage.liveness import wait_for_process
+from support.embedded import embedded
 from support.faults import until
 
 #: The last commit of the version before.
@@ -139,12 +140,11 @@ def saved(run: JobRun) -> list[str]:
 
 def states(run: JobRun) -> list[str]:
     """States of all nodes, those of removed replicas included."""
-    service = run._service
-    return [str(node.state) for node in service.store.runs.nodes(run.id)]
+    return [str(node.state) for node in run._api.nodes(run.id)]
 
 
 def supervisor_pid(client: Client, run: JobRun) -> int:
-    pid = lease.holder_pid(client.service.home.run_dir(run.id).lease)
+    pid = lease.holder_pid(embedded(client).home.run_dir(run.id).lease)
     assert pid is not None
     return pid
 
@@ -157,9 +157,9 @@ def kill_supervisor(client: Client, run: JobRun) -> None:
 
 def recover(client: Client) -> None:
     """Recover runs without a supervisor, as the next command does."""
-    other = Client(client.service.home.root)
+    other = Client(embedded(client).home.root)
     other.runs()
-    other.service.close()
+    embedded(other).close()
 
 
 def test_a_run_of_its_supervisor_is_listed_shown_followed_and_scaled(
@@ -170,9 +170,9 @@ def test_a_run_of_its_supervisor_is_listed_shown_followed_and_scaled(
     assert [(one.id, one.state) for one in client.runs()] == [(run.id, "IN_PROGRESS")]
     assert [(node.rank, node.state) for node in run.nodes] == [(r, "READY") for r in range(3)]
     stored = "SELECT state FROM nodes WHERE run_id = ? AND rank > 2"
-    assert [*map(tuple, client.service.context.backend.store.database.read(stored, (run.id,)))] == [
-        ("PARKED",)
-    ] * 2
+    assert [
+        *map(tuple, embedded(client).context.backend.store.database.read(stored, (run.id,)))
+    ] == [("PARKED",)] * 2
     assert states(run)[3:] == ["SCALED_DOWN"] * 2
     run.scale("workers", 1)
     until(lambda: states(run)[2:] == ["SCALED_DOWN"] * 3, "one worker is left")
@@ -243,7 +243,7 @@ def test_requests_pending_when_its_supervisor_was_killed_are_carried_out(
     run = previous.submit(client)
     pid = supervisor_pid(client, run)
     os.kill(pid, signal.SIGSTOP)
-    requests = client.service.store.runs
+    requests = embedded(client).store.runs
     assert requests.request_scale(run.id, "workers", 1, "scaled by user", time.time())
     assert requests.request(run.id, "suspend", "suspended by user", time.time())
     os.kill(pid, signal.SIGKILL)

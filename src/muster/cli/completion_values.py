@@ -49,7 +49,7 @@ def runs(ctx: click.Context, param: click.Parameter, typed: str) -> list[Complet
 
 def jobs(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
     """Jobs by name."""
-    newest = {job.name: job for job in reversed(_client().service.jobs())}
+    newest = {job.name: job for job in reversed(_client().api.jobs())}
     about = ((name, job.description.partition("\n")[0] or "job") for name, job in newest.items())
     return _matching(sorted(about), typed)
 

@@ -7,26 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.client.client import Client
+from muster.client.connect import place_of
+from muster.client.filters import epoch_seconds
 from muster.client.job import Job
 from muster.client.run import JobRun
-from muster.client.selection import epoch_seconds
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
+    from muster.api.answers import Pruned
     from muster.client.cluster import Cluster
     from muster.client.table import Table
-    from muster.service.prune import Pruned
 
 _clients: dict[str, Client] = {}
 
 
 def client_of(home: str | Path | None) -> Client:
     """The client of a MUSTER_HOME (default: the environment's), one for each in this process."""
-    from muster.storage.home import default_home
-
-    key = str(Path(home).absolute() if home else default_home().root)
-    return _clients.setdefault(key, Client(home))
+    return _clients.setdefault(place_of(home), Client(home))
 
 
 def run(
@@ -115,12 +113,11 @@ def runs(
     job: a name (all versions) or id. since: an aware time, or how long ago; runs created before
     then are left out. tags: tags of the run, with None for any value. Raises InvalidInput.
     """
-    from muster.service.filters import states_named
+    from muster.client.filters import states_named
 
     states = None if state is None else states_named("state", [state])
     after = None if since is None else epoch_seconds(since)
-    found = {"states": states, "job": job, "since": after, "tags": tags or {}, "limit": limit}
-    return client_of(home).runs(**found)
+    return client_of(home).runs(states=states, job=job, since=after, tags=tags, limit=limit)
 
 
 def cluster(name: str = "last", *, home: str | Path | None = None) -> Cluster:
@@ -174,7 +171,7 @@ def prune(
 def get_job(job: str, *, home: str | Path | None = None) -> Job:
     """The Job with this name (the newest version), `name@version`, display name or id."""
     client = client_of(home)
-    return Job(client, client.service.job(job))
+    return Job(client, client.api.job(job))
 
 
 def jobs(
@@ -188,5 +185,5 @@ def jobs(
     from muster.client.table import Table
 
     client = client_of(home)
-    found = client.service.jobs(deleted=deleted, tags=tags)
+    found = client.api.jobs(deleted=deleted, tags=tags)
     return Table(Job(client, record) for record in found)

@@ -16,11 +16,11 @@ from typing import Any
 
 from muster.errors import InvalidInput, NotFound, Problem
 from muster.spec.files import STDIN, read_text
+from muster.spec.kinds import ARCHIVES
 from muster.spec.models import JobSpec
 from muster.spec.override_models import FLAGS, RunOverrides
 from muster.spec.reader import ParsedSpec, is_manifest, job_name_from, parse_file, parse_spec
 from muster.spec.wording import short
-from muster.storage.entrypoint import ARCHIVES
 
 _SPEC_SUFFIXES = (".yaml", ".yml", ".json")
 #: Fields of the Job that a run can override, so that they can be given with a spec file.

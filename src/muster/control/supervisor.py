@@ -19,7 +19,7 @@ from msgspec import Struct
 from muster.control import drive
 from muster.control.clock import SteadyClock
 from muster.control.ledger import StoreLedger
-from muster.control.persist import lifecycle_of, plan_of
+from muster.control.persist import plan_of
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import Engine, RunContext
 from muster.engines.loop import EventLoop
@@ -35,6 +35,7 @@ from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
 from muster.store.base import Store
 from muster.store.records import Lease, LeaseLost
+from muster.store.run_columns import lifecycle_of
 from muster.store.sqlite.store import SqliteStore
 
 

@@ -16,7 +16,7 @@ from muster.service.nodes import check_ranks, choose
 if TYPE_CHECKING:
     import socket
 
-    from muster.describe.stacks import ThreadStack
+    from muster.api.answers import Stacks
     from muster.service.context import Context
     from muster.storage.usage import Counters
     from muster.store.records import NodeRecord, RunSummary
@@ -71,12 +71,15 @@ def counters(context: Context, run: RunSummary) -> dict[int, Counters]:
 
 def stacks(
     context: Context, run: RunSummary, nodes: Sequence[NodeRecord], ranks: Collection[int]
-) -> tuple[list[ThreadStack], list[str]]:
+) -> Stacks:
     """The stacks of the nodes' Python threads. See `Engine.stacks`. Also raises InvalidInput for
     ranks that the run does not have."""
+    from muster.api.answers import Stacks
+
     engine, supervisor = _engine(run.engine, "stacks"), supervisor_of(context, run)
     check_ranks(run, nodes, ranks)
-    return engine.stacks(context.home.run_dir(run.id), supervisor, ranks)
+    found, problems = engine.stacks(context.home.run_dir(run.id), supervisor, ranks)
+    return Stacks(tuple(found), tuple(problems))
 
 
 def forward(node: RunningNode, hosts: Sequence[str], port: int, listener: socket.socket) -> int:

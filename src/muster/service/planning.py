@@ -23,6 +23,7 @@ from muster.plan.model import (
 from muster.storage.home import Home
 
 if TYPE_CHECKING:
+    from muster.api.answers import PlanLimits
     from muster.engines.base import Engine
     from muster.frameworks.base import Network
     from muster.plan.arrange import Arranged
@@ -113,7 +114,8 @@ def plan_on_machine(
 ) -> tuple[RunPlan | None, list[Problem]]:
     """The plan, None if none can be made, and its problems on this machine."""
     from muster.plan.build import build_plan
-    from muster.storage.mount_sources import check_sources, classify_source
+    from muster.spec.kinds import classify_source
+    from muster.storage.mount_sources import check_sources
 
     spec = arranged.spec
     shapes = _Shapes(home.shapes, sum(_size(group) for group in spec.node_groups))
@@ -212,7 +214,7 @@ def _unsent_files(home: Home, spec: JobSpec, ref: ArtifactRef) -> UnsentFiles | 
     """
     if spec.artifact is None or spec.git is not None:
         return None
-    from muster.storage.entrypoint import kind_of
+    from muster.spec.kinds import kind_of
 
     code = Path(spec.artifact)
     if not os.path.isdir(code) and kind_of(code.name) in ("archive", "function", "jar", "class"):
@@ -233,6 +235,15 @@ def _environment_plan(spec: JobSpec) -> EnvironmentPlan | None:
     if not spec.requirements and spec.conda is None:
         return None
     return EnvironmentPlan(spec.requirements or (), spec.conda)
+
+
+def limits_of(plan: RunPlan) -> PlanLimits:
+    """What the nodes of a planned run would get."""
+    from muster.api.answers import PlanLimits
+
+    engine = engine_named(plan.engine)
+    limits = engine.limits({group.name: group.resources for group in plan.groups})
+    return PlanLimits(limits, engine.shares_of_memory(plan))
 
 
 class _Shapes:

@@ -21,13 +21,14 @@ from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
 from muster.storage import wakeup
-from muster.store.records import Lease, RunRecord
+from muster.store.records import Lease, RunRecord, suspend_problem
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
     from muster.service.prepare import PreparedResume
     from muster.spec.models import JobSpec
     from muster.spec.override_models import RunOverrides
+    from muster.spec.overrides import Changes
 
 
 def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
@@ -77,15 +78,6 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
         if context.store.runs.request(run_id, "suspend", why, time.time()):
             wakeup.notify(context.home.run_dir(run_id).wakeup)
     return context.store.runs.get(run_id)
-
-
-def suspend_problem(run: RunRecord) -> Problem | None:
-    """Why a run cannot be suspended; None if it can be, or is suspended already."""
-    if RunState(run.state).terminal:
-        return Problem("", f"{run.name} has ended: it is {run.state}, and cannot be suspended")
-    if run.cancel_requested_at is not None:
-        return Problem("", f"{run.name} is being canceled, and cannot be suspended")
-    return None
 
 
 def resume(
@@ -170,6 +162,22 @@ def prepare_resume(
     if problems := engine_named(run.engine).check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
     return prepared
+
+
+def reviewed_overrides(context: Context, run: RunRecord, changes: Changes) -> RunOverrides:
+    """See `MusterAPI.prepare_resume`."""
+    from muster.service.review import review_resume
+    from muster.spec.partial_overrides import with_items
+    from muster.spec.resolve import spec_from_json
+
+    spec = spec_from_json(run.spec)
+    changes = with_items(changes, spec)
+    overrides = changes.require_valid()
+    try:
+        prepare_resume(context, run, overrides, spec)
+    except InvalidInput as error:
+        raise InvalidInput(*review_resume(spec, changes, error.problems)) from None
+    return overrides
 
 
 def _instead_of_resuming(context: Context, run: RunRecord) -> str:

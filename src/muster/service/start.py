@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedRun
 from muster.caller import Caller
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
@@ -26,7 +27,6 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
-from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove

@@ -46,7 +46,7 @@ class Jobs(Protocol):
     def insert(self, job: JobRecord) -> JobRecord:
         """Add a Job under the next version of its name. Returns the stored Job: another process may
         have added the same content, or edited this Job, before. Raises InvalidInput if the Job is
-        deleted."""
+        deleted, NotFound if the one with its id is of another project."""
         ...
 
     def by_content(self, project: str, content_hash: str) -> JobRecord | None:

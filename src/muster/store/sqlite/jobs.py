@@ -174,6 +174,8 @@ class SqliteJobs:
 def insert_job(connection: sqlite3.Connection, job: JobRecord) -> JobRecord:
     """Within a transaction: see `Jobs.insert`."""
     row = connection.execute(_BY_ID, (job.id,)).fetchone()
+    if row and row["project"] != job.project:
+        raise names.no_job_error(job.id)
     row = row or connection.execute(_BY_CONTENT, (job.content_hash, job.project)).fetchone()
     if row:
         found = _job(row)

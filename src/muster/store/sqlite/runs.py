@@ -82,14 +82,14 @@ class SqliteRuns:
         """See `Runs.get`."""
         rows = self._db.read(f"{_WITH_PLAN} WHERE id = ?", (run_id,))
         if not rows:
-            raise _no_run(run_id)
+            raise names.no_run_error(run_id)
         return run_record(self._db, rows[0])
 
     def summary(self, run_id: str) -> RunSummary:
         """See `Runs.summary`."""
         rows = self._db.read(f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE id = ?", (run_id,))
         if not rows:
-            raise _no_run(run_id)
+            raise names.no_run_error(run_id)
         return run_summary(rows[0])
 
     def nodes(self, run_id: str) -> list[NodeRecord]:
@@ -281,10 +281,6 @@ def _scaled_down(nodes: Sequence[NodeRecord]) -> list[NewEntry]:
     from muster.lifecycle.ranks import format_ranks
 
     return [("nodes", {"ranks": format_ranks(ranks), "state": NodeState.SCALED_DOWN})]
-
-
-def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"no run with the id {run_id!r}")
 
 
 def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:

@@ -9,10 +9,11 @@ import pytest
 
 import muster
 from muster.client.client import Client
+from muster.client.filters import age_of, moment_of, states_named
 from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
-from muster.service.filters import age_of, moment_of, states_named
 from support.command import muster as command
+from support.embedded import embedded
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_ages_by_duration_and_by_time() -> None:
 
 
 def test_commands_and_python_accept_the_same(client: Client) -> None:
-    home = client.service.home.root
+    home = embedded(client).home.root
     assert list(muster.runs(state="running", home=home)) == []
     assert muster.prune(older_than="2020-11-01", dry_run=True, home=home).runs == ()
     for words in ("prune --yes", "rm --yes", "env prune"):

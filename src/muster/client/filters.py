@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
@@ -52,8 +53,6 @@ def duration_of(field: str, value: object) -> float:
 def moment_of(field: str, text: str) -> float:
     """The moment (epoch seconds) that lies a duration before now, or that of a time such as
     `2026-11-23T10:00`, local unless it has a zone. field: named in errors. Raises InvalidInput."""
-    from datetime import datetime
-
     with suppress(ValueError):
         if not text.isdecimal():  # 20261123 is more likely a number without a unit
             return datetime.fromisoformat(text).timestamp()
@@ -74,3 +73,13 @@ def age_of(field: str, text: str) -> float:
     if age < 0:
         raise InvalidInput(Problem(field, f"{text} is in the future"))
     return age
+
+
+def epoch_seconds(since: datetime | timedelta) -> float:
+    """Epoch seconds of an aware time, or of the moment this long ago. Raises InvalidInput."""
+    if isinstance(since, timedelta):
+        return time.time() - since.total_seconds()
+    if isinstance(since, datetime) and since.tzinfo is not None:
+        return since.timestamp() - 1e-6  # stored times are finer than those of `created_at`
+    text = f"must be an aware datetime or a timedelta, not {since!r}"
+    raise InvalidInput(Problem("since", text, "such as timedelta(hours=1), or datetime.now(UTC)"))

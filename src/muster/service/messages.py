@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from muster.api.streams import LogChunk
 from muster.secrets import hidden
 from muster.storage.log_index import MESSAGES
-from muster.storage.log_reader import LogChunk
 
 if TYPE_CHECKING:
-    from muster.service import Service
-
-
-class RunChunk(LogChunk, frozen=True):
-    """Some lines of one stream of a run."""
-
-    #: The attempt that wrote them.
-    attempt: int
-    #: Of a message: the kind of its event; else "".
-    kind: str = ""
+    from muster.store.base import Store
 
 
 class Messages:
@@ -29,14 +20,14 @@ class Messages:
     attempt but the first says that the attempt starts.
     """
 
-    def __init__(self, service: Service, run_id: str, *, enabled: bool) -> None:
+    def __init__(self, store: Store, run_id: str, *, enabled: bool) -> None:
         """enabled: False for a log without messages."""
-        self._service = service
+        self._store = store
         self._run_id = run_id
         self._enabled = enabled
         self._seq = 0
         self._attempt = 0
-        self._unread: dict[int, list[RunChunk]] = {}
+        self._unread: dict[int, list[LogChunk]] = {}
 
     @property
     def attempts(self) -> Collection[int]:
@@ -51,17 +42,17 @@ class Messages:
         """
         from muster.describe.events import in_log, sentence
 
-        for entry in self._service.events(self._run_id, self._seq) if self._enabled else ():
+        for entry in self._store.events.since(self._run_id, self._seq) if self._enabled else ():
             self._seq = entry.seq
             started = entry.attempt_started()
             self._attempt = self._attempt if started is None else started
             if in_log(entry.kind, entry.data):
                 text = sentence(entry.kind, hidden(entry.data)) + "\n"
                 time_ns = int(entry.time * 1e9)
-                message = RunChunk(time_ns, MESSAGES, text.encode(), self._attempt, entry.kind)
+                message = LogChunk(time_ns, MESSAGES, text.encode(), self._attempt, entry.kind)
                 self._unread.setdefault(self._attempt, []).append(message)
 
-    def merge(self, attempt: int, output: Iterator[RunChunk]) -> Iterator[RunChunk]:
+    def merge(self, attempt: int, output: Iterator[LogChunk]) -> Iterator[LogChunk]:
         """An attempt's output with its messages, in the order of time."""
         messages = iter(self._unread.pop(attempt, ()))
         message = next(messages, None)

@@ -2,61 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+import time
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.client.log_lines import LineFilter, last_lines, line_filter
-from muster.client.messages import Messages, RunChunk
-from muster.client.selection import Selection
-from muster.service import Service
-from muster.service.run_details import open_output
-from muster.storage.log_reader import LogChunk
-from muster.store.records import RunRecord
+from muster.api.streams import Live, LogChunk, Notice, Pause, Selection
+from muster.service.context import Context
+from muster.service.log_lines import LineFilter, last_lines, line_filter
+from muster.service.messages import Messages
+from muster.storage.run_output import RunOutput
 
 if TYPE_CHECKING:
+    from muster.service.follow import Follower
+    from muster.storage import log_reader
     from muster.storage.log_reader import Unfinished
-    from muster.storage.run_output import RunOutput
-
-Idle = Callable[[Iterable["Unfinished"]], float]
+    from muster.store.records import RunSummary
 
 
-def chunks(
-    service: Service,
-    run: RunRecord,
-    selection: Selection,
-    *,
-    follow: bool,
-    idle: Idle | None = None,
-) -> Iterator[RunChunk]:
-    """Whole lines in the order they were written, attempt by attempt.
-
-    follow: until the run has ended or is suspended. idle: called with the lines that programs have
-    not finished, whenever all others are read; returns after how many seconds at most to call it
-    again. The last nodes of an attempt may still write when the next attempt has started.
-    """
-    with closing(_Reading(service, run, selection, follow=follow)) as reading:
+def items(
+    context: Context, run: RunSummary, selection: Selection, *, follow: bool, live: Live | None
+) -> Generator[LogChunk | Pause | Notice]:
+    """See `MusterAPI.log`. The last nodes of an attempt may still write when the next attempt has
+    started."""
+    with closing(_Reading(context, run, selection, follow=follow)) as reading:
         yield from reading.present()
+        paused = 0.0
         while (follower := reading.follower) is not None and not reading.complete:
-            timeout = None if idle is None else idle(reading.unfinished())
+            timeout = None
+            if live is not None:
+                timeout = paused + live.busy - time.monotonic()
+                if timeout <= 0:
+                    yield Pause(tuple(reading.unfinished()))
+                    paused, timeout = time.monotonic(), live.quiet
             final = follower.wait(reading.paths(), timeout)
+            yield from follower.take_notices()
             yield from reading.new(final=final)
         yield from reading.rest()
 
 
-async def chunks_async(
-    service: Service, run: RunRecord, selection: Selection, *, follow: bool
-) -> AsyncGenerator[RunChunk]:
-    """As `chunks`, in an event loop of asyncio, which other tasks use between two chunks."""
+async def items_async(
+    context: Context, run: RunSummary, selection: Selection, *, follow: bool
+) -> AsyncGenerator[LogChunk | Pause | Notice]:
+    """As `items`, in an event loop of asyncio, which other tasks use between two chunks."""
     from asyncio import sleep
 
-    with closing(_Reading(service, run, selection, follow=follow)) as reading:
+    with closing(_Reading(context, run, selection, follow=follow)) as reading:
         for chunk in reading.present():
             yield chunk
             await sleep(0)
         while (follower := reading.follower) is not None and not reading.complete:
             final = await follower.wait_async(reading.paths())
+            for notice in follower.take_notices():
+                yield notice
             for chunk in reading.new(final=final):
                 yield chunk
                 await sleep(0)
@@ -68,20 +67,26 @@ class _Reading:
     """A log while it is read: what is present at first, then what is new after each wait."""
 
     def __init__(
-        self, service: Service, run: RunRecord, selection: Selection, *, follow: bool
+        self, context: Context, run: RunSummary, selection: Selection, *, follow: bool
     ) -> None:
         with ExitStack() as stack:
             #: None: nothing is followed.
-            self.follower = stack.enter_context(closing(service.follow(run.id))) if follow else None
-            self._output = open_output(service.home, run, selection, selection.attempt)
+            self.follower: Follower | None = None
+            if follow:
+                from muster.service.follow import follow as follow_run
+
+                self.follower = stack.enter_context(closing(follow_run(context, run.id)))
+            folder = context.home.run_dir(run.id)
+            self._output = RunOutput(folder, selection.selects, selection.attempt, run.attempt)
             stack.enter_context(closing(self._output))
             self._selection = selection
-            messages = Messages(service, run.id, enabled=selection.messages)
+            self._with_messages = selection.with_messages
+            messages = Messages(context.store, run.id, enabled=self._with_messages)
             self._log = _Log(self._output, messages, line_filter(selection))
             self._final = self.follower is None or self.follower.ended
             self._opened = stack.pop_all()
 
-    def present(self) -> Iterator[RunChunk]:
+    def present(self) -> Iterator[LogChunk]:
         self._output.open_new()
         yield from self._log.last(self._selection.tail, final=self._final)
 
@@ -93,19 +98,19 @@ class _Reading:
     def paths(self) -> list[Path]:
         """What changes when there is something new."""
         assert self.follower is not None
-        events = self.follower.event_paths() if self._selection.messages else ()
+        events = self.follower.event_paths() if self._with_messages else ()
         return [*events, *self._output.paths()]
 
     def unfinished(self) -> Iterator[Unfinished]:
         """The lines that programs have not finished."""
         return self._output.unfinished()
 
-    def new(self, *, final: bool) -> Iterator[RunChunk]:
+    def new(self, *, final: bool) -> Iterator[LogChunk]:
         self._final = final
         self._output.open_new()
         yield from self._log.read(final=final)
 
-    def rest(self) -> Iterator[RunChunk]:
+    def rest(self) -> Iterator[LogChunk]:
         # messages of an attempt are recorded before its index is complete, and may be read after
         yield from self._log.read(final=self._final)
 
@@ -121,7 +126,7 @@ class _Log:
         self._messages = messages
         self._keep = keep
 
-    def last(self, lines: int | None, *, final: bool) -> Iterator[RunChunk]:
+    def last(self, lines: int | None, *, final: bool) -> Iterator[LogChunk]:
         """The last lines that are present when they are read, over all attempts; None = all."""
         if lines is None:
             yield from self.read(final=final)
@@ -139,7 +144,7 @@ class _Log:
         for given in reversed(found):
             yield from given
 
-    def read(self, *, final: bool) -> Iterator[RunChunk]:
+    def read(self, *, final: bool) -> Iterator[LogChunk]:
         """What was written since the last call. final: no process writes any more."""
         self._messages.read()
         attempts = self._attempts()
@@ -158,11 +163,11 @@ class _Log:
         with_messages = filter(self._output.selects, self._messages.attempts)
         return sorted({*self._output.open_attempts, *with_messages})
 
-    def _merge(self, attempt: int, final: bool) -> Iterator[RunChunk]:
+    def _merge(self, attempt: int, final: bool) -> Iterator[LogChunk]:
         output = (_of_attempt(attempt, chunk) for chunk in self._output.read(attempt, final=final))
         merged = self._messages.merge(attempt, output)
         return merged if self._keep is None else self._keep(merged)
 
 
-def _of_attempt(attempt: int, chunk: LogChunk) -> RunChunk:
-    return RunChunk(chunk.time_ns, chunk.stream, chunk.data, attempt)
+def _of_attempt(attempt: int, chunk: log_reader.LogChunk) -> LogChunk:
+    return LogChunk(chunk.time_ns, chunk.stream, chunk.data, attempt)

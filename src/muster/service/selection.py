@@ -1,62 +1,35 @@
-"""Which output of a run to read."""
+"""Check that a run has the output that is selected."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import Literal
 
-from msgspec import Struct
-
+from muster.api.streams import Selection
 from muster.errors import InvalidInput, Problem
+from muster.service.context import Context
 from muster.service.nodes import unknown_ranks
-from muster.service.run_details import attempts_with_output
 from muster.spec.wording import alternatives
-from muster.storage.home import Home
-from muster.storage.log_index import MESSAGES, StreamInfo
-from muster.store.records import RunRecord
+from muster.storage.run_output import attempts_with_output
+from muster.store.records import RunSummary
+from muster.store.run_columns import StoredPlan
 
 _STREAMS = ("stdout", "stderr", "service")
 
 
-class Selection(Struct, frozen=True):
-    """Which output to read; None = all. Muster's messages have no rank and no group."""
-
-    ranks: Collection[int] | None = None
-    groups: Collection[str] | None = None
-    streams: Collection[str] | None = None
-    #: Only this many of the lines that are present at the start.
-    tail: int | None = None
-    #: None = the newest attempt and, when following, those after it.
-    attempt: int | Literal["all"] | None = None
-    #: Only lines recorded at this moment (epoch seconds) or later.
-    since: float | None = None
-    #: Only lines in which this regular expression (RE2) is found.
-    grep: str | None = None
-    #: The output of these services of the framework ("all": of each), not that of the program.
-    services: Collection[str] | None = None
-
-    def __call__(self, stream: StreamInfo) -> bool:
-        return (
-            (self.ranks is None or stream.rank in self.ranks)
-            and (self.groups is None or stream.group in self.groups)
-            and (self.streams is None or stream.stream in self.streams)
-            and self._selects_service(stream.service)
-        )
-
-    @property
-    def messages(self) -> bool:
-        """Whether Muster's messages are selected."""
-        return self(MESSAGES)
-
-    def _selects_service(self, service: str) -> bool:
-        if not self.services:
-            return not service
-        return bool(service) and (service in self.services or "all" in self.services)
+def check_selection(context: Context, run: RunSummary, selection: Selection) -> None:
+    """Raises InvalidInput for parts that the run does not have."""
+    sizes: Mapping[str, int] = {}
+    services: Collection[str] = ()
+    if selection.ranks is not None or selection.groups is not None or selection.services:
+        plan = StoredPlan(context.store.runs.get(run.id))
+        sizes, services = plan.group_sizes(), plan.services_with_output()
+    if found := list(_problems(selection, run.name, sizes, services)):
+        raise InvalidInput(*found)
+    if isinstance(selection.attempt, int):
+        check_attempt(context, run, selection.attempt)
 
 
-def problems(
+def _problems(
     selection: Selection, run: str, sizes: Mapping[str, int], services: Collection[str]
 ) -> Iterator[Problem]:
     """Problems with a selection: parts that the run does not have.
@@ -103,20 +76,10 @@ def _pattern_problem(pattern: str) -> Problem | None:
     return None
 
 
-def check_attempt(home: Home, run: RunRecord, attempt: int) -> None:
+def check_attempt(context: Context, run: RunSummary, attempt: int) -> None:
     """Raises InvalidInput if the attempt has no output and will have none."""
-    known = sorted({*attempts_with_output(home, run.id), run.attempt})
+    known = sorted({*attempts_with_output(context.home.run_dir(run.id)), run.attempt})
     if attempt not in known:
         text = f"attempt {attempt} of {run.name} has no output"
         hint = f"attempts with output: {', '.join(map(str, known))}"
         raise InvalidInput(Problem("attempt", text, hint))
-
-
-def epoch_seconds(since: datetime | timedelta) -> float:
-    """Epoch seconds of an aware time, or of the moment this long ago. Raises InvalidInput."""
-    if isinstance(since, timedelta):
-        return time.time() - since.total_seconds()
-    if isinstance(since, datetime) and since.tzinfo is not None:
-        return since.timestamp() - 1e-6  # stored times are finer than those of `created_at`
-    text = f"must be an aware datetime or a timedelta, not {since!r}"
-    raise InvalidInput(Problem("since", text, "such as timedelta(hours=1), or datetime.now(UTC)"))

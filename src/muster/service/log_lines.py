@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from muster.client.messages import RunChunk
-    from muster.client.selection import Selection
+    from muster.api.streams import LogChunk, Selection
 
-LineFilter = Callable[[Iterable["RunChunk"]], Iterator["RunChunk"]]
+LineFilter = Callable[[Iterable["LogChunk"]], Iterator["LogChunk"]]
 
 
 def line_filter(selection: Selection) -> LineFilter | None:
@@ -23,7 +22,7 @@ def line_filter(selection: Selection) -> LineFilter | None:
     since_ns = None if since is None else int(since * 1e9)
     found = _finder(grep) if grep is not None else None
 
-    def keep(chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
+    def keep(chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
         for chunk in chunks:
             if since_ns is not None and chunk.time_ns < since_ns:
                 continue
@@ -48,9 +47,9 @@ def _finder(pattern: str) -> Callable[[bytes], bytes]:
     return found
 
 
-def last_lines(chunks: Iterable[RunChunk], count: int) -> Iterator[RunChunk]:
+def last_lines(chunks: Iterable[LogChunk], count: int) -> Iterator[LogChunk]:
     """The last lines of all chunks, in memory for these lines only."""
-    kept: deque[RunChunk] = deque()
+    kept: deque[LogChunk] = deque()
     total = 0
     for chunk in chunks:
         kept.append(chunk)
@@ -61,7 +60,7 @@ def last_lines(chunks: Iterable[RunChunk], count: int) -> Iterator[RunChunk]:
     yield from _without_first(max(0, total - count), kept)
 
 
-def _without_first(lines: int, chunks: Iterable[RunChunk]) -> Iterator[RunChunk]:
+def _without_first(lines: int, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
     """Chunks without the first lines."""
     for chunk in chunks:
         present = chunk.data.count(b"\n")

@@ -10,22 +10,24 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from muster.client.logs import chunks
-from muster.client.messages import RunChunk
-from muster.client.selection import Selection, check_attempt
+from muster.api.streams import LogChunk, Notice, Selection
+from muster.client.following import chunks
+from muster.client.log_records import records
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import InvalidInput, NotFound
-from muster.service import follow
+from muster.service import follow, run_log
 from muster.service.follow import Follower
+from muster.service.selection import check_attempt
+from muster.storage import log_reader
 from muster.storage.file_watch import Watcher
 from muster.storage.home import Home
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.log_index import LogWriter, StreamInfo
-from muster.storage.log_reader import LogChunk, records
 from muster.storage.run_output import RunOutput
 from muster.store.records import EventRecord
 
@@ -62,7 +64,7 @@ class Attempt:
 
 
 class Run:
-    """A run and its service, as far as log readers need them."""
+    """A run and the context of its use cases, as far as log readers need them."""
 
     id, name, attempt = "r1", "demo-1", 0
 
@@ -73,6 +75,7 @@ class Run:
         self._pipe: int | None = None
         self.entries: list[EventRecord] = []
         self.successor: Callable[[], None] = lambda: None
+        self.store = SimpleNamespace(events=SimpleNamespace(since=self._since))
 
     def start(self) -> None:
         self._pipe = open_liveness_pipe(self.home.run_dir(self.id).liveness_pipe)
@@ -91,21 +94,22 @@ class Run:
         self.successor()
 
     def follow(self, run_id: str) -> Follower:
-        """Like the service's method, without a supervisor to wake."""
+        """Like `follow.follow`, without a supervisor to wake."""
         return Follower(
             self.home,
             run_id,
             check=SupervisorCheck(self.home.run_dir(run_id), self.name),
             space_mark=self.home.root / "reserve" / "mark",
             recover=self.recover,
-            warn=self.warn,
+            notices=self.notices,
         )
 
-    def warn(self, check: SupervisorCheck) -> None:
+    def notices(self, check: SupervisorCheck) -> Iterator[Notice]:
         assert check.check() == ""
+        yield from ()
 
-    def events(self, run_id: str, after: int) -> list[EventRecord]:
-        """Like the service's method."""
+    def _since(self, run_id: str, after: int) -> list[EventRecord]:
+        """Like the store's method."""
         assert run_id == self.id
         return self.entries[after:]
 
@@ -116,17 +120,18 @@ class Run:
         with self.home.run_dir(self.id).event_notification.open("a") as notification:
             notification.write(".")
 
-    def chunks(self, *, follow: bool = False, **selection: Any) -> Iterator[RunChunk]:
+    def chunks(self, *, follow: bool = False, **selection: Any) -> Iterator[LogChunk]:
         this: Any = self
-        return chunks(this, this, Selection(**selection), follow=follow)
+        items = run_log.items(this, this, Selection(**selection), follow=follow, live=None)
+        return chunks(items)
 
     def read(self, **selection: Any) -> list[tuple[int, str]]:
         return list(lines_of(self.chunks(**selection)))
 
 
-def lines_of(found: Iterator[RunChunk]) -> Iterator[tuple[int, str]]:
+def lines_of(found: Iterator[LogChunk]) -> Iterator[tuple[int, str]]:
     for chunk in found:
-        for record in records(chunk, chunk.attempt):
+        for record in records(chunk):
             yield record.attempt, record.message
 
 
@@ -161,7 +166,8 @@ class Reader:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    monkeypatch.setattr(follow, "follow", lambda context, run_id: context.follow(run_id))
     run = Run(tmp_path)
     yield run
     run.end()
@@ -231,7 +237,9 @@ def test_lines_written_between_two_reads_precede_those_of_the_next_attempt(
     old.write_lines("first")
     read = RunOutput.read
 
-    def write_and_read(output: RunOutput, attempt: int, *, final: bool) -> Iterator[LogChunk]:
+    def write_and_read(
+        output: RunOutput, attempt: int, *, final: bool
+    ) -> Iterator[log_reader.LogChunk]:
         if attempt == 1 and not new.clock:
             old.write_lines("last")
             new.write_lines("next")
@@ -260,12 +268,12 @@ def test_a_missing_attempt_is_reported_at_once(run: Run) -> None:
     run.attempt = 4
     this: Any = run
     with pytest.raises(InvalidInput) as caught:
-        check_attempt(run.home, this, 1)
+        check_attempt(this, this, 1)
     text = "attempt: attempt 1 of demo-1 has no output (attempts with output: 2, 3, 4)"
     assert str(caught.value) == text
-    check_attempt(run.home, this, 4)
+    check_attempt(this, this, 4)
     with pytest.raises(InvalidInput):
-        check_attempt(run.home, this, 5)
+        check_attempt(this, this, 5)
 
 
 def test_other_files_in_the_log_folder_are_ignored(run: Run) -> None:

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from muster.client.reach import NodePort, answering_host, dashboard, listen
 from muster.errors import InvalidInput
-from muster.service.reach import NodePort, answering_host, dashboard, listen
 from muster.store.records import NodeRecord, RunSummary
 
 RUN = RunSummary("id", "demo-1", "j", "demo", "IN_PROGRESS", "", "local", 0, 0, None, None, 2)
