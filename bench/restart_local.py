@@ -71,7 +71,7 @@ def restart(nodes: int, strategy: str) -> float:
             elif up[1] == nodes:
                 break
         run.cancel().wait(60)
-        return entry.time - start
+        return entry.time.timestamp() - start
 
 
 def count(ranks: str) -> int:

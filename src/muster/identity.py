@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import suppress
 
 from msgspec import Struct
@@ -51,4 +50,4 @@ def new_owner() -> Owner:
     boot = ""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # Linux
         boot = file.read().strip()
-    return Owner(new_id(), socket.gethostname(), boot)
+    return Owner(new_id(), os.uname().nodename, boot)

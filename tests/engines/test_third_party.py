@@ -47,7 +47,9 @@ def test_a_job_runs_on_the_engine() -> None:
         code=1,
     )
     lines = sorted(line for line in done.stdout.splitlines() if "rank" in line)
-    assert lines == ["workers/0 | rank 0 of 2"] * 2 + ["workers/1 | rank 1 of 2"] * 2
+    assert lines.count("workers/1 | rank 1 of 2") == 2
+    # it may be stopped before it prints anything, if rank 1 fails sooner
+    assert lines.count("workers/0 | rank 0 of 2") in (1, 2)
     run = json_of("runs", "show", "last", "--json")
     assert (run["engine"], run["state"]) == ("processes", "FAILED")
     assert "exit code 1" in run["details"]

@@ -9,6 +9,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.errors import MusterError, StoreFull
@@ -16,7 +17,9 @@ from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
 from muster.storage.home import Home
 from muster.storage.liveness import wait_for_process
-from muster.store.base import Store
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 
 class NotDeleted(MusterError):  # noqa: N818

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.control import lease
 from muster.errors import EngineMissing, InvalidInput
@@ -16,8 +17,10 @@ from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
-from muster.store.base import Store
 from muster.store.records import CorruptRecord, Lease
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: A run that loses this many supervisors in a row before any node starts is ended.
 MAX_LOST_SUPERVISORS = 3

@@ -132,7 +132,7 @@ def record(
 ) -> RunRecord:
     """Store a run, and its Job if that is new, in one transaction. lacking: what a run that is
     QUEUED waits for. owner: of the run's lease. Raises InvalidInput."""
-    now = time.time()
+    now = round(time.time(), 6)  # to the microsecond, as it is stored
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
         plan = replace(with_names(prepared.plan, name), job_id=job.id)

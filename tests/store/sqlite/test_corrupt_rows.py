@@ -109,8 +109,10 @@ def columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     found = []
     for table in ("runs", "plans", "nodes", "events", "jobs"):
         for _, name, *_ in connection.execute(f"PRAGMA table_info({table})"):
-            # with any number in expires_at, the run may be deleted
-            if name not in ("id", "run_id", "job_id", "rank", "seq", "name", "expires_at"):
+            # with any number in expires_at, the run may be deleted; with another project, it is
+            # that project's
+            kept = ("id", "run_id", "job_id", "rank", "seq", "name", "expires_at", "project")
+            if name not in kept:
                 found.append((table, name))
     return found
 

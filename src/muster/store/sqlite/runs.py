@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from muster.errors import NotFound
 from muster.identity import Owner
 from muster.lifecycle.states import NodeState, RunState
 from muster.store import names
-from muster.store.base import NewEntry, RunBuilder
 from muster.store.records import (
     JobRecord,
     Lease,
@@ -41,6 +40,9 @@ from muster.store.sqlite.rows import (
 from muster.store.sqlite.schema import LIVE
 from muster.store.sqlite.search import by_prefix, tag_conditions
 from muster.store.times import micros
+
+if TYPE_CHECKING:
+    from muster.store.base import NewEntry, RunBuilder
 
 #: The runs of a project, newest first. With a limit, SQLite would take any index of projects, and
 #: sort all runs.
