@@ -25,6 +25,7 @@ from msgspec import to_builtins
 from muster.cli import explain
 from muster.client.target import notes_for, parse_target, single_targets, spec_for
 from muster.errors import MusterError
+from muster.service.planning import limits_of
 from muster.service.prepare import prepare_run
 from muster.service.review import review
 from muster.spec.formats.convert import convert_file
@@ -246,7 +247,7 @@ def _explain(target: str, home: Home) -> None:
     )
     prepared = prepare_run(home, job, RunOverrides(), new_job=True, notes=notes_for(target))
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        explain.describe(prepared.plan)
+        explain.describe(prepared.plan, limits_of(prepared.plan))
 
 
 def folder_for(path: Path) -> tuple[Path, Home]:

@@ -192,7 +192,7 @@ def first_record(plan: RunPlan, accepted: float, *, suspended: bool) -> RunRecor
         job_name=plan.job_name,
         state=RunState.SUSPENDED if suspended else RunState.ACCEPTED,
         details="",
-        engine="simulated",
+        engine="local",
         attempt=0,
         created_at=accepted,
         started_at=None,
