@@ -71,6 +71,7 @@ PRINTS = {
     "ports": "ports",
     "shapes": "shapes",
     "check": "check -- true",
+    "engines list": "engines list",
     "env list": "env list --json",
     "env prune": "env prune --help",
     "disk": "disk",
