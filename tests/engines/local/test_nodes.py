@@ -179,6 +179,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.capability("in_place")  # of the local engine: the example engine does not defer ends
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_end_of_the_main_node_is_reported_first(
     session: MakeSession, tmp_path: Path, keep: bool
