@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from muster.errors import InvalidInput, NotFound, Problem
+from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import JobState
 from muster.store import names
 from muster.store.records import (
@@ -230,7 +230,7 @@ def _row(connection: sqlite3.Connection, job_id: str) -> Row:
     """Raises NotFound."""
     row: Row | None = connection.execute(_BY_ID, (job_id,)).fetchone()
     if row is None:
-        raise NotFound(f"no job with the id {job_id!r}")
+        raise names.no_job_error(job_id)
     return row
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from muster.errors import NotFound
 from muster.identity import Owner
+from muster.store.names import no_run_error
 from muster.store.records import Lease, LeaseHeld, LeaseLost
 from muster.store.sqlite.database import Database, Row
 from muster.store.sqlite.schema import LIVE
@@ -103,8 +103,9 @@ def write_lease(connection: sqlite3.Connection, lease: Lease) -> None:
 
 def check_lease(connection: sqlite3.Connection, lease: Lease) -> None:
     """Within a transaction: raises LeaseLost if another process has the lease."""
-    now = _read(connection, lease.run_id)
-    if now is None or (now.owner, now.token) != (lease.owner, lease.token):
+    held = "SELECT 1 FROM leases WHERE run_id = ? AND owner = ? AND token = ?"
+    if connection.execute(held, (lease.run_id, lease.owner, lease.token)).fetchone() is None:
+        now = _read(connection, lease.run_id)
         raise LeaseLost(lease, now if now is not None and now.owner else None)
 
 
@@ -116,7 +117,7 @@ def _read(connection: sqlite3.Connection, run_id: str) -> Lease | None:
     if row is not None:
         return _lease(row)
     if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
-        raise NotFound(f"no run with the id {run_id!r}")
+        raise no_run_error(run_id)
     return None
 
 
