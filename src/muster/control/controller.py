@@ -94,9 +94,8 @@ class Controller:
         self._last = step
         return Step(effects=(CloseSession(),))
 
-    def recorded(self, step: Step) -> None:
-        """The record of the step was made."""
-        if step.record is not None:
-            self._status = step.record.after
+    def recorded(self, record: Record) -> None:
+        """The record of a step was made."""
+        self._status = record.after
         self._unrecorded = []
         self._last = None

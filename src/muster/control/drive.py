@@ -184,7 +184,7 @@ class DrivenRun:
                     self.ledger.record(record.before, record.after, record.entries, record.now)
             except StoreBusy:
                 return False
-            self._controller.recorded(step)
+            self._controller.recorded(record)
         for effect in step.effects:
             self._carry_out(effect)
         return True
