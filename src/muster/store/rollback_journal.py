@@ -1,0 +1,65 @@
+"""The journal of a database on a file system that other hosts may share.
+
+The index of a write-ahead log is memory that all processes share, which hosts do not
+(https://sqlite.org/wal.html, https://sqlite.org/useovernet.html). A rollback journal needs locks only.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from muster.errors import StoreBusy
+from muster.file_locks import check_locks
+from muster.file_system import FileSystem, file_system_of
+
+_SWITCH_TIMEOUT = 5_000  # milliseconds for other processes to close a database with a write-ahead log
+
+
+def shared_file_system(path: Path) -> FileSystem | None:
+    """The file system of a database, if it needs a rollback journal. Raises NoLocks if nothing may be
+    written there."""
+    folder = os.path.dirname(os.path.realpath(path))
+    found = file_system_of(folder)
+    if not found.shared:
+        return None
+    check_locks(folder)
+    return found
+
+
+@contextmanager
+def without_shared_memory(
+    connection: sqlite3.Connection, path: Path, where: FileSystem
+) -> Iterator[None]:
+    """Use a new connection in this context, then leave the write-ahead log if there is one.
+
+    The connection is alone meanwhile if the database has such a log, whose index is then in its own
+    memory. Raises StoreBusy if another process has it open.
+    """
+    # set before the first access, which would map the index
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+    (timeout,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists():
+        connection.execute(f"PRAGMA busy_timeout={_SWITCH_TIMEOUT}")
+    try:
+        yield
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "delete":
+            connection.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.OperationalError as error:
+        busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        if not busy or not log.exists():
+            raise
+        raise StoreBusy(
+            f"{path} has a write-ahead log, which is unsafe on {where}, and another process has it open, "
+            "perhaps on another host: wait until runs that an earlier version of Muster started have "
+            f"ended (`fuser {path}` names processes of this host), then try again"
+        ) from error
+    connection.execute("PRAGMA locking_mode=NORMAL")
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # releases the lock
+    connection.execute(f"PRAGMA busy_timeout={timeout}")
+    connection.execute("PRAGMA synchronous=FULL")
