@@ -1,6 +1,6 @@
 """Locks on files, and the proof that a file system has locks.
 
-A file system of a network may refuse locks, or grant the same one to everybody. Nothing is written there.
+A network file system may refuse locks, or grant one to several processes. Nothing is written there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class NoLocks(StoreError):  # noqa: N818
 def flock(descriptor: int, operation: int, path: str | os.PathLike[str]) -> None:
     """Lock an open file, as fcntl.flock does. path: for messages.
 
-    Raises BlockingIOError if it is held and LOCK_NB is set, and NoLocks if the file system cannot lock.
+    Raises BlockingIOError if it is held and LOCK_NB is set, and NoLocks if the file system cannot
+    lock.
     """
     try:
         fcntl.flock(descriptor, operation)
@@ -43,8 +44,9 @@ def flock(descriptor: int, operation: int, path: str | os.PathLike[str]) -> None
 def check_locks(folder: str | os.PathLike[str]) -> None:
     """Raise NoLocks if locks on files of a folder are not to be relied on.
 
-    Local file systems are not examined. Elsewhere one process locks a file and another one tries to,
-    once for each file system in the life of this process. No verdict where no file can be created.
+    Local file systems are not examined. Elsewhere one process locks a file and another one tries
+    to, once for each file system in the life of this process. No verdict where no file can be
+    created.
     """
     try:
         device = os.stat(folder).st_dev
@@ -67,9 +69,10 @@ def _objection(folder: str, where: FileSystem) -> str:
 
 @cache
 def _refused_lock(folder: str, where: FileSystem) -> str:
-    """What is wrong with the locks of a file system; empty if they work. Raises OSError if no file can
-    be created to try them."""
-    for take, name in ((_lockf, "byte-range locks (fcntl)"), (fcntl.flock, "locks of files (flock)")):
+    """What is wrong with the locks of a file system; empty if they work. Raises OSError if no file
+    can be created to try them."""
+    kinds = ((_lockf, "byte-range locks (fcntl)"), (fcntl.flock, "locks of files (flock)"))
+    for take, name in kinds:
         path = os.path.join(folder, f".lock-{os.getpid()}-{os.urandom(4).hex()}")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

@@ -1,7 +1,8 @@
 """The file system that a folder is on: a local one, or one that other hosts may share.
 
-SQLite's write-ahead log needs memory that all its users share, and a lock is useless that other hosts do
-not see. What depends on that asks here. Only Linux tells; elsewhere, every file system counts as local.
+SQLite's write-ahead log needs memory that all its users share, and a lock is useless that other
+hosts do not see. What depends on that asks here. Only Linux tells; elsewhere, every file system
+counts as local.
 """
 
 from __future__ import annotations
@@ -11,22 +12,71 @@ from functools import cache
 
 from msgspec import Struct
 
-#: File systems of one host. Any other type counts as shared, unknown ones included: to take a local one
-#: for shared costs time, to take a shared one for local costs the data.
+#: File systems of one host. Any other type counts as shared, unknown ones included: to take a local
+#: one for shared costs time, to take a shared one for local costs the data.
 _LOCAL = frozenset(
-    "aufs bcachefs btrfs cramfs erofs exfat ext2 ext3 ext4 f2fs fuse.fuse-overlayfs fuseblk hfs hfsplus "
-    "iso9660 jffs2 jfs msdos nilfs2 ntfs ntfs3 overlay ramfs reiserfs rootfs squashfs tmpfs ubifs udf "
-    "vfat xfs zfs".split()
+    {
+        "aufs",
+        "bcachefs",
+        "btrfs",
+        "cramfs",
+        "erofs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "fuse.fuse-overlayfs",
+        "fuseblk",
+        "hfs",
+        "hfsplus",
+        "iso9660",
+        "jffs2",
+        "jfs",
+        "msdos",
+        "nilfs2",
+        "ntfs",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "rootfs",
+        "squashfs",
+        "tmpfs",
+        "ubifs",
+        "udf",
+        "vfat",
+        "xfs",
+        "zfs",
+    }
 )
-#: Options of a mount with which locks stay on this host: NFS, NFS, CIFS, Lustre, OCFS2 and GFS2, GFS2.
+#: Options of mounts of NFS, CIFS, Lustre, OCFS2 and GFS2 with which locks stay on this host.
 _HOST_LOCKS = frozenset(
-    {"nolock", "local_lock=all", "local_lock=flock", "local_lock=posix", "nobrl", "localflock"}
-    | {"localflocks", "lockproto=lock_nolock"}
+    {
+        "nolock",
+        "local_lock=all",
+        "local_lock=flock",
+        "local_lock=posix",
+        "nobrl",
+        "localflock",
+        "localflocks",
+        "lockproto=lock_nolock",
+    }
 )
 #: FUSE file systems whose servers know no locks, so that the kernel keeps them to itself.
 _HOST_LOCKS_FUSE = frozenset(
-    f"fuse.{name}"
-    for name in "blobfuse blobfuse2 gcsfuse goofys httpdirfs mount-s3 mountpoint-s3 rclone s3fs sshfs".split()
+    {
+        "fuse.blobfuse",
+        "fuse.blobfuse2",
+        "fuse.gcsfuse",
+        "fuse.goofys",
+        "fuse.httpdirfs",
+        "fuse.mount-s3",
+        "fuse.mountpoint-s3",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+    }
 )
 
 
@@ -47,8 +97,8 @@ class FileSystem(Struct, frozen=True):
 
     @property
     def host_locks(self) -> str:
-        """Why other hosts do not see its locks, as far as the mount shows: "mounted with nolock"; else
-        empty."""
+        """Why other hosts do not see its locks, as far as the mount shows: "mounted with nolock";
+        else empty."""
         if self.type in _HOST_LOCKS_FUSE:
             return "which has no locks between hosts"
         found = sorted(_HOST_LOCKS.intersection(self.options)) if self.shared else []
@@ -62,8 +112,8 @@ _UNKNOWN = FileSystem("rootfs")
 
 
 def file_system_of(path: str | os.PathLike[str]) -> FileSystem:
-    """The file system of a folder, or of the nearest folder above if it is missing. A local one if the
-    kernel does not tell."""
+    """The file system of a folder, or of the nearest folder above if it is missing. A local one if
+    the kernel does not tell."""
     folder = os.path.abspath(path)
     while True:
         try:

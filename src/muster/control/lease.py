@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 
 from muster.errors import InvalidInput, Problem
+from muster.file_locks import flock
+from muster.file_system import file_system_by_device
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
 from muster.storage.liveness import wait_for_process
@@ -22,13 +24,17 @@ EXIT_TIMEOUT = 5.0
 
 
 def acquire(path: Path) -> int | None:
-    """A descriptor that holds the lease; None if another process holds it. Raises OSError."""
+    """A descriptor that holds the lease; None if another process holds it. Raises OSError,
+    NoLocks."""
     descriptor = open_or_replace(path, os.O_RDWR, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -54,7 +60,7 @@ def is_held(path: Path) -> bool:
         return False
     try:
         # a shared lock, so that processes that check do not see each other
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path)
     except BlockingIOError:
         return True
     finally:
@@ -99,17 +105,41 @@ def _namespace_pids(pid: int) -> list[str]:
 
 
 def record_holder(descriptor: int, pid: int) -> None:
-    """Record the pid of the process that is given the lease. A concurrent reader finds this pid or
-    the one before: the new pid is written at once over all bytes of the old one."""
+    """Record the pid of the process that is given the lease; also its host, where several hosts may
+    share MUSTER_HOME. A concurrent reader finds this pid or the one before: the new pid is written
+    at once over all bytes of the old one."""
     written = b"%-20d\n" % pid
+    if file_system_by_device(os.fstat(descriptor).st_dev).shared:
+        written += os.fsencode(f"{os.uname().nodename}\n")
     os.pwrite(descriptor, written, 0)
     os.ftruncate(descriptor, len(written))
 
 
 def last_holder(path: Path) -> int | None:
     """The pid that was recorded last; None if there is none. The process may have exited."""
-    try:
-        text = read_regular(path, 32).strip()
-    except OSError:
-        return None
+    text = _recorded(path)[0]
     return int(text) or None if text.isdigit() else None
+
+
+def other_host(path: Path) -> str:
+    """The host whose process holds the lease, where hosts may share MUSTER_HOME; empty if it is
+    this one, or no process holds the lease."""
+    host = os.fsdecode(_recorded(path)[1])
+    return host if host not in ("", os.uname().nodename) and is_held(path) else ""
+
+
+def check_host(path: Path, name: str) -> None:
+    """Raise InvalidInput if another host drives the run: it cannot be reached through files.
+    name: of the run."""
+    if host := other_host(path):
+        hint = f"run the command on {host}; `muster ps`, `status`, `events` and `logs` work here"
+        raise InvalidInput(Problem("", f"{name} runs on the host {host}, not on this one", hint))
+
+
+def _recorded(path: Path) -> tuple[bytes, bytes]:
+    """The pid and the host in the file; empty where there is none."""
+    try:
+        lines = read_regular(path, 512).split(b"\n")
+    except OSError:
+        return b"", b""
+    return lines[0].strip(), lines[1].strip() if len(lines) > 1 else b""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.control import lease
 from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
@@ -38,6 +39,7 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
     EngineError if that fails.
     """
     db, folder = context.db, context.home.run_dir(run_id)
+    _check_host(context, run_id)
     if force:
         _end_by_force(context, run_id, why)
     if runs.request(db, run_id, "cancel", why):
@@ -51,6 +53,11 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
             apply_to_suspended(db, folder, run_id, run.name, [CancelRequested(why)])
         except CorruptRecord as error:
             runs.end_corrupt(db, run_id, str(error))
+
+
+def _check_host(context: Context, run_id: str) -> None:
+    """Raise InvalidInput if the supervisor is on another host, where nothing would wake it."""
+    lease.check_host(context.home.run_dir(run_id).lease, runs.summary(context.db, run_id).name)
 
 
 def _end_by_force(context: Context, run_id: str, why: str) -> None:
@@ -72,6 +79,7 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = runs.get(context.db, run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
+    _check_host(context, run_id)
     if run.state != RunState.SUSPENDED and runs.request(context.db, run_id, "suspend", why):
         wakeup.notify(context.home.run_dir(run_id).wakeup)
     return runs.get(context.db, run_id)
@@ -200,5 +208,6 @@ def scale(context: Context, run_id: str, group: str, replicas: int, why: str) ->
     """
     from muster.control.scale import scale
 
+    _check_host(context, run_id)
     scale(context.db, context.home, runs.get(context.db, run_id), group, replicas, why)
     return runs.get(context.db, run_id)

@@ -64,7 +64,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
     """Return a run's summary once it has a supervisor, has ended or is suspended.
 
     Recovers the run if its supervisor was killed; while another process does so, waits for that
-    one until `deadline` (time.monotonic()).
+    one until `deadline` (time.monotonic()). Raises InvalidInput if another host drives the run.
     """
     folder = context.home.run_dir(run_id)
     while True:
@@ -72,6 +72,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if run.state in AT_REST or has_supervisor(context.home, run_id):
             return run
         _check_recoverable(context, run)
+        lease.check_host(folder.lease, run.name)
         pid = lease.last_holder(folder.lease)
         if recover_now(context):
             continue

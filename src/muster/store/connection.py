@@ -46,8 +46,8 @@ def _touch(path: Path) -> None:
 
 
 def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """A connection to the migrated database. Raises sqlite3.Error, StoreError; NoLocks if nothing may
-    be written to its file system.
+    """A connection to the migrated database. Raises sqlite3.Error, StoreError; NoLocks if nothing
+    may be written to its file system.
 
     Several threads may use it if the caller serializes them.
     """
@@ -120,8 +120,8 @@ def _has_content(path: Path) -> bool:
 
 
 def _copy(path: Path, journals: Sequence[Path]) -> sqlite3.Connection:
-    """A copy of the database in memory, with its journals: after a crash, a WAL may hold all data, and
-    a rollback journal what an unfinished transaction has overwritten."""
+    """A copy of the database in memory, with its journals: after a crash, a WAL may hold all data,
+    and a rollback journal what an unfinished transaction has overwritten."""
     import shutil
     from tempfile import TemporaryDirectory
 

@@ -1,7 +1,8 @@
 """The journal of a database on a file system that other hosts may share.
 
 The index of a write-ahead log is memory that all processes share, which hosts do not
-(https://sqlite.org/wal.html, https://sqlite.org/useovernet.html). A rollback journal needs locks only.
+(https://sqlite.org/wal.html, https://sqlite.org/useovernet.html). A rollback journal needs locks
+only.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from muster.errors import StoreBusy
 from muster.file_locks import check_locks
 from muster.file_system import FileSystem, file_system_of
 
-_SWITCH_TIMEOUT = 5_000  # milliseconds for other processes to close a database with a write-ahead log
+_SWITCH_TIMEOUT = (
+    5_000  # milliseconds for other processes to close a database with a write-ahead log
+)
 
 
 def shared_file_system(path: Path) -> FileSystem | None:
-    """The file system of a database, if it needs a rollback journal. Raises NoLocks if nothing may be
-    written there."""
+    """The file system of a database, if it needs a rollback journal. Raises NoLocks if nothing may
+    be written there."""
     folder = os.path.dirname(os.path.realpath(path))
     found = file_system_of(folder)
     if not found.shared:
@@ -55,9 +58,9 @@ def without_shared_memory(
         if not busy or not log.exists():
             raise
         raise StoreBusy(
-            f"{path} has a write-ahead log, which is unsafe on {where}, and another process has it open, "
-            "perhaps on another host: wait until runs that an earlier version of Muster started have "
-            f"ended (`fuser {path}` names processes of this host), then try again"
+            f"{path} has a write-ahead log, which is unsafe on {where}, and another process has "
+            "it open, perhaps on another host: wait until runs that an earlier version of Muster "
+            f"started have ended (`fuser {path}` names processes of this host), then try again"
         ) from error
     connection.execute("PRAGMA locking_mode=NORMAL")
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # releases the lock

@@ -62,8 +62,8 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return _full(path)
         case sqlite3.SQLITE_IOERR if getattr(error, "sqlite_errorcode", 0) in _LOCK_ERRORS:
             return (
-                f"cannot lock {path}: its file system has no locks, or its server does not answer; set "
-                "MUSTER_HOME to a folder on a local disk of this host"
+                f"cannot lock {path}: its file system has no locks, or its server does not answer; "
+                "set MUSTER_HOME to a folder on a local disk of this host"
             )
         case sqlite3.SQLITE_IOERR:
             return f"cannot read or write {path}: {error}"
