@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
 from muster.service.context import Context
@@ -15,10 +16,13 @@ from muster.service.wait import new_check, recover_or_wait, warn
 from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
+from muster.store import runs
 
 
 def follow(context: Context, run_id: str) -> Follower:
-    """A follower of a run, to be closed."""
+    """A follower of a run, to be closed. Raises InvalidInput if another host drives the run, since
+    the kernel does not notify this one."""
+    lease.check_host(context.home.run_dir(run_id).lease, runs.summary(context.db, run_id).name)
     return Follower(
         context.home,
         run_id,

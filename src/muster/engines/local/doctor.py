@@ -11,7 +11,11 @@ from msgspec import Struct
 from muster.engines.local import limits, namespaces, node_folders
 from muster.engines.local.network import addresses, bridge, uplink
 from muster.engines.local.resources import this_machine
+from muster.errors import InvalidInput
+from muster.file_locks import NoLocks, check_locks
+from muster.file_system import file_system_of
 from muster.spec.quantities import format_size
+from muster.storage.home import default_home
 
 
 class Finding(Struct, frozen=True):
@@ -40,6 +44,29 @@ def examine() -> list[Finding]:
         _node_names(),
         *_programs(),
     ]
+
+
+def home_finding() -> Finding:
+    """Where MUSTER_HOME is, and how it is used there."""
+    name = "MUSTER_HOME"
+    try:
+        root = default_home().root
+    except InvalidInput as error:
+        return Finding(name, False, str(error), "set it to a full path")
+    where = file_system_of(root)
+    if not where.shared:
+        return Finding(name, True, f"{root} is on {where}, a local file system")
+    folder = next(one for one in (root, *root.parents) if one.exists())
+    try:
+        check_locks(folder)
+    except NoLocks as error:
+        problem, _, advice = str(error).rpartition("; ")
+        return Finding(name, False, problem, advice)
+    says = (
+        f"{root} is on {where}, which other hosts may use too: the database has a rollback "
+        "journal, and a run is followed and canceled on the host that started it"
+    )
+    return Finding(name, True, says)
 
 
 def _namespaces() -> Finding:
