@@ -210,10 +210,13 @@ class Home(Struct, frozen=True):
         return RunDir(self.runs / run_id)
 
     def prepare(self) -> None:
-        """Create missing folders, private to the owner. Raises InvalidInput if that fails."""
+        """Create missing folders, private to the owner. Raises InvalidInput if that fails, NoLocks
+        if nothing may be written to their file system."""
         try:
-            for folder in (self.root, self.artifacts, self.runs):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_locks(self.root)
+            for folder in (self.artifacts, self.runs):
+                folder.mkdir(mode=0o700, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise self._unusable(f"{error.filename} is a file; a folder is needed there") from None
         except OSError as error:

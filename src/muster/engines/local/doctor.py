@@ -11,10 +11,11 @@ from msgspec import Struct
 from muster.engines.local import limits, namespaces, node_folders
 from muster.engines.local.network import addresses, bridge, uplink
 from muster.engines.local.resources import this_machine
-from muster.errors import InvalidInput
-from muster.file_locks import NoLocks, check_locks
+from muster.errors import InvalidInput, StoreError
+from muster.file_locks import check_locks
 from muster.file_system import file_system_of
 from muster.spec.quantities import format_size
+from muster.storage.fifos import make_fifo
 from muster.storage.home import default_home
 
 
@@ -57,11 +58,17 @@ def home_finding() -> Finding:
     if not where.shared:
         return Finding(name, True, f"{root} is on {where}, a local file system")
     folder = next(one for one in (root, *root.parents) if one.exists())
+    fifo = folder / f".fifo-{os.getpid()}"
     try:
         check_locks(folder)
-    except NoLocks as error:
+        make_fifo(fifo)
+        fifo.unlink()
+    except StoreError as error:
         problem, _, advice = str(error).rpartition("; ")
         return Finding(name, False, problem, advice)
+    except OSError as error:
+        says = f"{folder} is on {where}, and cannot be written: {error.strerror}"
+        return Finding(name, False, says, "set MUSTER_HOME to a folder you can write to")
     says = (
         f"{root} is on {where}, which other hosts may use too: the database has a rollback "
         "journal, and a run is followed and canceled on the host that started it"
