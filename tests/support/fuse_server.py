@@ -2,10 +2,11 @@
 
     python fuse_server.py LOCKS FIFOS TYPE FOLDER MOUNT [MOUNT]
 
-Each MOUNT is a mount of its own, as if on another host: it caches nothing, its FIFOs are not those of the
-other one, and locks meet in this process only. LOCKS: `shared` (they work), `ENOLCK` (or another error
-that every lock fails with), `ignored` (every lock is granted), `host` (the kernel keeps them to
-itself, as for sshfs). FIFOS: `yes`, or `no`: EPERM. TYPE: what follows `fuse.` in /proc/mounts.
+Each MOUNT is a mount of its own, as if on another host: it caches nothing, its FIFOs are not those
+of the other one, and locks meet in this process only. LOCKS: `shared` (they work), `ENOLCK` (or
+another error that every lock fails with), `ignored` (every lock is granted), `host` (the kernel
+keeps them to itself, as for sshfs). FIFOS: `yes`, or `no`: EPERM. TYPE: what follows `fuse.` in
+/proc/mounts.
 
 Prints a line when all is mounted. Ends when the mounts are gone. Speaks the kernel's protocol
 (linux/fuse.h, version 7.31) itself, so that the tests need no library.
@@ -88,12 +89,9 @@ class Server:
         self._mount = mount
         _, code, unique, node, uid, gid, _, _ = _IN.unpack_from(message)
         name, body = _NAMES.get(code, ""), message[_IN.size :]
+        call = getattr(self, f"_{name}") if name else _unknown
         try:
-            call = getattr(self, f"_{name}") if name else None
-            if call is None:
-                raise OSError(errno.ENOSYS, "")
-            answer = call(node, body, unique)
-            status = 0
+            answer, status = call(node, body, unique), 0
             if name in ("mknod", "mkdir", "symlink", "create"):
                 self._own(answer, uid, gid)
         except OSError as error:
@@ -151,8 +149,6 @@ class Server:
 
     def _forget(self, _n: int, _b: bytes, _u: int) -> bytes:
         return b""
-
-    _interrupt = _forget
 
     def _getattr(self, node: int, _b: bytes, _u: int) -> bytes:
         return self._attr_answer(node)
@@ -343,7 +339,7 @@ class Server:
         self._waiting.append(Waiter(self._mount, unique, node, asked))
         return None
 
-    def _interrupt(self, _n: int, body: bytes, _u: int) -> bytes:  # type: ignore[no-redef]
+    def _interrupt(self, _n: int, body: bytes, _u: int) -> bytes:
         (unique,) = struct.unpack_from("<Q", body)
         for waiter in self._waiting:
             if (waiter.mount, waiter.unique) == (self._mount, unique):
@@ -382,6 +378,10 @@ class Server:
                 self._waiting.remove(waiter)
                 self._grant(node, waiter.lock)
                 self._reply(waiter.mount, waiter.unique, b"")
+
+
+def _unknown(*_: object) -> bytes:
+    raise OSError(errno.ENOSYS, "")
 
 
 def mount(target: str, kind: str) -> int:
