@@ -12,7 +12,7 @@ from pathlib import Path
 
 from muster.errors import StoreError
 from muster.file_locks import NoLocks, flock
-from muster.store import rollback_journal
+from muster.file_system import file_system_of
 from muster.store.schema import statements
 from muster.store.sqlite_errors import cannot_write, corrupt
 
@@ -51,18 +51,21 @@ def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
 
     Several threads may use it if the caller serializes them.
     """
-    shared = rollback_journal.shared_file_system(path)
+    # the folder's: that of a file in an overlay may not be among the mounts
+    where = file_system_of(os.path.dirname(os.path.realpath(path)))
     connection = sqlite3.connect(
         path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
     connection.row_factory = sqlite3.Row
     try:
-        if shared is None:
+        if where.shared:
+            from muster.store.rollback_journal import without_shared_memory  # few need it
+
+            with without_shared_memory(connection, path, where):
+                _check_version(connection, path, migrations)
+        else:
             _check_version(connection, path, migrations)
             _use_wal(connection, path)
-        else:
-            with rollback_journal.without_shared_memory(connection, path, shared):
-                _check_version(connection, path, migrations)
         if _version(connection) < len(migrations):
             _migrate(connection, path, migrations)
         connection.execute("PRAGMA foreign_keys=ON")

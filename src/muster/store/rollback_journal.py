@@ -7,7 +7,6 @@ only.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,22 +14,10 @@ from pathlib import Path
 
 from muster.errors import StoreBusy
 from muster.file_locks import check_locks
-from muster.file_system import FileSystem, file_system_of
+from muster.file_system import FileSystem
 
-_SWITCH_TIMEOUT = (
-    5_000  # milliseconds for other processes to close a database with a write-ahead log
-)
-
-
-def shared_file_system(path: Path) -> FileSystem | None:
-    """The file system of a database, if it needs a rollback journal. Raises NoLocks if nothing may
-    be written there."""
-    folder = os.path.dirname(os.path.realpath(path))
-    found = file_system_of(folder)
-    if not found.shared:
-        return None
-    check_locks(folder)
-    return found
+#: Milliseconds for other processes to close a database that has a write-ahead log.
+_SWITCH_TIMEOUT = 5_000
 
 
 @contextmanager
@@ -40,12 +27,15 @@ def without_shared_memory(
     """Use a new connection in this context, then leave the write-ahead log if there is one.
 
     The connection is alone meanwhile if the database has such a log, whose index is then in its own
-    memory. Raises StoreBusy if another process has it open.
+    memory. Raises StoreBusy if another process has it open, NoLocks if nothing may be written to
+    the file system.
     """
+    file = path.resolve()
+    check_locks(file.parent)
     # set before the first access, which would map the index
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     (timeout,) = connection.execute("PRAGMA busy_timeout").fetchone()
-    log = path.with_name(f"{path.name}-wal")
+    log = file.with_name(f"{file.name}-wal")
     if log.exists():
         connection.execute(f"PRAGMA busy_timeout={_SWITCH_TIMEOUT}")
     try:
