@@ -68,6 +68,19 @@ def test_a_run_of_another_host(tmp_path: Path) -> None:
         )
 
 
+HOST_FAILS = """
+muster run -d --name lost -- sleep 1000 > /dev/null 2>&1
+while ! muster runs show lost-1 2>/dev/null | grep -Eq 'RUNNING +yes'; do :; done
+kill -9 $(head -1 $MUSTER_HOME/runs/*/lease)
+elsewhere wait last
+muster status last | grep -c "supervisor was killed"
+"""
+
+
+def test_another_host_recovers_the_run_of_a_host_that_fails(tmp_path: Path) -> None:
+    assert on_a_shared_disk(tmp_path, HOST_FAILS) == ["lost-1 FAILED", "1"]
+
+
 RESERVED = """
 muster run -d --name here --set resources.cpus=0.5 -- sleep 1000 > /dev/null 2>&1
 elsewhere run --name there --set resources.cpus=0.5 -- true > /dev/null 2>&1

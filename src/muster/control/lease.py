@@ -44,9 +44,10 @@ def acquire_or_refuse(folder: RunDir, name: str) -> int:
     descriptor = acquire(folder.lease)
     if descriptor is None:
         # a supervisor closes the liveness pipe, for which others wait, a moment before its lease
-        wait_for_process(last_holder(folder.lease) or 0, EXIT_TIMEOUT)
+        wait_for_process(last_holder_here(folder.lease) or 0, EXIT_TIMEOUT)
         descriptor = acquire(folder.lease)
     if descriptor is None:
+        check_host(folder.lease, name)
         by = f" (by process {pid})" if (pid := last_holder(folder.lease)) else ""
         raise InvalidInput(Problem("", f"{name} is already being resumed or canceled{by}"))
     return descriptor
@@ -121,17 +122,22 @@ def last_holder(path: Path) -> int | None:
     return int(text) or None if text.isdigit() else None
 
 
-def other_host(path: Path) -> str:
-    """The host whose process holds the lease, where hosts may share MUSTER_HOME; empty if it is
-    this one, or no process holds the lease."""
+def last_holder_here(path: Path) -> int | None:
+    """As `last_holder`; None if the process was on another host, where its pid means nothing."""
+    return None if _other_host(path) else last_holder(path)
+
+
+def _other_host(path: Path) -> str:
+    """The host of the process that was recorded last, where hosts may share MUSTER_HOME; empty if
+    it is this one."""
     host = os.fsdecode(_recorded(path)[1])
-    return host if host not in ("", os.uname().nodename) and is_held(path) else ""
+    return "" if host == os.uname().nodename else host
 
 
 def check_host(path: Path, name: str) -> None:
-    """Raise InvalidInput if another host drives the run: it cannot be reached through files.
-    name: of the run."""
-    if host := other_host(path):
+    """Raise InvalidInput if a process of another host drives the run: it cannot be reached through
+    files. name: of the run."""
+    if (host := _other_host(path)) and is_held(path):
         hint = f"run the command on {host}; `muster ps`, `status`, `events` and `logs` work here"
         raise InvalidInput(Problem("", f"{name} runs on the host {host}, not on this one", hint))
 

@@ -73,7 +73,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
             return run
         _check_recoverable(context, run)
         lease.check_host(folder.lease, run.name)
-        pid = lease.last_holder(folder.lease)
+        pid = lease.last_holder_here(folder.lease)
         if recover_now(context):
             continue
         if time.monotonic() >= deadline:
