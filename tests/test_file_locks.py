@@ -1,5 +1,5 @@
 """Locks, and the proof that they work; file systems whose locks fail are in
-tests/store/test_network_file_system.py."""
+tests/store/sqlite/test_network_file_system.py."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,12 +22,12 @@ from muster.engines.local import reservations, resources
 from muster.engines.local.queued import QueuedSession
 from muster.engines.local.reservations import Reservations
 from muster.engines.local.resources import RunGpus
+from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import InvalidInput
-from muster.lifecycle.events import RunAdmitted, RunQueued
+from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued, SessionClosed
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
 from muster.storage import wakeup
-from muster.store import runs
 from support.runs import start_spec
 
 #: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
@@ -48,6 +48,13 @@ def supervisors() -> Iterator[ExitStack]:
     """Holds the liveness pipes of the runs open."""
     with ExitStack() as stack:
         yield stack
+
+
+@pytest.fixture
+def run_loop() -> Iterator[RunLoop]:
+    """The share of a run in the loop."""
+    with closing(EventLoop()) as loop:
+        yield RunLoop(loop, pytest.fail)
 
 
 @pytest.fixture
@@ -129,14 +136,14 @@ def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
     client: Client, submit: Submit
 ) -> None:
     service = client.service
-    run = runs.get(service.db, submit(1))
+    run = service.store.runs.get(submit(1))
     submit(1)
     plan, group = plan_of(run), "workers"
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 3)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 3)
     assert given(client) == [(0, 2, 3), (1,)]
     with pytest.raises(InvalidInput, match="needs 4, 3 of 4 free; held by true-2"):
-        reserve.reserve_scaled(service.db, service.home, run, plan, group, 4)
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 1)
+        reserve.reserve_scaled(service.store, service.home, run, plan, group, 4)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 1)
     assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"
 
 
@@ -146,17 +153,17 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     """As one that scales a run from a shell with another CUDA_VISIBLE_DEVICES, or in a node."""
     service = client.service
     gpus[:] = [0, 1]
-    run = runs.get(service.db, submit(1))
+    run = service.store.runs.get(submit(1))
     waiting = submit(2)
     gpus[:] = [1]
     (text,) = default_engine().waiting(service.home).values()
     assert text == "waiting for GPUs: needs 2, 1 of 2 free; held by true-1 (1)"
     plan, group = plan_of(run), "workers"
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 2)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 2)
     assert given(client) == [(0, 1), None], "it keeps GPU 0"
-    queued = runs.get(service.db, waiting)
-    reserve.reserve_scaled(service.db, service.home, queued, plan_of(queued), group, 1)
-    assert reserve.reserve_again(service.db, service.home, queued, plan_of(queued))
+    queued = service.store.runs.get(waiting)
+    reserve.reserve_scaled(service.store, service.home, queued, plan_of(queued), group, 1)
+    assert reserve.reserve_again(service.store, service.home, queued, plan_of(queued))
     (_, reservation) = Reservations(service.home).read()
     assert reservation.visible == (0, 1)
     assert given(client) == [(0, 1), None]
@@ -176,12 +183,12 @@ def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
     def store(lacking: object) -> str:
         return record(service.context, prepared).name
 
-    reserve.reserve(service.db, service.home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(service.store, service.home, plan, plan.policy.initial_replicas, store)
     gpus[:] = [1, 2, 3]
-    run = runs.get(service.db, plan.run_id)
+    run = service.store.runs.get(plan.run_id)
     with pytest.raises(InvalidInput, match="all nodes together need 3 GPUs, this machine has 2"):
-        scale(service.db, service.home, run, "g", 3, "")
-    scale(service.db, service.home, run, "g", 2, "")
+        scale(service.store, service.home, run, "g", 3, "")
+    scale(service.store, service.home, run, "g", 2, "")
     assert given(client) == [(0, 1)]
 
 
@@ -201,15 +208,15 @@ def test_a_run_that_was_scaled_is_resumed_only_if_its_nodes_have_gpus(
 
 
 def context_of(client: Client, run_id: str) -> RunContext:
-    plan = plan_of(runs.get(client.service.db, run_id))
+    plan = plan_of(client.service.store.runs.get(run_id))
     return RunContext(plan, client.service.home, {}, "python")
 
 
 def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
-    client: Client, submit: Submit, gpus: list[int]
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
     gpus[:] = [0, 1]
-    run = runs.get(client.service.db, submit(2))
+    run = client.service.store.runs.get(submit(2))
     gpus[:] = [1]
     opened: list[RunGpus] = []
     session = cast(Session, object())
@@ -218,13 +225,13 @@ def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
         opened.append(given)
         return session
 
-    QueuedSession(context_of(client, run.id), open_session)
+    QueuedSession(context_of(client, run.id), run_loop, [].append, open_session)
     assert opened[0].visible == 2
     assert opened[0].numbers() == (0, 1)
 
 
 def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
-    client: Client, submit: Submit, gpus: list[int]
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
     home = client.service.home
     gpus[:] = [0, 1]
@@ -237,29 +244,45 @@ def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
     assert text == "waiting for GPUs: needs 1, 1 of 1 free; 1 earlier run gets it first"
     descriptor = wakeup.open(home.run_dir(pinned).wakeup)
     session = cast(Session, object())
-    QueuedSession(context_of(client, either), lambda _: session)
+    QueuedSession(context_of(client, either), run_loop, [].append, lambda _: session)
     assert wakeup.pending(home.run_dir(pinned).wakeup)
     os.close(descriptor)
     assert given(client) == [(0,), None]
-    QueuedSession(context_of(client, pinned), lambda _: session)
+    QueuedSession(context_of(client, pinned), run_loop, [].append, lambda _: session)
     assert given(client) == [(0,), (1,)]
 
 
-def test_a_run_that_is_notified_before_it_is_asked_looks_again(
-    client: Client, submit: Submit, gpus: list[int], supervisors: ExitStack
+def test_a_run_that_waits_looks_again_when_it_is_notified(
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
-    """Its supervisor may have read the notification meanwhile."""
     gpus[:] = [0]
     holder, waiting = submit(1), submit(1)
-    opened = cast(Session, SimpleNamespace(events=lambda *_: []))
-    session = QueuedSession(context_of(client, waiting), lambda _: opened)
-    reader, writer = os.pipe()
-    supervisors.callback(os.close, reader)
-    supervisors.callback(os.close, writer)
-    assert [type(one) for one in session.events(0.0, reader)] == [RunQueued]
+    opened = cast(Session, SimpleNamespace(look_again=lambda: None, close=lambda: None))
+    reported: list[EngineEvent] = []
+    context = context_of(client, waiting)
+    session = QueuedSession(context, run_loop, reported.extend, lambda _: opened)
+    session.look_again()
+    assert [type(one) for one in reported] == [RunQueued]
     with Reservations(client.service.home).change() as table:
         del table[holder]
-    assert [type(one) for one in session.events(0.0, reader)] == [RunAdmitted]
+    session.look_again()
+    session.look_again()
+    assert [type(one) for one in reported] == [RunQueued, RunAdmitted]
+
+
+def test_a_run_that_waits_can_be_closed(
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
+) -> None:
+    gpus[:] = [0]
+    submit(1)
+    context = context_of(client, submit(1))
+    reported: list[EngineEvent] = []
+    session = QueuedSession(context, run_loop, reported.extend, pytest.fail)
+    for _ in range(2):
+        session.close()
+    session.look_again()
+    session.finish_logs()
+    assert [type(one) for one in reported] == [RunQueued, SessionClosed]
 
 
 def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
@@ -272,7 +295,7 @@ def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
         return "run"
 
     home = client.service.home
-    reserve.reserve(client.service.db, home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(client.service.store, home, plan, plan.policy.initial_replicas, store)
     assert recorded == [()]
     assert not (home.root / "reservations.json").exists()
     assert not (home.root / "reservations.lock").exists()

@@ -7,23 +7,24 @@ namespace, so that the kernel kills every process of the run when the supervisor
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
+from muster.control import drive
 from muster.control.clock import SteadyClock
-from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
 from muster.control.persist import lifecycle_of, plan_of
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.namespaces import Isolation
+from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, shortage_from
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
@@ -34,15 +35,16 @@ from muster.secrets import print_traceback
 from muster.storage import wakeup
 from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
-from muster.store import events, runs
-from muster.store.database import Database
+from muster.store.base import Store
+from muster.store.records import Lease, LeaseLost
+from muster.store.sqlite.store import SqliteStore
 
 
 class Assignment(Struct, frozen=True):
     """The run that a supervisor drives, and what its nodes start from (see `RunContext`)."""
 
     home: Home
-    run_id: str
+    lease: Lease
     environ: Mapping[str, str]
     python: str
     liveness: int
@@ -62,63 +64,73 @@ def warm() -> None:
 
 def supervise(assignment: Assignment, isolation: Isolation) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
-    database = Database.open(assignment.home.database)
-    folder = assignment.home.run_dir(assignment.run_id)
+    store = SqliteStore.open(assignment.home.database)
+    lease, folder = assignment.lease, assignment.home.run_dir(assignment.lease.run_id)
     try:
-        _drive(database, assignment, isolation)
+        _drive(store, assignment, isolation)
+    except LeaseLost as error:
+        print(error, file=sys.stderr)  # noqa: T201  supervisor.log
+        return  # the run is another process's now
     except HomeGone as error:
-        if database.replaced:
+        if store.replaced:
             print(error, file=sys.stderr)  # noqa: T201  the log was probably deleted, too
             return  # there is no record to end; waiting processes notice that themselves
-        record_broken(database, folder, assignment.run_id, str(error))
+        record_broken(store, folder, lease, str(error))
     except MusterError as error:
-        record_broken(database, folder, assignment.run_id, str(error))
+        record_broken(store, folder, lease, str(error))
     except OSError as error:  # for instance, if a program has replaced a file by a folder
         print_traceback()
         text = f"its supervisor cannot continue: {error} (see {folder.supervisor_log})"
-        record_broken(database, folder, assignment.run_id, str(shortage_from(error) or text))
+        record_broken(store, folder, lease, str(shortage_from(error) or text))
     except Exception as error:  # noqa: BLE001  an internal error must not leave the run without an end
         print_traceback()
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
-        record_broken(database, folder, assignment.run_id, text)
-    state = RunState(runs.summary(database, assignment.run_id).state)
+        record_broken(store, folder, lease, text)
+    state = RunState(store.runs.summary(lease.run_id).state)
     if state.terminal:
         delete_environ(folder.environ)
     if state.at_rest:
-        os.close(
-            assignment.liveness
-        )  # otherwise it is closed at exit: there is no outcome to wait for
+        # otherwise it is closed at exit: there is no outcome to wait for
+        os.close(assignment.liveness)
+        store.leases.release(lease)
     if state.terminal and assignment.home.config.exists():
-        _delete_old_runs(database, assignment.home)
+        _delete_old_runs(store, assignment.home)
 
 
-def _delete_old_runs(database: Database, home: Home) -> None:
+def _delete_old_runs(store: Store, home: Home) -> None:
     """Apply the retention in the configuration. Nobody waits for this process any more."""
     from muster.control.retention import apply_retention
 
     try:
-        apply_retention(database, home)
+        apply_retention(store, home)
     except (MusterError, OSError) as error:
         print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
-def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
-    run_id, home = assignment.run_id, assignment.home
-    record = runs.get(database, run_id)
+def _drive(store: Store, assignment: Assignment, isolation: Isolation) -> None:
+    run_id, home = assignment.lease.run_id, assignment.home
+    record = store.runs.get(run_id)
     plan = plan_of(record)
     signals = _Signals(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes
     started = record.started_at or time.time()
     context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
-    session = LocalEngine(isolation).open(context)
-    try:
-        ledger = StoreLedger(database, plan, home.run_dir(run_id))
-        clock = SteadyClock(events.last_time(database, run_id))
-        Controller(plan.policy, ledger, session, clock, signals.descriptor, signals.requests).run()
-    finally:
-        session.close()
-        session.finish_logs()
+    loop = EventLoop()
+    driver = drive.Driver(loop)
+    run = driver.add(
+        drive.RunParts(
+            policy=plan.policy,
+            ledger=StoreLedger(store, plan, assignment.lease, home.run_dir(run_id)),
+            clock=SteadyClock(store.events.last_time(run_id)),
+            open=partial(LocalEngine(isolation).open, context),
+            requests=signals.requests,
+        )
+    )
+    signals.watch(loop, run.attend)
+    driver.drive()
+    if run.outcome is not None and run.outcome.error is not None:
+        raise run.outcome.error
 
 
 class _Signals:
@@ -126,26 +138,29 @@ class _Signals:
     of the run still exist."""
 
     def __init__(self, home: Home, folder: RunDir) -> None:
-        #: Readable when `requests` has to be called.
-        self.descriptor = self._wakeup = wakeup.open(folder.wakeup)
+        self._wakeup = wakeup.open(folder.wakeup)
         self._why = ""
         paths = (home.database, folder.lease, folder.path, home.runs, home.root)
         self._presence = RemovalWatcher(paths)
-        changes = self._presence.fileno()
-        if changes is not None:
-            self._both = select.epoll()
-            for descriptor in (self._wakeup, changes):
-                self._both.register(descriptor, select.EPOLLIN)
-            self.descriptor = self._both.fileno()
         signal.signal(signal.SIGTERM, self._terminate)
+
+    def watch(self, loop: EventLoop, attend: Callable[[], None]) -> None:
+        """Call `attend` when `requests` has to be called."""
+        participant = loop.add(lambda _: self._attend(attend))
+        for descriptor in (self._wakeup, self._presence.fileno()):
+            if descriptor is not None:
+                participant.watch(descriptor)
 
     def requests(self) -> list[Request]:
         """A request to cancel after SIGTERM. Raises HomeGone if a file of the run is missing."""
-        wakeup.drain(self._wakeup)
         missing = self._presence.missing()
         if missing is not None:
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
         return [CancelRequested(self._why)] if self._why else []
+
+    def _attend(self, attend: Callable[[], None]) -> None:
+        wakeup.drain(self._wakeup)  # later requests make it readable again
+        attend()
 
     def _terminate(self, number: int, _frame: object) -> None:
         """SIGTERM, from a user or at shutdown of the machine: cancel the run in order."""

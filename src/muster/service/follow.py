@@ -16,18 +16,17 @@ from muster.service.wait import new_check, recover_or_wait, warn
 from muster.storage.file_watch import Watcher, wait_for
 from muster.storage.home import Home
 from muster.storage.liveness import watch_liveness
-from muster.store import runs
 
 
 def follow(context: Context, run_id: str) -> Follower:
     """A follower of a run, to be closed. Raises InvalidInput if another host drives the run, since
     the kernel does not notify this one."""
-    lease.check_host(context.home.run_dir(run_id).lease, runs.summary(context.db, run_id).name)
+    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
     return Follower(
         context.home,
         run_id,
         check=new_check(context, run_id),
-        space_mark=context.db.reserve.mark,
+        space_mark=context.backend.space_mark,
         recover=partial(recover_or_wait, context, run_id),
         warn=partial(warn, context),
     )

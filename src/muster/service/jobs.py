@@ -13,10 +13,9 @@ import msgspec
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from muster.identity import new_id, user_name
+from muster.identity import new_id
 from muster.service.context import Context
 from muster.spec.models import JobSpec
-from muster.store import jobs
 from muster.store.records import JobRecord
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
     digest = (
         job_id if always_new else content_hash(name, content, artifact.sha256 if artifact else None)
     )
-    known = jobs.by_content(context.db, digest)
+    known = context.store.jobs.by_content(context.project, digest)
     if known is not None:
         return _known(known, spec, content)
     now = time.time()
@@ -79,7 +78,8 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
         created_at=now,
         updated_at=now,
         display_name=spec.display_name,
-        created_by=user_name(),
+        created_by=context.caller.user,
+        project=context.project,
     )
     return PreparedJob(job, spec, new=True)
 
@@ -108,13 +108,13 @@ def copy(context: Context, job: JobRecord) -> JobRecord:
         content_hash=job_id,
         created_at=now,
         updated_at=now,
-        created_by=user_name(),
+        created_by=context.caller.user,
     )
 
 
 def create(context: Context, job: JobRecord) -> JobRecord:
     """Record a prepared Job. Raises InvalidInput if it was deleted meanwhile."""
-    created = jobs.insert(context.db, job)
+    created = context.store.jobs.insert(job)
     context.artifact_lock.release(job.id)
     return created
 
@@ -127,7 +127,7 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
     from muster.spec.edit import differences, edit
     from muster.spec.resolve import spec_from_json
 
-    jobs.check_active(job)
+    job.check_active()
     before = spec_from_json(job.spec)
     spec = edit(before, changes)
     edited = replace(
@@ -138,7 +138,9 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
         tags=dict(spec.tags),
         updated_at=time.time(),
     )
-    jobs.update(context.db, job, edited, by=user_name(), changes=differences(before, spec))
+    context.store.jobs.update(
+        job, edited, by=context.caller.user, changes=differences(before, spec)
+    )
 
 
 def delete(context: Context, job: JobRecord) -> None:
@@ -151,7 +153,7 @@ def delete(context: Context, job: JobRecord) -> None:
         context.home.prepare()
         context.artifact_lock.hold(job.id)
     try:
-        jobs.delete(context.db, job.id, by=user_name(), now=time.time())
+        context.store.jobs.delete(job.id, by=context.caller.user, now=time.time())
     finally:
         discard(context, job)
 
@@ -164,7 +166,7 @@ def discard(context: Context, job: JobRecord) -> None:
     """
     with context.artifact_lock.released(job.id) as alone:
         digest = job.artifact_sha256
-        if alone and digest is not None and not jobs.artifact_in_use(context.db, digest):
+        if alone and digest is not None and not context.store.jobs.artifact_in_use(digest):
             from muster.storage.code_trees import remove_artifact
 
             remove_artifact(context.home, digest)

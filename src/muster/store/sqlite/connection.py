@@ -13,8 +13,8 @@ from pathlib import Path
 from muster.errors import StoreError
 from muster.file_locks import NoLocks, flock
 from muster.file_system import file_system_of
-from muster.store.schema import statements
-from muster.store.sqlite_errors import cannot_write, corrupt
+from muster.store.sqlite.errors import cannot_write, corrupt
+from muster.store.sqlite.schema import statements
 
 _BUSY_TIMEOUT = 30.0  # seconds that a writer waits for another one
 
@@ -59,7 +59,7 @@ def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     try:
         if where.shared:
-            from muster.store.rollback_journal import without_shared_memory  # few need it
+            from muster.store.sqlite.rollback_journal import without_shared_memory  # few need it
 
             with without_shared_memory(connection, path, where):
                 _check_version(connection, path, migrations)

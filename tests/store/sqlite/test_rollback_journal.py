@@ -18,8 +18,8 @@ from muster import file_locks
 from muster.errors import StoreBusy
 from muster.file_locks import NoLocks
 from muster.file_system import FileSystem
-from muster.store import connection, rollback_journal
-from muster.store.database import Database
+from muster.store.sqlite import connection, rollback_journal
+from muster.store.sqlite.database import Database
 
 TABLES = ["CREATE TABLE t (x)"]
 NFS, NO_LOCKS = FileSystem("nfs4", "nas:/home"), FileSystem("nfs", "nas:/home", ("nolock",))
@@ -196,7 +196,7 @@ def test_an_older_schema_is_not_migrated_without_locks(
 
 
 def test_a_lock_that_fails_later_is_explained(tmp_path: Path) -> None:
-    from muster.store.sqlite_errors import explain
+    from muster.store.sqlite.errors import explain
 
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_RDLOCK
