@@ -17,6 +17,7 @@ from muster.identity import Owner
 from muster.storage import wakeup
 from muster.storage.liveness import wait_for_process
 from muster.store.records import LeaseLost
+from support.embedded import embedded
 from support.runs import until_ready
 
 ELSEWHERE = Owner("other", "login-2", "another boot")
@@ -30,7 +31,7 @@ def start(client: Client, mark: str, **fields: object) -> str:
 
 
 def supervisor_of(client: Client, run_id: str) -> int:
-    pid = lease.holder_pid(client.service.home.run_dir(run_id).lease)
+    pid = lease.holder_pid(embedded(client).home.run_dir(run_id).lease)
     assert pid is not None
     return pid
 
@@ -42,7 +43,7 @@ def test_a_supervisor_that_wakes_up_after_its_lease_was_taken(
     """It ends its nodes, which nobody drives any more, and says why in its log."""
     mark = f"of-a-lost-lease-{os.urandom(8).hex()}"
     run_id = start(client, mark, failure={"max_restarts": restarts})
-    service, pid = client.service, supervisor_of(client, run_id)
+    service, pid = embedded(client), supervisor_of(client, run_id)
     store, folder = service.store, service.home.run_dir(run_id)
     own = store.leases.get(run_id)
     assert own is not None
@@ -68,7 +69,7 @@ def test_a_supervisor_that_wakes_up_after_its_lease_was_taken(
 
 def test_a_run_of_another_host_is_left_alone(client: Client) -> None:
     run_id = start(client, "x")
-    service, pid = client.service, supervisor_of(client, run_id)
+    service, pid = embedded(client), supervisor_of(client, run_id)
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)

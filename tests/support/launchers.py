@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from muster.control.launcher import Launcher
+from muster.store.records import Lease
 
 #: Variables that differ in each test, and that a launcher does not use.
 _UNUSED = ("MUSTER_HOME", "PYTEST_CURRENT_TEST")
@@ -42,10 +43,15 @@ class SharedLauncher(Launcher):
             launcher.end()
 
     def start(
-        self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
+        self,
+        home: Path,
+        run: Lease,
+        engine: str,
+        held: tuple[int, int],
+        environ: Mapping[str, str],
     ) -> int:
         try:
-            return super().start(home, run_id, held, environ)
+            return super().start(home, run, engine, held, environ)
         except BaseException:
             self.end()
             raise

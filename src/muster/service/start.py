@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.api.prepared import PreparedRun
 from muster.caller import Caller
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
@@ -26,7 +27,6 @@ from muster.plan.model import RunPlan
 from muster.plan.names import with_names
 from muster.service.context import Context
 from muster.service.jobs import discard
-from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
@@ -55,7 +55,7 @@ def start(
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
-        return _record(context, prepared)
+        return record(context, prepared)
     environ = os.environ if environ is None else environ
     # the lease is taken before the run is in the store, and passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
@@ -65,7 +65,7 @@ def start(
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, held, environ)
+        context.backend.start_supervisor(lease, accepted.engine, held, environ)
     return accepted
 
 
@@ -80,7 +80,7 @@ def _reserve_and_record(
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
         owner = new_owner()
-        run = _record(context, prepared, lacking, owner)
+        run = record(context, prepared, lacking, owner)
         made.append((run, Lease.first(run.id, owner)))
         return run.name
 
@@ -124,7 +124,7 @@ def run_folder(
             os.close(descriptor)
 
 
-def _record(
+def record(
     context: Context,
     prepared: PreparedRun,
     lacking: Sequence[Shortage] = (),
@@ -154,8 +154,6 @@ def _run_record(
     lacking: Sequence[Shortage],
 ) -> RunRecord:
     """numbered: the run's number, and when it was created."""
-    from muster.engines.choice import default_engine
-
     number, now = numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
@@ -172,7 +170,7 @@ def _run_record(
         job_name=job.name,
         state=state,
         details=details,
-        engine=default_engine().name,
+        engine=plan.engine,
         attempt=0,
         created_at=now,
         started_at=None,

@@ -6,28 +6,11 @@ import os
 import shutil
 import sys
 
-from msgspec import Struct
-
+from muster.engines.findings import Finding
 from muster.engines.local import limits, namespaces, node_folders
 from muster.engines.local.network import addresses, bridge, uplink
-from muster.engines.local.resources import this_machine
-from muster.errors import InvalidInput, StoreError
-from muster.file_locks import check_locks
-from muster.file_system import file_system_of
+from muster.engines.machine import this_machine
 from muster.spec.quantities import format_size
-from muster.storage.fifos import make_fifo
-from muster.storage.home import default_home
-
-
-class Finding(Struct, frozen=True):
-    """One ability of this machine."""
-
-    name: str
-    works: bool
-    #: What was found, for people.
-    says: str
-    #: How to get the ability; empty if the machine has it.
-    advice: str = ""
 
 
 def examine() -> list[Finding]:
@@ -45,35 +28,6 @@ def examine() -> list[Finding]:
         _node_names(),
         *_programs(),
     ]
-
-
-def home_finding() -> Finding:
-    """Where MUSTER_HOME is, and how it is used there."""
-    name = "MUSTER_HOME"
-    try:
-        root = default_home().root
-    except InvalidInput as error:
-        return Finding(name, False, str(error), "set it to a full path")
-    where = file_system_of(root)
-    if not where.shared:
-        return Finding(name, True, f"{root} is on {where}, a local file system")
-    folder = next(one for one in (root, *root.parents) if one.exists())
-    fifo = folder / f".fifo-{os.getpid()}"
-    try:
-        check_locks(folder)
-        make_fifo(fifo)
-        fifo.unlink()
-    except StoreError as error:
-        problem, _, advice = str(error).rpartition("; ")
-        return Finding(name, False, problem, advice)
-    except OSError as error:
-        says = f"{folder} is on {where}, and cannot be written: {error.strerror}"
-        return Finding(name, False, says, "set MUSTER_HOME to a folder you can write to")
-    says = (
-        f"{root} is on {where}, which other hosts may use too: the database has a rollback "
-        "journal, and a run is followed and canceled on the host that started it"
-    )
-    return Finding(name, True, says)
 
 
 def _namespaces() -> Finding:

@@ -1,0 +1,24 @@
+"""Where a client's Muster is: in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.service.embedded import EmbeddedAPI
+from muster.storage.home import Home, default_home
+
+if TYPE_CHECKING:
+    from muster.api.interface import MusterAPI
+    from muster.control.launcher import Launcher
+
+
+def connect(home: str | Path | None, launcher: Launcher | None) -> MusterAPI:
+    """Muster with this MUSTER_HOME. home: None for that of the environment. launcher: starts its
+    supervisors; None to start one when it is needed."""
+    return EmbeddedAPI(Home(Path(home).absolute()) if home else None, launcher)
+
+
+def place_of(home: str | Path | None) -> str:
+    """What identifies the Muster of `connect` in this process."""
+    return str(Path(home).absolute() if home else default_home().root)
