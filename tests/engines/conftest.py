@@ -18,10 +18,10 @@ from muster.engines.registry import engine_named
 from muster.plan.arrange import arrange
 from muster.plan.build import Identity, build_plan
 from muster.plan.model import ResourcePlan, RunPlan
+from muster.spec.kinds import classify_source
 from muster.spec.overrides import overrides_from_mapping
 from muster.spec.reader import spec_from_mapping
 from muster.spec.resolve import resolve
-from muster.storage.mount_sources import classify_source
 from support.plugins import install_processes
 from support.sessions import Session, make_plan
 
