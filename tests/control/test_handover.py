@@ -19,7 +19,8 @@ from muster.client.client import Client
 from muster.control import lease
 from muster.control.launcher import Launcher
 from muster.control.recover import recover
-from muster.errors import EngineError
+from muster.errors import EngineError, InvalidInput
+from muster.file_system import FileSystem
 from muster.identity import new_owner
 from muster.storage import wakeup
 from muster.storage.home import RunDir
@@ -79,6 +80,24 @@ def test_a_short_pid_overwrites_a_longer_one(tmp_path: Path) -> None:
     lease.record_holder(held, 7)
     assert lease.last_holder(path) == 7
     os.close(held)
+
+
+def test_a_lease_that_hosts_share_names_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, shared = tmp_path / "lease", FileSystem("nfs4")
+    monkeypatch.setattr(lease, "file_system_by_device", lambda _: shared)
+    held = lease.acquire(path)
+    assert held is not None
+    lease.record_holder(held, 42)
+    lease.check_host(path, "train-1")
+    assert (lease.last_holder(path), lease.last_holder_here(path)) == (42, 42)
+    path.write_text("42\nnode17\n")
+    assert (lease.last_holder(path), lease.last_holder_here(path)) == (42, None)
+    with pytest.raises(InvalidInput, match="train-1 runs on the host node17, not on this one"):
+        lease.check_host(path, "train-1")
+    os.close(held)
+    lease.check_host(path, "train-1")  # no process of that host holds it any more
 
 
 def test_notifications_wake_once(tmp_path: Path) -> None:

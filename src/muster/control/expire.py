@@ -40,7 +40,7 @@ def delete_run(store: Store, home: Home, run_id: str) -> None:
     with suppress(StoreFull):  # deleting frees space
         store.runs.check_deletable(run_id)
     path = home.run_dir(run_id).lease
-    supervisor = lease.last_holder(path) if lease.is_held(path) else None
+    supervisor = lease.last_holder_here(path) if lease.is_held(path) else None
     error = remove_folder(home, run_id)
     if error and supervisor is not None:
         # its record says that it has ended, but is wrong; without its folder, the run ends now

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from muster.errors import InvalidInput, Problem
+from muster.file_locks import flock
+from muster.file_system import file_system_by_device
 from muster.identity import new_owner
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
@@ -32,13 +34,17 @@ EXIT_TIMEOUT = 5.0
 
 
 def acquire(path: Path) -> int | None:
-    """A descriptor that holds the lease; None if another process holds it. Raises OSError."""
+    """A descriptor that holds the lease; None if another process holds it. Raises OSError,
+    NoLocks."""
     descriptor = open_or_replace(path, os.O_RDWR, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -48,9 +54,10 @@ def acquire_or_refuse(folder: RunDir, name: str) -> int:
     descriptor = acquire(folder.lease)
     if descriptor is None:
         # a supervisor closes the liveness pipe, for which others wait, a moment before its lease
-        wait_for_process(last_holder(folder.lease) or 0, EXIT_TIMEOUT)
+        wait_for_process(last_holder_here(folder.lease) or 0, EXIT_TIMEOUT)
         descriptor = acquire(folder.lease)
     if descriptor is None:
+        check_host(folder.lease, name)
         by = f" (by process {pid})" if (pid := last_holder(folder.lease)) else ""
         raise InvalidInput(Problem("", f"{name} is already being resumed or canceled{by}"))
     return descriptor
@@ -96,7 +103,7 @@ def is_held(path: Path) -> bool:
         return False
     try:
         # a shared lock, so that processes that check do not see each other
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path)
     except BlockingIOError:
         return True
     finally:
@@ -141,17 +148,46 @@ def _namespace_pids(pid: int) -> list[str]:
 
 
 def record_holder(descriptor: int, pid: int) -> None:
-    """Record the pid of the process that is given the lease. A concurrent reader finds this pid or
-    the one before: the new pid is written at once over all bytes of the old one."""
+    """Record the pid of the process that is given the lease; also its host, where several hosts may
+    share MUSTER_HOME. A concurrent reader finds this pid or the one before: the new pid is written
+    at once over all bytes of the old one."""
     written = b"%-20d\n" % pid
+    if file_system_by_device(os.fstat(descriptor).st_dev).shared:
+        written += os.fsencode(f"{os.uname().nodename}\n")
     os.pwrite(descriptor, written, 0)
     os.ftruncate(descriptor, len(written))
 
 
 def last_holder(path: Path) -> int | None:
     """The pid that was recorded last; None if there is none. The process may have exited."""
-    try:
-        text = read_regular(path, 32).strip()
-    except OSError:
-        return None
+    text = _recorded(path)[0]
     return int(text) or None if text.isdigit() else None
+
+
+def last_holder_here(path: Path) -> int | None:
+    """As `last_holder`; None if the process was on another host, where its pid means nothing."""
+    return None if _other_host(path) else last_holder(path)
+
+
+def _other_host(path: Path) -> str:
+    """The host of the process that was recorded last, where hosts may share MUSTER_HOME; empty if
+    it is this one."""
+    host = os.fsdecode(_recorded(path)[1])
+    return "" if host == os.uname().nodename else host
+
+
+def check_host(path: Path, name: str) -> None:
+    """Raise InvalidInput if a process of another host drives the run: it cannot be reached through
+    files. name: of the run."""
+    if (host := _other_host(path)) and is_held(path):
+        hint = f"run the command on {host}; `muster ps`, `status`, `events` and `logs` work here"
+        raise InvalidInput(Problem("", f"{name} runs on the host {host}, not on this one", hint))
+
+
+def _recorded(path: Path) -> tuple[bytes, bytes]:
+    """The pid and the host in the file; empty where there is none."""
+    try:
+        lines = read_regular(path, 512).split(b"\n")
+    except OSError:
+        return b"", b""
+    return lines[0].strip(), lines[1].strip() if len(lines) > 1 else b""

@@ -111,12 +111,12 @@ def _record_and_launch(
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
     held: descriptors of the lock and the liveness pipe, -1 where there is none."""
     folder = home.run_dir(own.run_id)
-    pid = lease.last_holder(folder.lease)
+    pid = lease.last_holder_here(folder.lease)
     if pid is not None:
         # a process closes its files a moment before its PID namespace is emptied
         wait_for_process(pid, lease.EXIT_TIMEOUT)
     try:
-        why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
+        why = NEVER_STARTED if lease.last_holder(folder.lease) is None else SUPERVISOR_KILLED
         if not record_lost(store, home, own, why):
             return
         run = store.runs.get(own.run_id)

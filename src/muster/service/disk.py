@@ -35,8 +35,9 @@ def measure(context: Context) -> tuple[DiskItem, ...]:
     parts = _parts_of_runs(home, runs, use)
     installed = [one for one in entries_of(home.environments) if one.is_dir()]
     volumes = entries_of(home.root / "volumes")
-    records = (f"{home.database.name}*", "reserve", "reservations.*", "gpus", home.config.name)
-    database = [path for pattern in records for path in home.root.glob(pattern)]
+    records = (f"{home.database.name}*", "reserve", "reservations.*", "gpus*")
+    files = (home.artifacts_lock.name, home.config.name)
+    database = [path for pattern in (*records, *files) for path in home.root.glob(pattern)]
     known = {home.artifacts, home.runs, home.environments, home.root / "volumes", *database}
     rest = [*unfinished, *(path for path in entries_of(home.root) if path not in known)]
     return (

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from muster.api.streams import Notice
+from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import NotFound
 from muster.service.context import Context
@@ -19,7 +20,9 @@ from muster.storage.liveness import watch_liveness
 
 
 def follow(context: Context, run_id: str) -> Follower:
-    """A follower of a run, to be closed."""
+    """A follower of a run, to be closed. Raises InvalidInput if another host drives the run, since
+    the kernel does not notify this one."""
+    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
     return Follower(
         context.home,
         run_id,

@@ -37,6 +37,7 @@ def supervisor_of(context: Context, run: RunSummary) -> int:
     if state not in (RunState.IN_PROGRESS, RunState.CANCELING):
         hint = _HINTS.get(state, _ENDED).format(name=run.name)
         raise InvalidInput(Problem("", f"{run.name} has no processes: it is {state}", hint))
+    lease.check_host(context.home.run_dir(run.id).lease, run.name)
     pid = lease.holder_pid(context.home.run_dir(run.id).lease)
     if pid is None:
         raise EngineError(

@@ -15,6 +15,7 @@ from muster.api.answers import Pruned
 from muster.control import lease
 from muster.control.expire import NotDeleted, delete_run, describe, remove_folder
 from muster.control.retention import collect_code, old_runs, unused_code
+from muster.file_locks import check_locks
 from muster.service.context import Context
 from muster.storage import environments
 from muster.storage.artifact_lock import try_exclusive
@@ -87,11 +88,12 @@ def candidates(context: Context, retention: Retention) -> Candidates:
 
 def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> Pruned:
     """Delete old runs of the caller's project, and what no project needs. Safe while runs start:
-    their code is locked or has a Job."""
+    their code is locked or has a Job. Raises NoLocks where locks are not to be relied on."""
     found = candidates(context, retention)
     if dry_run:
         return _report(found, [one.key for one in found.environments], dry_run=True)
     store, home = context.store, context.home
+    check_locks(home.root)
     failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
     removed = []
     for one in found.environments:
@@ -115,7 +117,9 @@ def unused_environments(found: Sequence[Installed], since: float) -> list[Instal
 
 
 def remove_environment(home: Home, key: str) -> str | None:
-    """Remove an environment. Returns None, or why it could not be removed: "" = it is in use."""
+    """Remove an environment. Returns None, or why it could not be removed: "" = it is in use.
+    Raises NoLocks."""
+    check_locks(home.root)
     try:
         return None if environments.remove(home, key) else ""
     except OSError as error:

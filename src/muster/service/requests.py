@@ -39,6 +39,7 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
     EngineError if that fails.
     """
     store, folder = context.store, context.home.run_dir(run_id)
+    _check_host(context, run_id)
     if force:
         _end_by_force(context, run_id, why)
     if store.runs.request(run_id, "cancel", why, time.time()):
@@ -49,6 +50,11 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
         from muster.lifecycle.events import CancelRequested
 
         apply_to_suspended(store, folder, run_id, run.name, [CancelRequested(why)])
+
+
+def _check_host(context: Context, run_id: str) -> None:
+    """Raise InvalidInput if the supervisor is on another host, where nothing would wake it."""
+    lease.check_host(context.home.run_dir(run_id).lease, context.store.runs.summary(run_id).name)
 
 
 def _end_by_force(context: Context, run_id: str, why: str) -> None:
@@ -70,6 +76,7 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
     run = context.store.runs.get(run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
+    _check_host(context, run_id)
     if run.state != RunState.SUSPENDED:
         from muster.engines.capabilities import require
         from muster.engines.registry import engine_named
@@ -211,5 +218,6 @@ def scale(context: Context, run_id: str, group: str, replicas: int, why: str) ->
     """
     from muster.control.scale import scale
 
+    _check_host(context, run_id)
     scale(context.store, context.home, context.store.runs.get(run_id), group, replicas, why)
     return context.store.runs.get(run_id)

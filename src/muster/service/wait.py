@@ -71,7 +71,7 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
         if run.state in AT_REST or has_supervisor(context.home, run_id):
             return run
         _check_recoverable(context, run)
-        pid = lease.last_holder(folder.lease)
+        pid = lease.last_holder_here(folder.lease)
         if recover_now(context.backend):
             continue
         if _is_elsewhere(context, run_id):

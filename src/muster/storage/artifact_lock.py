@@ -1,7 +1,8 @@
 """A lock on stored code that is not recorded with a Job yet.
 
-A process that stores code holds a shared lock on the folder of all code until the Job is recorded
-or discarded. Only a process that has the lock exclusively deletes code.
+A process that stores code holds a shared lock on a file until the Job is recorded or discarded.
+Only a process that has the lock exclusively deletes code. A file, because NFS and others do not
+show other hosts the locks of folders.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from muster.node.files import remove_entry
+from muster.file_locks import flock
+from muster.node.files import open_or_replace, remove_entry
 from muster.storage.home import Home
 
 
@@ -21,7 +23,7 @@ class ArtifactLock:
     """The lock of this process, held for the Jobs whose code is stored and not recorded."""
 
     def __init__(self, home: Home) -> None:
-        self._folder = home.artifacts
+        self._home = home
         self._mutex = Lock()
         self._job_ids: set[str] = set()
         self._descriptor = -1
@@ -31,10 +33,10 @@ class ArtifactLock:
         processes that were killed."""
         with self._mutex:
             if not self._job_ids:
-                self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-                if _lock(self._descriptor, fcntl.LOCK_EX):
-                    sweep(self._folder)
-                _lock(self._descriptor, fcntl.LOCK_SH, wait=True)
+                self._descriptor = _open(self._home)
+                if _try_exclusive(self._descriptor, self._home):
+                    sweep(self._home.artifacts)
+                flock(self._descriptor, fcntl.LOCK_SH, self._home.artifacts_lock)
             self._job_ids.add(job_id)
 
     def release(self, job_id: str) -> None:
@@ -56,7 +58,7 @@ class ArtifactLock:
                 yield False
                 return
             try:
-                yield _lock(self._descriptor, fcntl.LOCK_EX)
+                yield _try_exclusive(self._descriptor, self._home)
             finally:
                 # not unlocked: a forked child may share the lock
                 os.close(self._descriptor)
@@ -65,10 +67,15 @@ class ArtifactLock:
 @contextmanager
 def try_exclusive(home: Home) -> Iterator[bool]:
     """Yields whether no process is storing code: then none can start to inside the context, and
-    code that no Job has may be deleted. Yields False also where no lock is possible."""
-    descriptor = os.open(home.artifacts, os.O_RDONLY | os.O_CLOEXEC)
+    code that no Job has may be deleted. Yields False also where the lock's file cannot be
+    created."""
     try:
-        yield _lock(descriptor, fcntl.LOCK_EX)
+        descriptor = _open(home)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _try_exclusive(descriptor, home)
     finally:
         os.close(descriptor)
 
@@ -80,11 +87,14 @@ def sweep(folder: Path) -> None:
         remove_entry(str(part))
 
 
-def _lock(descriptor: int, kind: int, *, wait: bool = False) -> bool:
-    """Whether the lock was acquired. Never, if the file system cannot lock a folder: no process
-    deletes code then."""
+def _open(home: Home) -> int:
+    return open_or_replace(home.artifacts_lock, os.O_RDWR, 0o600)
+
+
+def _try_exclusive(descriptor: int, home: Home) -> bool:
+    """Whether the lock was acquired exclusively. Raises NoLocks."""
     try:
-        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
-    except OSError:
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, home.artifacts_lock)
+    except BlockingIOError:
         return False
     return True

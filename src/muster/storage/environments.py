@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.errors import EngineError
+from muster.file_locks import flock
 from muster.node.files import remove_entry, replace_file
 from muster.plan.model import EnvironmentPlan
 from muster.secrets import redacted
@@ -94,11 +95,11 @@ def acquire(
     descriptor = os.open(environment.lock, flags, 0o600)  # never closed, which keeps the lock
     since = time.time_ns()
     while True:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        flock(descriptor, fcntl.LOCK_SH, environment.lock)
         if environment.about.exists():
             os.utime(environment.about)  # the time of last use
             return
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        flock(descriptor, fcntl.LOCK_EX, environment.lock)
         if environment.about.exists():
             continue
         with suppress(FileNotFoundError):
@@ -256,11 +257,11 @@ def _inspect(environment: Environment) -> Installed:
 def _exclusive_lock(environment: Environment) -> Iterator[bool]:
     """Try to lock the environment. Yields whether no other process uses or installs it."""
     try:
-        descriptor = os.open(environment.lock, os.O_RDONLY | os.O_CLOEXEC)  # the disk may be full
+        descriptor = os.open(environment.lock, os.O_RDWR | os.O_CLOEXEC)  # the disk may be full
     except FileNotFoundError:
         descriptor = os.open(environment.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, environment.lock)
         yield True
     except BlockingIOError:
         yield False

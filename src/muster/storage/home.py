@@ -8,6 +8,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from muster.errors import InvalidInput, Problem
+from muster.file_locks import NoLocks, check_locks
+from muster.file_system import file_system_of
 
 
 class RunDir(Struct, frozen=True):
@@ -161,6 +163,11 @@ class Home(Struct, frozen=True):
         return self.artifacts / f".part-{os.getpid()}-{os.urandom(6).hex()}"
 
     @property
+    def artifacts_lock(self) -> Path:
+        """Locked by processes that store or delete code (`ArtifactLock`)."""
+        return self.root / "artifacts.lock"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 
@@ -177,7 +184,7 @@ class Home(Struct, frozen=True):
     @property
     def checkouts(self) -> Path:
         """Temporary checkouts of git repositories, while their files are stored."""
-        return self.root / "checkouts"
+        return self.of_host("checkouts")
 
     @property
     def digests(self) -> Path:
@@ -193,14 +200,23 @@ class Home(Struct, frozen=True):
         """A directory that runs share and that outlives them."""
         return self.root / "volumes" / name
 
+    def of_host(self, name: str) -> Path:
+        """A file about the resources of this host: where several hosts may share MUSTER_HOME, each
+        has its own, `NAME.HOST`."""
+        shared = file_system_of(self.root).shared
+        return self.root / (f"{name}.{os.uname().nodename}" if shared else name)
+
     def run_dir(self, run_id: str) -> RunDir:
         return RunDir(self.runs / run_id)
 
     def prepare(self) -> None:
-        """Create missing folders, private to the owner. Raises InvalidInput if that fails."""
+        """Create missing folders, private to the owner. Raises InvalidInput if that fails, NoLocks
+        if nothing may be written to their file system."""
         try:
-            for folder in (self.root, self.artifacts, self.runs):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            check_locks(self.root)
+            for folder in (self.artifacts, self.runs):
+                folder.mkdir(mode=0o700, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise self._unusable(f"{error.filename} is a file; a folder is needed there") from None
         except OSError as error:
@@ -209,9 +225,17 @@ class Home(Struct, frozen=True):
             raise self._unusable("not writable")
 
     def read_only(self) -> bool:
-        """Whether the database exists and cannot be written."""
+        """Whether the database exists and cannot be written, or not safely."""
         places = (self.root, self.database)
-        return self.database.exists() and not all(os.access(p, os.W_OK) for p in places)
+        if not self.database.exists():
+            return False
+        if not all(os.access(p, os.W_OK) for p in places):
+            return True
+        try:
+            check_locks(self.root)
+        except NoLocks:
+            return True
+        return False
 
     def _unusable(self, why: str) -> InvalidInput:
         hint = "set MUSTER_HOME to a folder you can write to"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muster.node.files import ensure_fifo
+from muster.storage.fifos import make_fifo
 from muster.storage.home import Home
 
 _DAY = 86400.0
@@ -21,8 +21,8 @@ _DAY = 86400.0
 
 def open_liveness_pipe(path: Path) -> int:
     """Create the FIFO if it is missing and open it for writing. Returns the descriptor that the
-    supervisor inherits. Raises OSError."""
-    ensure_fifo(path)
+    supervisor inherits. Raises OSError; StoreError if the file system has no FIFOs."""
+    make_fifo(path)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 

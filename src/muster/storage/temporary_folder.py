@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from muster.file_locks import flock
+
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
@@ -23,7 +25,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
         folder = parent / os.urandom(6).hex()
         folder.mkdir(mode=0o700)
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        flock(descriptor, fcntl.LOCK_EX, folder)
     try:
         yield folder
     finally:
@@ -35,7 +37,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 def _lock(path: Path) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        flock(descriptor, fcntl.LOCK_EX, path)
         yield
     finally:
         os.close(descriptor)
@@ -56,7 +58,7 @@ def _remove_unlocked(parent: Path) -> None:
             continue  # removed by its owner
         try:
             with suppress(BlockingIOError):  # in use
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, folder)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(descriptor)

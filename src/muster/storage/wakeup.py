@@ -13,19 +13,20 @@ import termios
 from array import array
 from pathlib import Path
 
-from muster.node.files import ensure_fifo
+from muster.storage.fifos import make_fifo
 
 
 def create(path: Path) -> None:
-    """Create the FIFO, when the run is accepted."""
-    os.mkfifo(path, 0o600)
+    """Create the FIFO, when the run is accepted. Raises OSError; StoreError if the file system has
+    no FIFOs."""
+    make_fifo(path)
 
 
 def open(path: Path) -> int:
     """Open the FIFO for the supervisor: a descriptor that is readable after a `notify`. It is open
     for writing too, so that it never reaches its end. Creates the FIFO again if a program has
     deleted or replaced it. Raises OSError."""
-    ensure_fifo(path)
+    make_fifo(path)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -59,7 +59,7 @@ def test_only_gpus_that_others_hold_are_blamed_on_earlier_versions(
     pool.release([1])
 
 
-def try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int, _path: Path) -> bool:
     """Without a thread that waits for the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ from pathlib import Path
 from muster.engines.local import namespaces
 from muster.engines.local.mounts import SCRATCH, make_mountpoint, make_scratch
 from muster.errors import EngineError
+from muster.file_locks import flock
 from muster.node.files import empty_folder, open_or_replace, remove_tree
 from muster.plan.model import MountPlan, RunPlan
 
@@ -34,7 +35,8 @@ def lock(folder: Path) -> None:
     Without namespaces, a supervisor that recovers a run may start nodes while agents of its killed
     predecessor are still ending their programs.
     """
-    fcntl.flock(open_or_replace(folder / "place", os.O_RDWR, 0o600), fcntl.LOCK_EX)
+    place = folder / "place"
+    flock(open_or_replace(place, os.O_RDWR, 0o600), fcntl.LOCK_EX, place)
 
 
 def clear(folder: Path, work: Path) -> None:

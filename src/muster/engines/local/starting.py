@@ -62,7 +62,7 @@ class Starter:
         self._token = secrets.token_hex(16)
         addresses.write_endpoints(plan, self._ports, self._token, self._run_dir)
         _write_certificates(plan, self._run_dir)
-        self._gpus = GpuPool(home.root / "gpus", gpus.numbers)
+        self._gpus = GpuPool(home.of_host("gpus"), gpus.numbers)
         #: The folder of each mount source.
         self.sources = mounts.source_folders(plan, home)
         #: Names of the groups whose nodes have the metadata file at the path that OCI documents.

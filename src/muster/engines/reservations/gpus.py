@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from muster.engines.reservations.demands import count_gpus
 from muster.errors import EngineError
+from muster.file_locks import flock
 
 
 class RunGpus(Struct, frozen=True):
@@ -76,8 +77,9 @@ class GpuPool:
 
     def _lock(self, number: int) -> bool:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._locks / f"gpu-{number}", flags, 0o600)
-        if not _flock(descriptor):
+        path = self._locks / f"gpu-{number}"
+        descriptor = os.open(path, flags, 0o600)
+        if not _flock(descriptor, path):
             os.close(descriptor)
             return False
         self._held[number] = descriptor
@@ -88,11 +90,11 @@ class GpuPool:
         return tuple(number for number in numbers if _is_locked(self._locks / f"gpu-{number}"))
 
 
-def _flock(descriptor: int) -> bool:
+def _flock(descriptor: int, path: Path) -> bool:
     """Lock a file, waiting a moment: the run that had the GPU has ended, and if it was killed, the
     kernel may not have released its lock yet."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
     except BlockingIOError:
         waiting = threading.Thread(
             target=fcntl.flock, args=(descriptor, fcntl.LOCK_EX), daemon=True
@@ -109,7 +111,7 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False  # no node has ever held it
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path)
     except BlockingIOError:
         return True
     finally:

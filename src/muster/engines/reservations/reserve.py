@@ -99,7 +99,7 @@ def _reservation(home: Home, claim: Claim) -> Reservation:
     if claim.queued:
         return run
     # it is not known which of the locked GPUs are this run's: none is given away until it has ended
-    locked = GpuPool(home.root / "gpus", tuple).locked(run.visible) if run.needs.gpus else ()
+    locked = GpuPool(home.of_host("gpus"), tuple).locked(run.visible) if run.needs.gpus else ()
     needs = replace(run.needs, gpus=max(run.needs.gpus, len(locked)))
     return replace(run, needs=needs, granted=True, gpus=locked)
 

@@ -1,4 +1,4 @@
-"""The reservations of all runs of one MUSTER_HOME: a table in a file, changed under a lock.
+"""The reservations of all runs of one MUSTER_HOME on this host: a table in a file, with a lock.
 
 A reservation lasts as long as the run's liveness pipe is held open, by the process that submits the
 run and then by its supervisor. The kernel closes the pipe when they end, however they end, which
@@ -20,6 +20,7 @@ from muster.engines import admission
 from muster.engines.admission import Amounts, Capacity, Reservation
 from muster.engines.machine import count_cpus, count_memory, gpu_numbers
 from muster.engines.reservations.demands import count_gpus_of, demand_of, uses_gpus
+from muster.file_locks import flock
 from muster.node.files import open_or_replace, read_regular, replace_file
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
@@ -61,8 +62,8 @@ class Reservations:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._path = home.root / "reservations.json"
-        self._lock = home.root / "reservations.lock"
+        self._path = home.of_host("reservations.json")
+        self._lock = home.of_host("reservations.lock")
 
     def read(self) -> list[Reservation]:
         """The reservations of all runs that have a supervisor."""
@@ -121,7 +122,7 @@ class Reservations:
 def _locked(path: Path) -> Iterator[None]:
     descriptor = open_or_replace(path, os.O_RDWR, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        flock(descriptor, fcntl.LOCK_EX, path)
         yield
     finally:
         os.close(descriptor)

@@ -11,6 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from muster.errors import StoreError
+from muster.file_locks import NoLocks, flock
+from muster.file_system import file_system_of
 from muster.store.sqlite.errors import cannot_write, corrupt
 from muster.store.sqlite.schema import statements
 
@@ -44,15 +46,29 @@ def _touch(path: Path) -> None:
 
 
 def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """A connection to the migrated database. Raises sqlite3.Error, StoreError.
+    """A connection to the migrated database. Raises sqlite3.Error, StoreError; NoLocks if nothing
+    may be written to its file system.
 
     Several threads may use it if the caller serializes them.
     """
+    # the folder's: that of a file in an overlay may not be among the mounts
+    where = file_system_of(os.path.dirname(os.path.realpath(path)))
     connection = sqlite3.connect(
         path, timeout=_BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
+    connection.row_factory = sqlite3.Row
     try:
-        _prepare(connection, path, migrations)
+        if where.shared:
+            from muster.store.sqlite.rollback_journal import without_shared_memory  # few need it
+
+            with without_shared_memory(connection, path, where):
+                _check_version(connection, path, migrations)
+        else:
+            _check_version(connection, path, migrations)
+            _use_wal(connection, path)
+        if _version(connection) < len(migrations):
+            _migrate(connection, path, migrations)
+        connection.execute("PRAGMA foreign_keys=ON")
     except BaseException:
         connection.close()
         raise
@@ -60,19 +76,19 @@ def connect(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
 
 
 def connect_to_read(
-    path: Path, migrations: Sequence[str], error: sqlite3.OperationalError
+    path: Path, migrations: Sequence[str], error: sqlite3.OperationalError | NoLocks
 ) -> sqlite3.Connection:
     """A connection to a file on a read-only or full disk, where SQLite cannot create the index of
-    the WAL. It shows the present content only.
+    the WAL, or on one without locks. It shows the present content only.
 
     error: what `connect` raised; raised again if it has another reason, or if the database has to
     be migrated before it can be read. Raises StoreError.
     """
-    if not cannot_write(error):
+    if isinstance(error, sqlite3.Error) and not cannot_write(error):
         raise error
-    wal = wal_of(path)
-    if wal.exists() and wal.stat().st_size:
-        connection = _copy(path, wal)
+    journals = [file for file in (wal_of(path), _journal_of(path)) if _has_content(file)]
+    if journals:
+        connection = _copy(path, journals)
     else:  # all data is in the file itself
         uri = f"{path.absolute().as_uri()}?immutable=1"
         connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
@@ -94,31 +110,41 @@ def wal_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _copy(path: Path, wal: Path) -> sqlite3.Connection:
-    """A copy of the database in memory, with the WAL, which may hold all data after a crash."""
+def _journal_of(path: Path) -> Path:
+    """The rollback journal of a database."""
+    return path.with_name(f"{path.name}-journal")
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:  # missing, or deleted by the end of a transaction
+        return False
+
+
+def _copy(path: Path, journals: Sequence[Path]) -> sqlite3.Connection:
+    """A copy of the database in memory, with its journals: after a crash, a WAL may hold all data,
+    and a rollback journal what an unfinished transaction has overwritten."""
     import shutil
     from tempfile import TemporaryDirectory
 
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     with TemporaryDirectory() as folder:
         copied = Path(shutil.copy(path, folder))
-        shutil.copy(wal, folder)
+        for journal in journals:
+            with suppress(FileNotFoundError):  # its transaction has ended meanwhile
+                shutil.copy(journal, folder)
         copied.chmod(0o600)
         with closing(sqlite3.connect(copied)) as source:
             source.backup(connection)
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
-    connection.row_factory = sqlite3.Row
-    _check_version(connection, path, migrations)
+def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     if mode != "wal":
         _switch_to_wal(connection, path)
     connection.execute("PRAGMA synchronous=NORMAL")
-    if _version(connection) < len(migrations):
-        _migrate(connection, path, migrations)
-    connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
@@ -126,7 +152,7 @@ def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
     # lock is on the folder because closing a second descriptor of the file would drop SQLite's own
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        flock(folder, fcntl.LOCK_EX, path.parent)
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
         os.close(folder)

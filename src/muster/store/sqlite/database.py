@@ -1,7 +1,8 @@
 """The database: read it, and write it in transactions.
 
 SQLite in WAL mode, which stays consistent after a power cut. A power cut loses no durable
-transaction. It may lose the latest of the others, which the run's recovery records again.
+transaction. It may lose the latest of the others, which the run's recovery records again. On a file
+system that other hosts may share: a rollback journal, with every transaction durable.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from muster.errors import StoreError, StoreFull
+from muster.file_locks import NoLocks
 from muster.store.sqlite import connection as connections
 from muster.store.sqlite.disk_reserve import Reserve
 from muster.store.sqlite.errors import error_class, explain
@@ -63,6 +65,7 @@ class Database:
         with self._lock, self._explain_errors():
             connection = self._connect()
             self._check_in_place()
+            (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
             if durable:
                 connection.execute("PRAGMA synchronous=FULL")
             try:
@@ -77,7 +80,7 @@ class Database:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     if durable:
-                        connection.execute("PRAGMA synchronous=NORMAL")
+                        connection.execute(f"PRAGMA synchronous={synchronous}")
 
     def write(self, step: Callable[[sqlite3.Connection], T], *, durable: bool = False) -> T:
         """Run `step` in a transaction. If the disk is full, gives up the reserved space and calls
@@ -99,7 +102,7 @@ class Database:
         with self._lock, self._explain_errors():
             try:
                 connection = self._connect()
-            except sqlite3.OperationalError as error:
+            except (sqlite3.OperationalError, NoLocks) as error:
                 # not kept open: another process may write
                 with closing(self._connect_to_read(error)) as reading:
                     return reading.execute(sql, parameters).fetchall()
@@ -141,7 +144,7 @@ class Database:
                 self._connection = connections.connect(self.path, self._migrations)
         return self._connection
 
-    def _connect_to_read(self, error: sqlite3.OperationalError) -> sqlite3.Connection:
+    def _connect_to_read(self, error: sqlite3.OperationalError | NoLocks) -> sqlite3.Connection:
         return connections.connect_to_read(self.path, self._migrations, error)
 
     def _give_up_reserve(self) -> None:

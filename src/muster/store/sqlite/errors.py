@@ -36,6 +36,14 @@ def cannot_write(error: sqlite3.Error) -> bool:
 _FULL_AT_TIMES = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
+_LOCK_ERRORS = (
+    sqlite3.SQLITE_IOERR_LOCK,
+    sqlite3.SQLITE_IOERR_RDLOCK,
+    sqlite3.SQLITE_IOERR_UNLOCK,
+    sqlite3.SQLITE_IOERR_CHECKRESERVEDLOCK,
+)
+
+
 def explain(path: Path, error: sqlite3.Error) -> str | None:
     """What is wrong with the file, and what to do. None if the error is an internal one.
 
@@ -52,6 +60,11 @@ def explain(path: Path, error: sqlite3.Error) -> str | None:
             return _full(path)
         case _ if code in _FULL_AT_TIMES and _is_full(path):
             return _full(path)
+        case sqlite3.SQLITE_IOERR if getattr(error, "sqlite_errorcode", 0) in _LOCK_ERRORS:
+            return (
+                f"cannot lock {path}: its file system has no locks, or its server does not answer; "
+                "set MUSTER_HOME to a folder on a local disk of this host"
+            )
         case sqlite3.SQLITE_IOERR:
             return f"cannot read or write {path}: {error}"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
