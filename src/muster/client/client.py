@@ -134,10 +134,9 @@ class Client:
         """The spec of a known Job or of a target, and notes on a shape that is in no catalogue."""
         from muster.client.target import parse_target
         from muster.spec.reader import ParsedSpec
-        from muster.spec.resolve import spec_from_json
 
         if known is not None:
-            return ParsedSpec(spec_from_json(known.spec)), ()
+            return ParsedSpec(self.service.spec_of(known)), ()
         try:
             written = parse_target(target, command, fields)
         except InvalidInput as error:

@@ -120,9 +120,8 @@ class JobRun(RunFacts):
         """
         from muster.service.review import review_resume
         from muster.spec.partial_overrides import with_items
-        from muster.spec.resolve import spec_from_json
 
-        spec = spec_from_json(self._record.spec)
+        spec = self._service.spec_of(self._record)
         changes = with_items(changes, spec)
         overrides = changes.require_valid()
         try:

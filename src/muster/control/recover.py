@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from muster.control import lease
+from muster.errors import InvalidInput
 from muster.lifecycle.states import RunState
 from muster.node.files import read_regular, replace_file
+from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
 from muster.store import events, runs
@@ -82,9 +84,18 @@ def _record_and_launch(
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            launch(run_id, held, _environ(folder.environ))
+            _launch(db, home, run_id, held, launch)
     except CorruptRecord as error:  # the other runs still have to be recovered
         runs.end_corrupt(db, run_id, str(error))
+
+
+def _launch(db: Database, home: Home, run_id: str, held: tuple[int, int], launch: Launch) -> None:
+    try:
+        environ = _environ(home, run_id)
+    except InvalidInput as error:  # the key that it is sealed with is missing
+        record_broken(db, home.run_dir(run_id), run_id, str(error))
+    else:
+        launch(run_id, held, environ)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -164,11 +175,17 @@ def _record_broken(db: Database, folder: RunDir, run: RunRecord, why: str) -> No
     record_step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 
-def store_environ(path: Path, environ: Mapping[str, str]) -> None:
+def store_environ(home: Home, run_id: str, environ: Mapping[str, str]) -> None:
     """Store the environment that a run's nodes start from, for the process that recovers the run.
-    Only its owner can read the file; it is deleted when the run has ended."""
+    Only its owner can read the file, which is sealed if a variable is a secret; it is deleted when
+    the run has ended. Raises InvalidInput as `seal`."""
     pairs = (os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
-    replace_file(path, b"".join(pairs), 0o600)
+    content = b"".join(pairs)
+    if any(hide(name, value) != value for name, value in environ.items()):
+        from muster.storage.sealing import seal_file
+
+        content = seal_file(home, content)
+    replace_file(home.run_dir(run_id).environ, content, 0o600)
 
 
 def delete_environ(path: Path) -> None:
@@ -177,10 +194,14 @@ def delete_environ(path: Path) -> None:
         path.unlink()
 
 
-def _environ(path: Path) -> Mapping[str, str]:
+def _environ(home: Home, run_id: str) -> Mapping[str, str]:
+    """Raises InvalidInput as `unseal`."""
     try:
-        pairs = read_regular(path).split(b"\0")
+        content = read_regular(home.run_dir(run_id).environ)
     except OSError:  # the submit was interrupted, or a program of the run deleted the file
         return os.environ
+    from muster.storage.sealing import unseal_file
+
+    pairs = unseal_file(home, content, f"run {run_id}").split(b"\0")
     texts = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
     return {name: value for name, _, value in texts}

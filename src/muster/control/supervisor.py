@@ -19,7 +19,7 @@ from msgspec import Struct
 from muster.control.clock import SteadyClock
 from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
-from muster.control.persist import lifecycle_of, plan_of
+from muster.control.persist import lifecycle_of, plan_to_run
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
@@ -105,7 +105,7 @@ def _delete_old_runs(database: Database, home: Home) -> None:
 def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
     run_id, home = assignment.run_id, assignment.home
     record = runs.get(database, run_id)
-    plan = plan_of(record)
+    plan = plan_to_run(home, record)
     signals = _Signals(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
     resumes = lifecycle_of(record).resumes

@@ -14,6 +14,7 @@ from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import RunPlan
 from muster.service.planning import mount_paths, plan_run
+from muster.service.stored_spec import spec_of
 from muster.storage.home import Home
 from muster.store.records import JobRecord, RunRecord
 
@@ -60,13 +61,13 @@ def prepare_run(
     from muster.plan.build import Identity
     from muster.service.program_check import check_programs
     from muster.spec.models import DEFAULT_FRAMEWORK
-    from muster.spec.resolve import resolve, spec_from_json
+    from muster.spec.resolve import resolve
 
     if home.config.exists():
         from muster.storage.config import read_config
 
         read_config(home)  # the user who can repair it sees the error
-    job_spec = spec_from_json(job.spec) if spec is None else spec
+    job_spec = spec_of(home, job) if spec is None else spec
     identity = Identity(new_id(), f"{job.name}-?", job.id, job.name)
     with _problems_as_written(job_spec):
         resolved = resolve(job_spec, overrides)
@@ -162,11 +163,11 @@ def prepare_resume(
     """
     from muster.plan.arrange import arrange
     from muster.plan.build import Identity
-    from muster.spec.resolve import merge, spec_from_json
+    from muster.spec.resolve import merge
     from muster.spec.rules import check
 
     before = RunPlan.from_json(run.plan)
-    written = spec_from_json(run.spec) if spec is None else spec
+    written = spec_of(home, run) if spec is None else spec
     resolved, problems = merge(written, overrides)
     problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
     if problems:

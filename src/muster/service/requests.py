@@ -97,7 +97,7 @@ def resume(
     environ: as for `start`. Raises InvalidInput if the run is not suspended, or cannot be resumed
     with these overrides.
     """
-    from muster.control.persist import plan_of
+    from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
     from muster.control.reserve import reserve
     from muster.engines.choice import default_engine
@@ -106,10 +106,11 @@ def resume(
     db = context.db
     run = runs.get(db, run_id)
     prepared = prepare_resume(context, run, overrides)
-    plan = plan_of(run) if prepared is None else prepared.plan
+    before = plan_to_run(context.home, run)
+    plan = before if prepared is None else prepared.plan
     environ = os.environ if environ is None else environ
     engine = default_engine()
-    if engine.may_queue(plan_of(run)):
+    if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, environ) as held:
         if runs.get(db, run_id).state != RunState.SUSPENDED:
@@ -151,7 +152,7 @@ def prepare_resume(
     if run.state != RunState.SUSPENDED:
         text = f"{run.name} is {run.state}, not SUSPENDED"
         raise InvalidInput(Problem("", text, _instead_of_resuming(context, run)))
-    from muster.control.persist import plan_of
+    from muster.control.persist import plan_to_run
     from muster.control.replicas import desired_replicas
     from muster.engines.choice import default_engine
 
@@ -162,7 +163,7 @@ def prepare_resume(
         prepared = prepare.prepare_resume(context.home, run, overrides, spec)
     # the machine or the number of replicas may have changed since: a run that cannot start would
     # fail for good
-    plan = plan_of(run) if prepared is None else prepared.plan
+    plan = plan_to_run(context.home, run) if prepared is None else prepared.plan
     replicas = desired_replicas(run, plan)
     if problems := default_engine().check(plan, context.home.root, replicas):
         raise InvalidInput(*problems)
@@ -179,12 +180,16 @@ def _instead_of_resuming(context: Context, run: RunRecord) -> str:
 
 
 def _store_changes(context: Context, run: RunRecord, prepared: PreparedResume) -> None:
+    from muster.control.persist import sealed_plan
+    from muster.storage.sealing import seal
+
+    home = context.home
     changes = {
-        "spec": to_builtins(prepared.spec),
+        "spec": seal(home, to_builtins(prepared.spec)),
         "origins": dict(prepared.origins),
-        "plan": prepared.plan.to_json(),
-        "notes": list(prepared.plan.notes),
-        "tags": dict(prepared.spec.tags),
+        "plan": sealed_plan(home, prepared.plan),
+        "notes": seal(home, list(prepared.plan.notes)),
+        "tags": seal(home, dict(prepared.spec.tags)),
     }
     if prepared.display_name is not None:
         changes["display_name"] = prepared.display_name

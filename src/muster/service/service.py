@@ -95,6 +95,12 @@ class Service:
         self.recover()
         return prepare(self.context, spec, always_new=always_new)
 
+    def spec_of(self, record: JobRecord | RunRecord) -> JobSpec:
+        """The spec of a Job or a run, with its secrets. See `service.stored_spec`."""
+        from muster.service.stored_spec import spec_of
+
+        return spec_of(self.home, record)
+
     def copy_job(self, job: JobRecord) -> JobRecord:
         """A new Job with the content of another, not recorded yet. See `service.jobs.copy`."""
         from muster.service.jobs import copy

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from muster.control import lease, reserve
 from muster.control.expire import remove_folder
 from muster.control.launcher import check_open_files
-from muster.control.persist import node_record
+from muster.control.persist import node_record, sealed_plan
 from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
 from muster.identity import user_name
@@ -27,8 +27,10 @@ from muster.service.context import Context
 from muster.service.jobs import discard
 from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
+from muster.storage.home import Home
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
+from muster.storage.sealing import seal
 from muster.store import runs
 from muster.store.records import JobRecord, NodeRecord, RunRecord
 
@@ -112,7 +114,7 @@ def run_folder(
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
         if plan.policy.restarts:
-            store_environ(folder.environ, submitted(plan, environ))
+            store_environ(context.home, plan.run_id, submitted(plan, environ))
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:
@@ -129,7 +131,7 @@ def record(context: Context, prepared: PreparedRun, lacking: Sequence[Shortage] 
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
         statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
         nodes = [node_record(node, status) for node, status in statuses]
-        return _run_record(prepared, job, plan, (number, now), lacking), nodes
+        return _run_record(context.home, prepared, job, plan, (number, now), lacking), nodes
 
     recorded = runs.insert(context.db, prepared.job, build)
     context.artifact_lock.release(prepared.job.id)
@@ -137,6 +139,7 @@ def record(context: Context, prepared: PreparedRun, lacking: Sequence[Shortage] 
 
 
 def _run_record(
+    home: Home,
     prepared: PreparedRun,
     job: JobRecord,
     plan: RunPlan,
@@ -169,17 +172,17 @@ def _run_record(
         finished_at=None,
         exit_code=None,
         node_count=plan.policy.initial_size,
-        spec=to_builtins(prepared.spec),
+        spec=seal(home, to_builtins(prepared.spec)),
         origins=dict(prepared.origins),
-        overrides=to_builtins(prepared.overrides),
-        plan=plan.to_json(),
+        overrides=seal(home, to_builtins(prepared.overrides)),
+        plan=sealed_plan(home, plan),
         lifecycle={},
-        notes=list(prepared.notes),
+        notes=seal(home, list(prepared.notes)),
         cancel_requested_at=None,
         cancel_reason=None,
         display_name=prepared.overrides.run_name,
         created_by=user_name(),
-        tags=dict(prepared.spec.tags),
+        tags=seal(home, dict(prepared.spec.tags)),
     )
 
 
