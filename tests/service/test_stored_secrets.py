@@ -125,6 +125,12 @@ def test_a_run_gets_its_secrets_which_are_nowhere_in_plain_text(
     check_hidden(client, by_name)
 
 
+def test_a_run_without_secrets_needs_no_key(client: Client, tmp_path: Path) -> None:
+    run = start_spec(client, {"command": ["echo", "a"], "env": {"A": "1"}}, tmp_path)
+    assert output_of_success(run) == ["a"]
+    assert not client.service.home.secret_key.exists()
+
+
 def test_overrides_of_a_suspended_run_are_encrypted(
     client: Client, spec: dict[str, Any], tmp_path: Path, go: Path
 ) -> None:

@@ -30,9 +30,6 @@ def seal(home: Home, data: Any) -> Any:
 
     The key is created if it is missing. Raises InvalidInput if that fails, or the key is not valid.
     """
-    shown = hidden(data)
-    if shown == data:
-        return data
     ciphers: list[MultiFernet] = []
 
     def lock(text: str, text_shown: str) -> str:
@@ -41,7 +38,8 @@ def seal(home: Home, data: Any) -> Any:
         token = ciphers[0].encrypt(text.encode(errors="surrogatepass")).decode()
         return f"{SEALED_MARK}{token}:{text_shown}"
 
-    return _sealed(data, shown, lock)
+    sealed = _sealed(data, hidden(data), lock)
+    return sealed if ciphers else data
 
 
 def _sealed(data: Any, shown: Any, lock: Callable[[str, str], str]) -> Any:
