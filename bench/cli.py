@@ -20,7 +20,7 @@ def fill(home: Path) -> None:
     job, _ = client.job(None, command=["true"])
     prepared = client.prepare_run(job)
     first = record(client.service.context, prepared)
-    with client.service.db.transaction() as connection:
+    with client.service.context.backend.store.database.transaction() as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
         row = dict(connection.execute("SELECT * FROM runs").fetchone())
         values = []
@@ -30,7 +30,7 @@ def fill(home: Path) -> None:
         marks = ", ".join("?" * len(columns))
         connection.executemany(f"INSERT INTO runs VALUES ({marks})", values)
         connection.execute("UPDATE runs SET state = 'SUCCEEDED'")
-    assert len(table.listing(client.service.db)) == RUNS, first
+    assert len(table.listing(client.service.store)) == RUNS, first
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ from muster.plan.model import ResourcePlan, RunPlan
 from muster.spec.models import JobSpec, NodeGroup, RunOverrides
 from muster.spec.policies import FailurePolicy
 from muster.spec.resolve import resolve
-from muster.store import runs
-from muster.store.database import Database
 from muster.store.records import JobRecord, RunRecord
+from muster.store.sqlite.database import Database
 
 JOBSET = 290  # pods per second
 AT_ONCE = 4096  # events reported together
@@ -86,7 +85,7 @@ def recover(size: int, strategy: str) -> float:
         session = ImmediateSession(size)
         ledger = StoreLedger(db, plan)
         Controller(plan.policy, ledger, session, SteadyClock(), 0, lambda: session.requested).run()
-        assert runs.get(db, plan.run_id).attempt == 1
+        assert db.runs.get(plan.run_id).attempt == 1
         db.close()
     return session.seconds
 
@@ -126,7 +125,7 @@ def accept(db: Database, plan: RunPlan) -> None:
     }
     record = RunRecord(**{**blank, **known})
     nodes = [node_record(node, NodeStatus()) for node in plan.nodes]
-    runs.insert(db, job, lambda *_: (record, nodes))
+    db.runs.insert(job, lambda *_: (record, nodes))
 
 
 def main() -> None:

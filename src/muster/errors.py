@@ -81,6 +81,10 @@ class NotFound(InvalidInput):
     """No job, run or file has the given name or id."""
 
 
+class Forbidden(MusterError):  # noqa: N818
+    """The caller lacks the right to do this."""
+
+
 class StoreError(MusterError):
     """The database or MUSTER_HOME cannot be used: unwritable, full or corrupt.
 

@@ -1,11 +1,18 @@
-"""Ids of jobs and runs, and the name of the user."""
+"""Who asks and where: ids, users, hosts, projects."""
 
 from __future__ import annotations
 
 import os
+import socket
+from contextlib import suppress
+
+from msgspec import Struct
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no characters that look alike
 _LENGTH = 10
+
+#: The project of everything that is recorded on a machine without a server.
+DEFAULT_PROJECT = "default"
 
 
 def new_id() -> str:
@@ -21,3 +28,27 @@ def user_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+class Owner(Struct, frozen=True):
+    """A process that drives runs, as the owner of their leases."""
+
+    #: Unique among all processes of all hosts.
+    id: str
+    #: The name of its host.
+    host: str
+    #: Identifies the start of the host's kernel, which containers share; "" if unknown.
+    boot: str
+
+    def on_same_host(self, host: str, boot: str) -> bool:
+        """Whether a process with this host and boot ran on the host of this one, maybe before it
+        was restarted."""
+        return host == self.host or bool(boot and boot == self.boot)
+
+
+def new_owner() -> Owner:
+    """An owner on this host."""
+    boot = ""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # Linux
+        boot = file.read().strip()
+    return Owner(new_id(), socket.gethostname(), boot)

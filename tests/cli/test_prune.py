@@ -76,7 +76,9 @@ def test_code_that_no_job_has_is_deleted_and_shared_code_stays(
     job.delete()
     assert stored(own_home) == ["data", "main.py"], "deleting frees at once"
     assert len([*objects.glob("*/*")]) == 2
-    with client.service.db.transaction() as connection:  # as if the deletion was interrupted
+    with (
+        client.service.context.backend.store.database.transaction() as connection
+    ):  # as if the deletion was interrupted
         connection.execute("UPDATE jobs SET state = 'DELETED'")
     (item,) = [one for one in client.disk() if one.kind == "code"]
     assert item.count == 1 and item.prunable >= 300_000

@@ -22,7 +22,6 @@ from muster.control.force import end_supervisor
 from muster.errors import EngineError, NotAnswering
 from muster.node.processes import children
 from muster.storage import wakeup
-from muster.store import runs
 from support.runs import supervisor_pid, until_any_ready, until_ready
 
 
@@ -107,7 +106,7 @@ def test_the_next_supervisor_carries_out_a_pending_cancel(client: Client) -> Non
     pid = supervisor_pid(client, run)
     until_ready(run)
     os.kill(pid, signal.SIGSTOP)
-    runs.request(client.service.db, run.id, "cancel", "enough")
+    client.service.store.runs.request(run.id, "cancel", "enough")
     os.kill(pid, signal.SIGKILL)
     assert run.wait(60).state == "CANCELED"
     assert run.details == "enough"

@@ -13,7 +13,6 @@ import pytest
 import muster
 from muster.client.client import Client
 from muster.engines.local.namespaces import unavailable_reason
-from muster.store import runs
 from support.runs import start_spec
 
 NEEDS_PEERS = """
@@ -205,7 +204,7 @@ def test_ended_runs_are_deleted_after_their_time_to_live(client: Client, tmp_pat
         {"command": ["true"], "ttl_after_finished": 0, "logging": {"directory": "logs"}},
         tmp_path,
     ).wait(60)
-    assert runs.get(client.service.db, ended.id).expires_at is not None
+    assert client.service.store.runs.get(ended.id).expires_at is not None
     folder = client.service.home.run_dir(ended.id).path
     client.service.close()
     other = Client(client.service.home.root)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.client.client import Client
-from muster.store.database import Database, Row
+from muster.store.sqlite.database import Database, Row
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.engines.local.namespaces import unavailable_reason
 from muster.spec.override_flags import overrides_from_flags
-from muster.store import runs
 from support.jobset import MAX_INT32, jobset, replicated, rules, write
 from support.runs import PROGRAM_OUTPUT
 
@@ -162,14 +161,14 @@ def test_the_time_to_live_starts_with_the_end(client: Client, tmp_path: Path) ->
     timed = succeed(client, jobset({"a": 1}, name="timed", ttlSecondsAfterFinished=60), tmp_path)
     paused = jobset({"a": 1}, name="paused", ttlSecondsAfterFinished=0, suspend=True)
     waiting = start(client, paused, tmp_path)
-    db = client.service.db
-    assert runs.get(db, without.id).expires_at is None
-    record = runs.get(db, timed.id)
+    db = client.service.store
+    assert db.runs.get(without.id).expires_at is None
+    record = db.runs.get(timed.id)
     assert record.finished_at is not None
     assert record.expires_at == record.finished_at + 60
-    assert runs.expired(db, record.expires_at - 0.1) == []
-    assert runs.expired(db, record.expires_at + 0.1) == [timed.id]
-    assert runs.get(db, waiting.id).expires_at is None
+    assert db.runs.expired(record.expires_at - 0.1) == []
+    assert db.runs.expired(record.expires_at + 0.1) == [timed.id]
+    assert db.runs.get(waiting.id).expires_at is None
     waiting.cancel().wait(60)
 
 

@@ -23,7 +23,6 @@ from muster.errors import EngineError
 from muster.storage import wakeup
 from muster.storage.home import RunDir
 from muster.storage.liveness import watch_liveness
-from muster.store import runs
 from support.runs import until_ready, until_state
 
 pytestmark = pytest.mark.usefixtures("own_launcher")
@@ -108,7 +107,7 @@ def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -
     assert select.select([pipe], [], [], 0)[0] == []
     (service.home.run_dir(run_id).work(0) / "go").touch()
     assert select.select([pipe], [], [], 60)[0] == [pipe]
-    assert runs.get(service.db, run_id).state == "SUCCEEDED", "the outcome is recorded first"
+    assert service.store.runs.get(run_id).state == "SUCCEEDED", "the outcome is recorded first"
     os.close(pipe)
     assert watch_liveness(service.home, run_id) is None
 
@@ -116,7 +115,7 @@ def test_the_liveness_pipe_closes_when_the_outcome_is_recorded(client: Client) -
 def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     run_id = start(client, "sleep", "1000")
     service = client.service
-    assert recover(service.db, service.home, service.context.start_supervisor) == [], (
+    assert recover(service.store, service.home, service.context.start_supervisor) == [], (
         "it has a supervisor"
     )
     until_ready(client.run(run_id))  # a node that never started would be started again
@@ -125,7 +124,7 @@ def test_a_run_without_a_supervisor_is_recovered_once(client: Client) -> None:
     os.kill(pid, signal.SIGKILL)
     client.run(run_id).wait(60)
     assert client.run(run_id).state == "FAILED"
-    assert recover(service.db, service.home, service.context.start_supervisor) == []
+    assert recover(service.store, service.home, service.context.start_supervisor) == []
     kinds = [(e.kind, e.data.get("state")) for e in service.events(run_id)]
     assert kinds.count(("run", "FAILED")) == 1
 
@@ -159,7 +158,7 @@ def test_recovery_reports_a_deleted_folder(client: Client) -> None:
     run_id, folder = without_supervisor(client)
     shutil.rmtree(folder.path)
     service = client.service
-    assert recover(service.db, service.home, service.context.start_supervisor) == [run_id]
+    assert recover(service.store, service.home, service.context.start_supervisor) == [run_id]
     assert "was deleted while the run was in progress" in client.run(run_id).details
 
 
@@ -175,7 +174,7 @@ def test_without_a_liveness_pipe_no_supervisor_is_started(client: Client, missin
     def launch(run_id: str, held: tuple[int, int], environ: object) -> None:
         launched.append(run_id)
 
-    assert recover(service.db, service.home, launch) == [run_id]
+    assert recover(service.store, service.home, launch) == [run_id]
     assert launched == ([] if missing else [run_id])
 
 
@@ -197,7 +196,7 @@ def test_a_file_replaced_while_the_supervisor_runs_is_no_error(client: Client, n
     path = service.home.run_dir(run_id).path / name
     path.rename(path.with_name("kept"))
     path.mkdir()
-    assert recover(service.db, service.home, service.context.start_supervisor) == []
+    assert recover(service.store, service.home, service.context.start_supervisor) == []
     path.rmdir()
     path.with_name("kept").rename(path)
 
@@ -289,16 +288,16 @@ def test_a_run_of_another_version_does_not_disturb_others(client: Client) -> Non
     run_id = start(client, "sleep", "1000")
     service = client.service
     until_ready(client.run(run_id))
-    runs.save(service.db, run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
-    assert recover(service.db, service.home, service.context.start_supervisor) == []
-    assert runs.get(service.db, run_id).state == "IN_PROGRESS", "its supervisor has the plan"
+    service.store.runs.save(run_id, {"plan": {"policy": "of tomorrow"}}, (), (), time.time())
+    assert recover(service.store, service.home, service.context.start_supervisor) == []
+    assert service.store.runs.get(run_id).state == "IN_PROGRESS", "its supervisor has the plan"
     pid = lease.last_holder(service.home.run_dir(run_id).lease)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.001)
-    assert recover(service.db, service.home, service.context.start_supervisor) == [run_id]
-    found = runs.get(service.db, run_id)
+    assert recover(service.store, service.home, service.context.start_supervisor) == [run_id]
+    found = service.store.runs.get(run_id)
     assert found.state == "FAILED"
     assert "is corrupt, or of another version of Muster: plan: " in found.details
 

@@ -27,7 +27,6 @@ from muster.lifecycle.events import RunAdmitted, RunQueued
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
 from muster.storage import wakeup
-from muster.store import runs
 from support.runs import start_spec
 
 #: Submits a run that asks for GPUs, as `start` does but without a supervisor, and returns its id.
@@ -129,14 +128,14 @@ def test_a_run_that_is_scaled_up_keeps_its_gpus_and_gets_more(
     client: Client, submit: Submit
 ) -> None:
     service = client.service
-    run = runs.get(service.db, submit(1))
+    run = service.store.runs.get(submit(1))
     submit(1)
     plan, group = plan_of(run), "workers"
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 3)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 3)
     assert given(client) == [(0, 2, 3), (1,)]
     with pytest.raises(InvalidInput, match="needs 4, 3 of 4 free; held by true-2"):
-        reserve.reserve_scaled(service.db, service.home, run, plan, group, 4)
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 1)
+        reserve.reserve_scaled(service.store, service.home, run, plan, group, 4)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 1)
     assert given(client) == [(0, 2, 3), (1,)], "it frees none before it ends"
 
 
@@ -146,17 +145,17 @@ def test_a_process_that_sees_other_gpus_changes_no_run(
     """As one that scales a run from a shell with another CUDA_VISIBLE_DEVICES, or in a node."""
     service = client.service
     gpus[:] = [0, 1]
-    run = runs.get(service.db, submit(1))
+    run = service.store.runs.get(submit(1))
     waiting = submit(2)
     gpus[:] = [1]
     (text,) = default_engine().waiting(service.home).values()
     assert text == "waiting for GPUs: needs 2, 1 of 2 free; held by true-1 (1)"
     plan, group = plan_of(run), "workers"
-    reserve.reserve_scaled(service.db, service.home, run, plan, group, 2)
+    reserve.reserve_scaled(service.store, service.home, run, plan, group, 2)
     assert given(client) == [(0, 1), None], "it keeps GPU 0"
-    queued = runs.get(service.db, waiting)
-    reserve.reserve_scaled(service.db, service.home, queued, plan_of(queued), group, 1)
-    assert reserve.reserve_again(service.db, service.home, queued, plan_of(queued))
+    queued = service.store.runs.get(waiting)
+    reserve.reserve_scaled(service.store, service.home, queued, plan_of(queued), group, 1)
+    assert reserve.reserve_again(service.store, service.home, queued, plan_of(queued))
     (_, reservation) = Reservations(service.home).read()
     assert reservation.visible == (0, 1)
     assert given(client) == [(0, 1), None]
@@ -176,12 +175,12 @@ def test_a_run_is_not_scaled_beyond_the_gpus_that_it_may_be_given(
     def store(lacking: object) -> str:
         return record(service.context, prepared).name
 
-    reserve.reserve(service.db, service.home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(service.store, service.home, plan, plan.policy.initial_replicas, store)
     gpus[:] = [1, 2, 3]
-    run = runs.get(service.db, plan.run_id)
+    run = service.store.runs.get(plan.run_id)
     with pytest.raises(InvalidInput, match="all nodes together need 3 GPUs, this machine has 2"):
-        scale(service.db, service.home, run, "g", 3, "")
-    scale(service.db, service.home, run, "g", 2, "")
+        scale(service.store, service.home, run, "g", 3, "")
+    scale(service.store, service.home, run, "g", 2, "")
     assert given(client) == [(0, 1)]
 
 
@@ -201,7 +200,7 @@ def test_a_run_that_was_scaled_is_resumed_only_if_its_nodes_have_gpus(
 
 
 def context_of(client: Client, run_id: str) -> RunContext:
-    plan = plan_of(runs.get(client.service.db, run_id))
+    plan = plan_of(client.service.store.runs.get(run_id))
     return RunContext(plan, client.service.home, {}, "python")
 
 
@@ -209,7 +208,7 @@ def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
     client: Client, submit: Submit, gpus: list[int]
 ) -> None:
     gpus[:] = [0, 1]
-    run = runs.get(client.service.db, submit(2))
+    run = client.service.store.runs.get(submit(2))
     gpus[:] = [1]
     opened: list[RunGpus] = []
     session = cast(Session, object())
@@ -272,7 +271,7 @@ def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:
         return "run"
 
     home = client.service.home
-    reserve.reserve(client.service.db, home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(client.service.store, home, plan, plan.policy.initial_replicas, store)
     assert recorded == [()]
     assert not (home.root / "reservations.json").exists()
     assert not (home.root / "reservations.lock").exists()

@@ -12,8 +12,7 @@ import muster
 from muster.control.service_log import ServiceLog
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.store import runs
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 from simulation.harness.fake_ledger import DatabaseLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
@@ -64,7 +63,7 @@ def run(own_home: Path) -> tuple[Database, Home, RunPlan]:
 
 
 def record_event(db: Database, plan: RunPlan, text: str) -> None:
-    runs.save(db, plan.run_id, {}, (), [("supervisor_lost", {"why": text})], 2.0)
+    db.runs.save(plan.run_id, {}, (), [("supervisor_lost", {"why": text})], 2.0)
 
 
 def test_the_next_supervisor_writes_entries_missing_in_the_service_log(

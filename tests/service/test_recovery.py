@@ -9,7 +9,6 @@ import pytest
 import muster
 from muster.client.client import Client, overrides_from
 from muster.service import Service
-from muster.store import runs
 
 
 @pytest.fixture
@@ -22,10 +21,10 @@ def expired(client: Client) -> str:
 
 def test_opening_the_database_deletes_nothing(client: Client, expired: str) -> None:
     service = Service(client.service.home)
-    assert runs.get(service.db, expired).state == "SUCCEEDED"
+    assert service.store.runs.get(expired).state == "SUCCEEDED"
     service.recover()
     with pytest.raises(muster.NotFound):
-        runs.get(service.db, expired)
+        service.store.runs.get(expired)
     service.close()
 
 

@@ -14,8 +14,7 @@ from muster.lifecycle.events import ControllerStarted, ResumeRequested, SuspendR
 from muster.lifecycle.states import NodeState, RunState
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
-from muster.store import events, runs
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 from simulation.harness.fake_ledger import DatabaseLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
@@ -35,7 +34,7 @@ def run(own_home: Path) -> tuple[Database, Home, RunPlan]:
     made = decide(plan.policy, before, [ControllerStarted()], FUTURE)
     ledger.record(before, made.status, made.entries, FUTURE)
     # so that it can be read back
-    runs.save(db, plan.run_id, {"plan": plan.to_json()}, (), (), FUTURE)
+    db.runs.save(plan.run_id, {"plan": plan.to_json()}, (), (), FUTURE)
     home.run_dir(plan.run_id).path.mkdir(parents=True)
     return db, home, plan
 
@@ -47,9 +46,9 @@ def test_a_run_that_loses_its_supervisors_repeatedly_fails(
     states = []
     for _ in range(5):
         recover.record_lost(db, home, plan.run_id, "killed")
-        states.append(runs.get(db, plan.run_id).state)
+        states.append(db.runs.get(plan.run_id).state)
     assert states == [*[RunState.ACCEPTED] * 3, RunState.FAILED, RunState.FAILED]
-    assert {node.state for node in runs.nodes(db, plan.run_id)} == {NodeState.STOPPED}
+    assert {node.state for node in db.runs.nodes(plan.run_id)} == {NodeState.STOPPED}
 
 
 def test_recovery_carries_out_a_cancel_of_a_suspended_run(
@@ -59,11 +58,11 @@ def test_recovery_carries_out_a_cancel_of_a_suspended_run(
     folder = home.run_dir(plan.run_id)
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
     recover.record_lost(db, home, plan.run_id, "killed")
-    assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
+    assert db.runs.get(plan.run_id).state == RunState.SUSPENDED
     assert recover.recover(db, home, lambda *_: None) == []
-    runs.request(db, plan.run_id, "cancel", "enough")
+    db.runs.request(plan.run_id, "cancel", "enough")
     assert recover.recover(db, home, lambda *_: None) == [plan.run_id]
-    assert runs.get(db, plan.run_id).state == RunState.CANCELED
+    assert db.runs.get(plan.run_id).state == RunState.CANCELED
 
 
 def test_log_times_never_decrease(run: tuple[Database, Home, RunPlan]) -> None:
@@ -73,9 +72,9 @@ def test_log_times_never_decrease(run: tuple[Database, Home, RunPlan]) -> None:
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])
     recover.record_broken(db, folder, plan.run_id, "enough")
-    times = [entry.time for entry in events.since(db, plan.run_id)]
+    times = [entry.time for entry in db.events.since(plan.run_id)]
     assert all(before <= after for before, after in pairwise(times))
-    assert runs.get(db, plan.run_id).state == RunState.FAILED
+    assert db.runs.get(plan.run_id).state == RunState.FAILED
 
 
 def test_a_suspend_request_of_a_suspended_run_is_dropped_on_resume(
@@ -85,7 +84,7 @@ def test_a_suspend_request_of_a_suspended_run_is_dropped_on_resume(
     folder = home.run_dir(plan.run_id)
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
     recover.record_lost(db, home, plan.run_id, "killed")
-    assert runs.get(db, plan.run_id).state == RunState.SUSPENDED
-    runs.request(db, plan.run_id, "suspend", "requested before the suspension was recorded")
+    assert db.runs.get(plan.run_id).state == RunState.SUSPENDED
+    db.runs.request(plan.run_id, "suspend", "requested before the suspension was recorded")
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [ResumeRequested("now")])
     assert StoreLedger(db, plan).requests() == []

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, MusterError, NotFound
 from muster.store import jobs, runs
-from muster.store.database import Database
 from muster.store.records import JobRecord, NodeRecord, RunRecord
+from muster.store.sqlite.database import Database
 
 # names that look like names of runs, like ids, or like keywords
 NAMES = st.sampled_from(["a", "a-1", "a-1-2", "a-", "last", "ocid1.a", "aab", "aaab"])
@@ -96,9 +96,9 @@ class Store(RuleBasedStateMachine):
         record = job_record(job_id, name, content, display_name)
         if known and known[0].state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                jobs.insert(self.db, record)
+                self.db.jobs.insert(record)
             return
-        kept = jobs.insert(self.db, record)
+        kept = self.db.jobs.insert(record)
         known = known or [job for job in self.active if job.content_hash == content]
         if known:
             assert kept in known
@@ -119,9 +119,9 @@ class Store(RuleBasedStateMachine):
         edited = replace(job, display_name=display_name, updated_at=job.updated_at + 1)
         if job.state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                jobs.update(self.db, job, edited, by="ann", changes={})
+                self.db.jobs.update(job, edited, by="ann", changes={})
             return
-        jobs.update(self.db, job, edited, by="ann", changes={})
+        self.db.jobs.update(job, edited, by="ann", changes={})
         self.jobs[self.jobs.index(job)] = edited
 
     @rule(data=st.data())
@@ -132,9 +132,9 @@ class Store(RuleBasedStateMachine):
         alive = [run for run in self.runs if (run.job_id, run.state) == (job.id, "ACCEPTED")]
         if alive and job.state == "ACTIVE":
             with pytest.raises(InvalidInput, match=f"{alive[0].name} is ACCEPTED"):
-                jobs.delete(self.db, job.id, by="ann", now=3.0)
+                self.db.jobs.delete(job.id, by="ann", now=3.0)
             return
-        assert jobs.delete(self.db, job.id, by="ann", now=3.0) is (job.state == "ACTIVE")
+        assert self.db.jobs.delete(job.id, by="ann", now=3.0) is (job.state == "ACTIVE")
         self.jobs[self.jobs.index(job)] = replace(job, state="DELETED")
 
     @rule(data=st.data(), run_id=IDS)
@@ -149,9 +149,9 @@ class Store(RuleBasedStateMachine):
 
         if job.state == "DELETED":
             with pytest.raises(InvalidInput, match="is deleted"):
-                runs.insert(self.db, job, build)
+                self.db.runs.insert(job, build)
             return
-        run = runs.insert(self.db, job, build)
+        run = self.db.runs.insert(job, build)
         assert run.job_id == job.id
         before = [known.number for known in self.runs if known.job_name == job.name]
         assert run.number == max(before, default=0) + 1
@@ -175,8 +175,8 @@ class Store(RuleBasedStateMachine):
 
     @invariant()
     def lists_of_jobs_hold_all(self) -> None:
-        assert jobs.listing(self.db, deleted=True) == self.jobs[::-1]
-        assert jobs.listing(self.db) == self.active[::-1]
+        assert self.db.jobs.listing(deleted=True) == self.jobs[::-1]
+        assert self.db.jobs.listing() == self.active[::-1]
 
     @rule(name=NAMES, version=st.integers(0, 3))
     def find_version(self, name: str, version: int) -> None:
@@ -196,8 +196,8 @@ class Store(RuleBasedStateMachine):
         names = [run.name for run in self.runs]
         assert len(set(names)) == len(names)
         for run in self.runs:
-            assert runs.find(self.db, run.name) == run
-            assert runs.find(self.db, run.id) == run
+            assert self.db.runs.find(run.name) == run
+            assert self.db.runs.find(run.id) == run
 
     @invariant()
     def last_is_the_newest(self) -> None:
@@ -206,10 +206,10 @@ class Store(RuleBasedStateMachine):
 
     @invariant()
     def lists_hold_all(self) -> None:
-        listed = [run.id for run in runs.listing(self.db)]
+        listed = [run.id for run in self.db.runs.listing()]
         assert listed == [run.id for run in reversed(self.runs)]
         alive = {run.id for run in self.runs if run.state == "ACCEPTED"}
-        assert {run.id for run in runs.live(self.db)} == alive
+        assert {run.id for run in self.db.runs.live()} == alive
 
 
 TestStore = Store.TestCase
@@ -220,7 +220,7 @@ TestStore.settings = settings(max_examples=40, stateful_step_count=25, deadline=
 def db(tmp_path: Path) -> Iterator[Database]:
     database = Database.open(tmp_path / "m.db")
     for number in range(8):
-        jobs.insert(database, job_record(f"abc{number}", "train", str(number)))
+        database.jobs.insert(job_record(f"abc{number}", "train", str(number)))
     yield database
     database.close()
 
@@ -249,51 +249,51 @@ def test_invalid_names_are_not_found(db: Database, find: object, text: str) -> N
 )
 def test_messages_about_unknown_and_ambiguous_names(db: Database, text: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        jobs.find(db, text)
+        db.jobs.find(text)
     assert str(caught.value) == message
 
 
 def test_an_id_takes_precedence_over_a_name_that_looks_like_it(db: Database) -> None:
     """Scripts store ids; a Job whose name equals an id must not be found instead."""
-    jobs.insert(db, job_record("zzzz", "abc3", "its own"))
-    assert jobs.find(db, "abc3").id == "abc3"
+    db.jobs.insert(job_record("zzzz", "abc3", "its own"))
+    assert db.jobs.find("abc3").id == "abc3"
 
 
 def test_an_ambiguous_display_name_lists_the_jobs(db: Database) -> None:
     for number in range(2):
-        jobs.insert(db, job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
-    jobs.insert(db, job_record("y", "other", "y", "Other"))
+        db.jobs.insert(job_record(f"z{number}", f"net-{number}", f"z{number}", "The net"))
+    db.jobs.insert(job_record("y", "other", "y", "Other"))
     message = "several jobs are named 'The net': net-1@1, net-0@1 (use an id)"
     with pytest.raises(InvalidInput) as caught:
-        jobs.find(db, "The net")
+        db.jobs.find("The net")
     assert str(caught.value) == message
-    assert jobs.find(db, "Other").id == "y"
+    assert db.jobs.find("Other").id == "y"
     with pytest.raises(NotFound, match="did you mean Other"):
-        jobs.find(db, "Othr")
+        db.jobs.find("Othr")
 
 
 def test_a_name_takes_precedence_over_a_display_name(db: Database) -> None:
-    jobs.insert(db, job_record("z", "net", "z", "train"))
-    assert jobs.find(db, "train").id == "abc7"
+    db.jobs.insert(job_record("z", "net", "z", "train"))
+    assert db.jobs.find("train").id == "abc7"
 
 
 def test_runs_are_found_by_display_name(db: Database) -> None:
-    job = jobs.find(db, "train")
+    job = db.jobs.find("train")
 
     def accept(run_id: str, display_name: str) -> RunRecord:
         def build(kept: JobRecord, n: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
             made = run_record(run_id, kept, n, name, 1.0)
             return replace(made, display_name=display_name), []
 
-        return runs.insert(db, job, build)
+        return db.runs.insert(job, build)
 
     accept("r1", "worker")
     accept("r2", "train-3")
     accept("r3", "scheduler")
-    assert runs.find(db, "worker").id == "r1"
-    assert runs.find(db, "train-3").id == "r3"
+    assert db.runs.find("worker").id == "r1"
+    assert db.runs.find("train-3").id == "r3"
     accept("r4", "worker")
     with pytest.raises(InvalidInput) as caught:
-        runs.find(db, "worker")
+        db.runs.find("worker")
     expected = "several runs are named 'worker': train-4, train-1 (use an id)"
     assert str(caught.value) == expected

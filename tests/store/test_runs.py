@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from muster.errors import InvalidInput, NotFound
 from muster.lifecycle.states import TERMINAL, RunState
-from muster.store import events, job_events, jobs, lookup, runs
-from muster.store.database import Database, Row
+from muster.store import lookup
 from muster.store.records import CorruptRecord, JobRecord, NodeRecord, RunRecord
+from muster.store.sqlite.database import Database, Row
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def accept(db: Database, state: str = "ACCEPTED") -> RunRecord:
         rest = [1.0, None, None, None, 0, {}, {}, {}, {}, {}, [], None, None]
         return RunRecord(f"run{n}", name, n, kept.id, kept.name, state, "", "local", 0, *rest), []
 
-    return runs.insert(db, job, build)
+    return db.runs.insert(job, build)
 
 
 class Explained(Database):
@@ -49,14 +49,14 @@ def test_frequent_queries_use_an_index(tmp_path: Path) -> None:
     db = Explained.open(tmp_path / "m.db")
     assert isinstance(db, Explained)
     db.plans = []
-    runs.live(db)
-    runs.listing(db, limit=50)
-    runs.listing(db, since=1.0)
+    db.runs.live()
+    db.runs.listing(limit=50)
+    db.runs.listing(since=1.0)
     lookup.by_prefix(db, "runs", "abc")
     lookup.by_prefix(db, "jobs", "abc")
-    events.since(db, "abc", 5)
-    runs.nodes(db, "abc")
-    job_events.since(db, "abc", 5)
+    db.events.since("abc", 5)
+    db.runs.nodes("abc")
+    db.jobs.events("abc", 5)
     alive, newest, since, *searches = db.plans
     assert "USING INDEX runs_alive" in alive
     assert newest == "SCAN runs", "read in order from the end: nothing is sorted"
@@ -70,61 +70,61 @@ def test_frequent_queries_use_an_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", RunState)
 def test_runs_that_have_not_ended_are_live(db: Database, state: RunState) -> None:
     accept(db, state)
-    assert bool(runs.live(db)) is (state not in TERMINAL)
-    assert runs.request(db, "run1", "cancel", "enough") is (state not in TERMINAL)
+    assert bool(db.runs.live()) is (state not in TERMINAL)
+    assert db.runs.request("run1", "cancel", "enough") is (state not in TERMINAL)
 
 
 def test_step_of_a_missing_run_is_refused(db: Database) -> None:
     with pytest.raises(NotFound, match="no run with the id 'missing'"):
-        runs.save(db, "missing", {"state": "FAILED"}, [], [("run", {})], 1.0)
-    assert events.since(db, "missing") == []
+        db.runs.save("missing", {"state": "FAILED"}, [], [("run", {})], 1.0)
+    assert db.events.since("missing") == []
 
 
 def test_edit_of_a_missing_job_is_refused(db: Database) -> None:
     accept(db)
-    job = replace(jobs.find(db, "train"), id="missing")
+    job = replace(db.jobs.find("train"), id="missing")
     with pytest.raises(NotFound, match="no job with the id 'missing'"):
-        jobs.update(db, job, job, by="ann", changes={})
+        db.jobs.update(job, job, by="ann", changes={})
     with pytest.raises(NotFound, match="no job with the id 'missing'"):
-        jobs.delete(db, "missing", by="ann", now=1.0)
+        db.jobs.delete("missing", by="ann", now=1.0)
 
 
 def test_one_of_two_concurrent_edits_is_refused(db: Database) -> None:
     accept(db)
-    job = jobs.find(db, "train")
-    jobs.update(db, job, replace(job, description="mine", updated_at=2.0), by="ann", changes={})
+    job = db.jobs.find("train")
+    db.jobs.update(job, replace(job, description="mine", updated_at=2.0), by="ann", changes={})
     with pytest.raises(InvalidInput, match="train@1 was changed by another user meanwhile"):
-        jobs.update(db, job, replace(job, description="his", updated_at=3.0), by="bob", changes={})
-    assert jobs.find(db, "train").description == "mine"
+        db.jobs.update(job, replace(job, description="his", updated_at=3.0), by="bob", changes={})
+    assert db.jobs.find("train").description == "mine"
 
 
 def test_run_of_a_job_that_was_edited_after_its_lookup(db: Database) -> None:
     """The run belongs to the edited Job; no second Job with that id is stored."""
     accept(db)
-    job = jobs.find(db, "train")
-    jobs.update(db, job, replace(job, spec={"nodes": 2}, updated_at=2.0), by="", changes={})
+    job = db.jobs.find("train")
+    db.jobs.update(job, replace(job, spec={"nodes": 2}, updated_at=2.0), by="", changes={})
     assert accept(db).job_id == "jobid"
-    assert [job.spec for job in jobs.listing(db)] == [{"nodes": 2}]
+    assert [job.spec for job in db.jobs.listing()] == [{"nodes": 2}]
 
 
 def test_events_of_a_job_are_recorded(db: Database) -> None:
     accept(db, "FAILED")
-    job = jobs.find(db, "train")
+    job = db.jobs.find("train")
     changes = {"description": {"from": None, "to": "x"}}
     edited = replace(job, description="x", updated_at=3.0)
-    jobs.update(db, job, edited, by="ann", changes=changes)
-    assert jobs.delete(db, "jobid", by="bob", now=2.0)  # by a clock that is behind
-    assert not jobs.delete(db, "jobid", by="bob", now=4.0)
+    db.jobs.update(job, edited, by="ann", changes=changes)
+    assert db.jobs.delete("jobid", by="bob", now=2.0)  # by a clock that is behind
+    assert not db.jobs.delete("jobid", by="bob", now=4.0)
     recorded = [
         (event.seq, event.time, event.kind, event.by, event.data)
-        for event in job_events.since(db, "jobid")
+        for event in db.jobs.events("jobid")
     ]
     assert recorded == [
         (1, 1.0, "created", "", {}),
         (2, 3.0, "edited", "ann", {"changes": changes}),
         (3, 3.0, "deleted", "bob", {}),
     ]
-    assert [event.kind for event in job_events.since(db, "jobid", 2)] == ["deleted"]
+    assert [event.kind for event in db.jobs.events("jobid", 2)] == ["deleted"]
 
 
 def test_an_unreadable_event_is_named(db: Database) -> None:
@@ -132,7 +132,7 @@ def test_an_unreadable_event_is_named(db: Database) -> None:
     with db.transaction() as connection:
         connection.execute("UPDATE job_events SET data = '{'")
     with pytest.raises(CorruptRecord, match=r"event 1 of the job jobid in .* --after 1` shows"):
-        job_events.since(db, "jobid")
+        db.jobs.events("jobid")
 
 
 @pytest.mark.parametrize(
@@ -158,24 +158,24 @@ def test_runs_are_filtered_by_tag(
             run = RunRecord(kept.id, name, n, kept.id, kept.name, "FAILED", *rest, None, None)
             return replace(run, tags=kept.tags), []
 
-        runs.insert(db, job, build)
-    assert [run.id for run in runs.listing(db, tags=tags)] == found
-    assert [job.id for job in jobs.listing(db, tags=tags)] == found
+        db.runs.insert(job, build)
+    assert [run.id for run in db.runs.listing(tags=tags)] == found
+    assert [job.id for job in db.jobs.listing(tags=tags)] == found
     with db.transaction() as connection:
         connection.execute("UPDATE runs SET tags = '{' WHERE id = 'c'")
-    shown = [run for run in runs.listing(db, tags=tags) if "corrupt: tags" not in run.details]
+    shown = [run for run in db.runs.listing(tags=tags) if "corrupt: tags" not in run.details]
     assert [run.id for run in shown] == [run_id for run_id in found if run_id != "c"]
 
 
 def test_an_empty_list_of_states_selects_no_runs(db: Database) -> None:
     accept(db)
-    assert runs.listing(db, states=[]) == []
+    assert db.runs.listing(states=[]) == []
 
 
 def test_any_text_is_read_as_it_was_stored(db: Database) -> None:
     run = accept(db)
     strange = "naïve \u2028 🎺 'quoted\" \x1b[31m"
-    runs.save(db, run.id, {"details": strange, "notes": [strange]}, [], [(strange, {})], 1.0)
-    kept = runs.get(db, run.id)
+    db.runs.save(run.id, {"details": strange, "notes": [strange]}, [], [(strange, {})], 1.0)
+    kept = db.runs.get(run.id)
     assert (kept.details, kept.notes) == (strange, [strange])
-    assert events.since(db, run.id, 1)[0].kind == strange
+    assert db.events.since(run.id, 1)[0].kind == strange

@@ -24,7 +24,6 @@ from muster.client.client import Client
 from muster.client.run import JobRun
 from muster.control import lease
 from muster.storage.liveness import wait_for_process
-from muster.store import runs
 from support.faults import until
 
 #: The last commit of the version before.
@@ -131,7 +130,7 @@ def saved(run: JobRun) -> list[str]:
 def states(run: JobRun) -> list[str]:
     """States of all nodes, those of removed replicas included."""
     service = run._service
-    return [str(node.state) for node in runs.nodes(service.db, run.id)]
+    return [str(node.state) for node in service.store.runs.nodes(run.id)]
 
 
 def supervisor_pid(client: Client, run: JobRun) -> int:
@@ -161,7 +160,9 @@ def test_a_run_of_its_supervisor_is_listed_shown_followed_and_scaled(
     assert [(one.id, one.state) for one in client.runs()] == [(run.id, "IN_PROGRESS")]
     assert [(node.rank, node.state) for node in run.nodes] == [(r, "READY") for r in range(3)]
     stored = "SELECT state FROM nodes WHERE run_id = ? AND rank > 2"
-    assert [*map(tuple, client.service.db.read(stored, (run.id,)))] == [("PARKED",)] * 2
+    assert [*map(tuple, client.service.context.backend.store.database.read(stored, (run.id,)))] == [
+        ("PARKED",)
+    ] * 2
     assert states(run)[3:] == ["SCALED_DOWN"] * 2
     run.scale("workers", 1)
     until(lambda: states(run)[2:] == ["SCALED_DOWN"] * 3, "one worker is left")

@@ -15,7 +15,7 @@ from muster.client.run import JobRun
 from muster.errors import InvalidInput, Problem
 from muster.service import Service
 from muster.storage.home import Home
-from muster.store.lookup import NoSuchVersion, SameName
+from muster.store.names import NoSuchVersion, SameName
 from muster.store.records import JobRecord, RunSummary
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from muster.secrets import hidden
 from muster.storage.log_index import MESSAGES
 from muster.storage.log_reader import LogChunk
-from muster.store.events import attempt_started
 
 if TYPE_CHECKING:
     from muster.service import Service
@@ -54,7 +53,7 @@ class Messages:
 
         for entry in self._service.events(self._run_id, self._seq) if self._enabled else ():
             self._seq = entry.seq
-            started = attempt_started(entry)
+            started = entry.attempt_started()
             self._attempt = self._attempt if started is None else started
             if in_log(entry.kind, entry.data):
                 text = sentence(entry.kind, hidden(entry.data)) + "\n"

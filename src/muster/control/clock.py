@@ -27,7 +27,8 @@ class SteadyClock:
         self._offset = max(time.time(), no_earlier) - _seconds_since_boot()
 
     def now(self) -> float:
-        return self._offset + _seconds_since_boot()
+        # to the microsecond, as it is stored: the status in memory is the one that is read again
+        return round(self._offset + _seconds_since_boot(), 6)
 
 
 def _seconds_since_boot() -> float:

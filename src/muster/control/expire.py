@@ -16,27 +16,26 @@ from muster.escapes import visible_line
 from muster.node.files import try_remove_tree
 from muster.storage.home import Home
 from muster.storage.liveness import wait_for_process
-from muster.store import runs
-from muster.store.database import Database
+from muster.store.base import Store
 
 
 class NotDeleted(MusterError):  # noqa: N818
     """Some files of a run cannot be deleted. Its record stays, so that it can be deleted again."""
 
 
-def expire(db: Database, home: Home) -> None:
+def expire(store: Store, home: Home) -> None:
     """Delete the expired runs. One whose files cannot be deleted is left to the next command:
     `muster rm` and `muster prune` say why."""
-    for run_id in runs.expired(db, time.time()):
+    for run_id in store.runs.expired(time.time()):
         with suppress(NotDeleted):
-            delete_run(db, home, run_id)
+            delete_run(store, home, run_id)
 
 
-def delete_run(db: Database, home: Home, run_id: str) -> None:
+def delete_run(store: Store, home: Home, run_id: str) -> None:
     """Delete a run that has ended. Its record is deleted last: if the process is killed before
     that, the run can be deleted again. Raises NotDeleted, StoreError."""
     with suppress(StoreFull):  # deleting frees space
-        runs.check_deletable(db, run_id)
+        store.runs.check_deletable(run_id)
     path = home.run_dir(run_id).lease
     supervisor = lease.last_holder(path) if lease.is_held(path) else None
     error = remove_folder(home, run_id)
@@ -45,9 +44,9 @@ def delete_run(db: Database, home: Home, run_id: str) -> None:
         wait_for_process(supervisor, lease.EXIT_TIMEOUT)
         error = remove_folder(home, run_id)
     if error:
-        name = runs.summary(db, run_id).name
+        name = store.runs.summary(run_id).name
         raise NotDeleted(f"{name} is not deleted: {describe(error)}")
-    runs.delete(db, run_id)
+    store.runs.delete(run_id)
 
 
 def remove_folder(home: Home, run_id: str) -> OSError | None:

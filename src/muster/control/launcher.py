@@ -19,13 +19,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
+
+from msgspec.structs import asdict
 
 from muster.control import lease
 from muster.errors import EngineError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
+
+if TYPE_CHECKING:
+    from muster.store.records import Lease
 
 _HEADER = struct.Struct("=I")
 #: Open files that the supervisor of a run with one node needs, and some more. With fewer it could
@@ -99,16 +104,17 @@ class Launcher:
         return self._owner != os.getpid()
 
     def start(
-        self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
+        self, home: Path, run: Lease, held: tuple[int, int], environ: Mapping[str, str]
     ) -> int:
         """Start a supervisor for a run. Returns its pid.
 
-        held: descriptors of the run's lease and liveness pipe, which the supervisor takes over.
+        run: its lease. held: descriptors of its lock and its liveness pipe. The supervisor takes
+        over both.
         Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
-            "run_id": run_id,
+            "lease": asdict(run),
             "environ": dict(environ),
             "python": sys.executable,
         }
@@ -214,7 +220,7 @@ def _start(request: dict[str, Any], held: Sequence[int]) -> int:
     # mapped into one
     pid = pid or _try_start(request, held, plain=True)
     if pid == 0:
-        log = f"{request['home']}/runs/{request['run_id']}/supervisor.log"
+        log = f"{request['home']}/runs/{request['lease']['run_id']}/supervisor.log"
         raise OSError(errno.ECHILD, f"it ended at once (see {log})")
     return pid
 
@@ -257,12 +263,14 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
     from muster.control.supervisor import Assignment, detach, supervise
     from muster.engines.local.namespaces import set_up_mounts
     from muster.storage.home import Home
+    from muster.store.records import Lease
 
     code = 70
     try:
-        hide_command_line(f"muster: run {request['run_id']}")
+        own = Lease(**request["lease"])
+        hide_command_line(f"muster: run {own.run_id}")
         home = Home(Path(request["home"]))
-        detach(home.run_dir(request["run_id"]).supervisor_log)
+        detach(home.run_dir(own.run_id).supervisor_log)
         if isolation.namespaces:
             set_up_mounts()
         os.write(writing, b"ready ")
@@ -271,7 +279,7 @@ def _supervisor(request: dict[str, Any], isolation: Any, held: Sequence[int], wr
         gc.enable()  # the submitter may have disabled it, and a supervisor may run for days
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         python = request["python"]
-        assignment = Assignment(home, request["run_id"], request["environ"], python, held[1])
+        assignment = Assignment(home, own, request["environ"], python, held[1])
         supervise(assignment, isolation)
         code = 0
     except BaseException:  # noqa: BLE001

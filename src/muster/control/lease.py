@@ -1,7 +1,9 @@
-"""The lease of a run: a lock on a file, held by the process that drives the run.
+"""The lease of a run and the lock on its folder, which the process that drives the run has.
 
-The lock belongs to the open file. It passes from the process that submits the run to the supervisor
-that it forks without being free in between, and the kernel releases it when the holder exits.
+The lease is in the store: what a process records of a run carries it, and is refused once another
+process has taken it. The lock says on this machine whether the owner of the lease still lives. It
+belongs to an open file: it passes from the process that submits the run to the supervisor that it
+forks without being free in between, and the kernel releases it when the holder exits.
 """
 
 from __future__ import annotations
@@ -9,12 +11,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from muster.errors import InvalidInput, Problem
+from muster.identity import new_owner
 from muster.node.files import open_or_replace, read_regular
 from muster.storage.home import RunDir
 from muster.storage.liveness import wait_for_process
+from muster.store.records import Lease, LeaseHeld
+
+if TYPE_CHECKING:
+    from muster.store.base import Store
 
 #: Seconds for a supervisor that was killed or has closed the liveness pipe to exit. After that, its
 #: pid must belong to another process.
@@ -44,6 +54,38 @@ def acquire_or_refuse(folder: RunDir, name: str) -> int:
         by = f" (by process {pid})" if (pid := last_holder(folder.lease)) else ""
         raise InvalidInput(Problem("", f"{name} is already being resumed or canceled{by}"))
     return descriptor
+
+
+def take(store: Store, run_id: str) -> Lease | None:
+    """Take the lease of a run whose lock this process has, or whose folder is gone. None if a
+    process has it that may live: one on another host."""
+    try:
+        return store.leases.take(run_id, new_owner(), time.time(), alone=True)
+    except LeaseHeld:
+        return None
+
+
+def take_or_refuse(store: Store, run_id: str, name: str) -> Lease:
+    """As `take`. Raises InvalidInput if a process has the lease that may live."""
+    try:
+        return store.leases.take(run_id, new_owner(), time.time(), alone=True)
+    except LeaseHeld as error:
+        host = error.lease.host
+        hint = f"run the command on {host}"
+        raise InvalidInput(Problem("", f"{name} is driven by a process on {host}", hint)) from None
+
+
+@contextlib.contextmanager
+def held(store: Store, folder: RunDir, run_id: str, name: str) -> Iterator[Lease]:
+    """Have the lock and the lease of a run without a supervisor. Raises InvalidInput if another
+    process has one of them."""
+    lock = acquire_or_refuse(folder, name)
+    try:
+        lease = take_or_refuse(store, run_id, name)
+        yield lease
+        store.leases.release(lease)
+    finally:
+        os.close(lock)
 
 
 def is_held(path: Path) -> bool:

@@ -17,9 +17,8 @@ from muster.lifecycle.status import RunStatus
 from muster.node.files import open_or_replace
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
-from muster.store import runs
-from muster.store.database import Database
-from muster.store.records import PendingRequests
+from muster.store.base import Store
+from muster.store.records import Lease, PendingRequests
 
 
 class Ledger(Protocol):
@@ -33,7 +32,7 @@ class Ledger(Protocol):
         self, before: RunStatus, after: RunStatus, entries: Sequence[Entry], now: float
     ) -> None:
         """Record a step, completely or not at all. Raises StoreBusy if another process is
-        writing."""
+        writing, LeaseLost if another one drives the run now."""
         ...
 
     def requests(self) -> list[Request]:
@@ -44,20 +43,23 @@ class Ledger(Protocol):
 class StoreLedger:
     """A ledger in the database.
 
-    folder: of the run. Each recorded step notifies the followers of the run's events, and is added
-    to the service log there.
+    lease: of the process that drives the run. folder: of the run. Each recorded step notifies the
+    followers of the run's events, and is added to the service log there.
     """
 
-    def __init__(self, db: Database, plan: RunPlan, folder: RunDir | None = None) -> None:
-        self._db = db
+    def __init__(
+        self, store: Store, plan: RunPlan, lease: Lease, folder: RunDir | None = None
+    ) -> None:
+        self._store = store
         self._plan = plan
+        self._lease = lease
         self._folder = folder
-        self._log = ServiceLog(db, plan.run_id, folder) if folder and plan.log_output else None
+        self._log = ServiceLog(store, plan.run_id, folder) if folder and plan.log_output else None
 
     def load(self) -> RunStatus:
         """See `Ledger.load`. Raises NotFound."""
         run_id = self._plan.run_id
-        record, nodes = runs.get(self._db, run_id), runs.nodes(self._db, run_id)
+        record, nodes = self._store.runs.get(run_id), self._store.runs.nodes(run_id)
         return status_of(record, nodes, self._plan.policy)
 
     def record(
@@ -71,7 +73,7 @@ class StoreLedger:
             changes["expires_at"] = now + self._plan.ttl_after_finished
         logged = [(entry.kind, entry.data) for entry in entries]
         nodes = changed_nodes(self._plan, before, after)
-        runs.save(self._db, self._plan.run_id, changes, nodes, logged, now)
+        self._store.runs.save(self._lease, changes, nodes, logged, now)
         if self._log is not None:
             self._log.catch_up()
         if self._folder is not None:
@@ -79,7 +81,7 @@ class StoreLedger:
 
     def requests(self) -> list[Request]:
         """See `Ledger.requests`."""
-        return request_events(runs.pending_requests(self._db, self._plan.run_id))
+        return request_events(self._store.runs.pending_requests(self._plan.run_id))
 
 
 def request_events(pending: PendingRequests) -> list[Request]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,9 +16,8 @@ from muster.node.files import read_regular, replace_file
 from muster.secrets import hide
 from muster.storage.home import Home, RunDir
 from muster.storage.liveness import has_supervisor, wait_for_process
-from muster.store import events, runs
-from muster.store.database import Database
-from muster.store.records import CorruptRecord, RunRecord
+from muster.store.base import Store
+from muster.store.records import CorruptRecord, Lease
 
 #: A run that loses this many supervisors in a row before any node starts is ended.
 MAX_LOST_SUPERVISORS = 3
@@ -25,32 +25,36 @@ MAX_LOST_SUPERVISORS = 3
 NEVER_STARTED = "the run was accepted, but its supervisor never started; start the run again"
 SUPERVISOR_KILLED = "the run's supervisor was killed, and every process of the run with it"
 
-#: Starts a supervisor for a run: (run id, descriptors of the lease and the liveness pipe, the
-#: environment that its nodes start from).
-Launch = Callable[[str, tuple[int, int], Mapping[str, str]], None]
+#: Starts a supervisor for a run: (the run's lease, descriptors of its lock and its liveness pipe,
+#: the environment that its nodes start from).
+Launch = Callable[[Lease, tuple[int, int], Mapping[str, str]], None]
 
 
-def recover(db: Database, home: Home, launch: Launch) -> list[str]:
+def recover(store: Store, home: Home, launch: Launch) -> list[str]:
     """Recover every run that should have a supervisor and has none. Returns their ids."""
     # a suspended run is among them if its supervisor was killed before it saw a request to cancel
-    return [run_id for run_id in runs.needing_supervisor(db) if _recover(db, home, run_id, launch)]
+    wanting = store.runs.needing_supervisor()
+    return [run_id for run_id in wanting if _recover(store, home, run_id, launch)]
 
 
-def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
-    """Recover one run. False if it has a supervisor, or another process is recovering it."""
+def _recover(store: Store, home: Home, run_id: str, launch: Launch) -> bool:
+    """Recover one run. False if it has a supervisor, perhaps on another host, or another process is
+    recovering it."""
     folder = home.run_dir(run_id)
     if not folder.path.is_dir():
         why = f"{folder.path} was deleted while the run was in progress"
-        record_broken(db, folder, run_id, why)
-        return True
+        return _take_and_break(store, folder, run_id, why)
     if (replaced := _find_replaced_file(folder)) is not None:
         if _has_supervisor(home, folder, run_id):
             return False
         why = f"{replaced} was replaced by something else during the run"
-        record_broken(db, folder, run_id, why)
-        return True
+        return _take_and_break(store, folder, run_id, why)
     held = lease.acquire(folder.lease)
     if held is None:
+        return False
+    own = lease.take(store, run_id)
+    if own is None:
+        os.close(held)
         return False
     try:
         # processes that wait for the run's end wait for this descriptor to be closed
@@ -58,7 +62,7 @@ def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
     except FileNotFoundError:  # the submit was interrupted
         liveness = -1
     try:
-        _record_and_launch(db, home, run_id, (held, liveness), launch)
+        _record_and_launch(store, home, own, (held, liveness), launch)
         return True
     finally:
         os.close(held)
@@ -66,36 +70,45 @@ def _recover(db: Database, home: Home, run_id: str, launch: Launch) -> bool:
             os.close(liveness)
 
 
+def _take_and_break(store: Store, folder: RunDir, run_id: str, why: str) -> bool:
+    """End a run without a supervisor here. False if it may have one on another host."""
+    own = lease.take(store, run_id)
+    if own is None:
+        return False
+    record_broken(store, folder, own, why)
+    return True
+
+
 def _record_and_launch(
-    db: Database, home: Home, run_id: str, held: tuple[int, int], launch: Launch
+    store: Store, home: Home, own: Lease, held: tuple[int, int], launch: Launch
 ) -> None:
     """Record the loss of the supervisor, and start another one if the policy restarts the run.
-    held: descriptors of the lease and the liveness pipe, -1 where there is none."""
-    folder = home.run_dir(run_id)
+    held: descriptors of the lock and the liveness pipe, -1 where there is none."""
+    folder = home.run_dir(own.run_id)
     pid = lease.last_holder(folder.lease)
     if pid is not None:
         # a process closes its files a moment before its PID namespace is emptied
         wait_for_process(pid, lease.EXIT_TIMEOUT)
     try:
         why = NEVER_STARTED if pid is None else SUPERVISOR_KILLED
-        if not record_lost(db, home, run_id, why):
+        if not record_lost(store, home, own, why):
             return
-        state = RunState(runs.get(db, run_id).state)
+        state = RunState(store.runs.get(own.run_id).state)
         if state.terminal:
             delete_environ(folder.environ)
         elif not state.at_rest and held[1] >= 0:
-            _launch(db, home, run_id, held, launch)
+            _launch(store, home, own, held, launch)
     except CorruptRecord as error:  # the other runs still have to be recovered
-        runs.end_corrupt(db, run_id, str(error))
+        store.runs.end_corrupt(own, str(error), time.time())
 
 
-def _launch(db: Database, home: Home, run_id: str, held: tuple[int, int], launch: Launch) -> None:
+def _launch(store: Store, home: Home, own: Lease, held: tuple[int, int], launch: Launch) -> None:
     try:
-        environ = _environ(home, run_id)
+        environ = _environ(home, own.run_id)
     except InvalidInput as error:  # the key that it is sealed with is missing
-        record_broken(db, home.run_dir(run_id), run_id, str(error))
+        record_broken(store, home.run_dir(own.run_id), own, str(error))
     else:
-        launch(run_id, held, environ)
+        launch(own, held, environ)
 
 
 def _find_replaced_file(folder: RunDir) -> Path | None:
@@ -114,7 +127,7 @@ def _has_supervisor(home: Home, folder: RunDir, run_id: str) -> bool:
     return has_supervisor(home, run_id)
 
 
-def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
+def record_lost(store: Store, home: Home, own: Lease, why: str) -> bool:
     """Record that a run's supervisor and nodes are lost, and what follows by its policy. Pending
     requests are applied in the same step, and what the next supervisor needs is reserved again.
     False if the run has ended. Raises CorruptRecord.
@@ -122,8 +135,9 @@ def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
     # imported here: every command looks for such runs, few commands find one
     from muster.engines.choice import default_engine
 
+    run_id = own.run_id
     default_engine().clean_up(run_id)
-    record = runs.get(db, run_id)
+    record = store.runs.get(run_id)
     if RunState(record.state).terminal:
         return False
     from muster.control.ledger import StoreLedger
@@ -135,34 +149,36 @@ def record_lost(db: Database, home: Home, run_id: str, why: str) -> bool:
     from muster.lifecycle.status import NodeRef
 
     plan, folder = plan_of(record), home.run_dir(run_id)
-    ledger = StoreLedger(db, plan, folder)
+    ledger = StoreLedger(store, plan, own, folder)
     before = ledger.load()
     refs = [NodeRef(rank, node.incarnation) for rank, node in enumerate(before.nodes) if node.alive]
     facts: list[Event] = [*ledger.requests()]
     started = default_engine().started_ranks(folder, refs)
-    lost = events.count_since_last_node_entry(db, run_id, "supervisor_lost")
+    lost = store.events.count_since_last_node_entry(run_id, "supervisor_lost")
     if not started and lost >= MAX_LOST_SUPERVISORS:
         facts.append(RunBroken(why))
     else:
         facts.append(SupervisorLost(why, started))
-        lacking = reserve_again(db, home, record, plan)
+        lacking = reserve_again(store, home, record, plan)
         facts.append(RunQueued(admission.describe(lacking)) if lacking else RunAdmitted())
-    record_step(db, plan, ledger, before, facts)
+    record_step(store, plan, ledger, before, facts)
     return True
 
 
-def record_broken(db: Database, folder: RunDir, run_id: str, why: str) -> None:
-    """End a run that cannot continue under any policy."""
+def record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
+    """End a run that cannot continue under any policy. Raises LeaseLost."""
     from muster.engines.choice import default_engine
 
-    default_engine().clean_up(run_id)
+    default_engine().clean_up(own.run_id)
     try:
-        _record_broken(db, folder, runs.get(db, run_id), why)
+        _record_broken(store, folder, own, why)
     except CorruptRecord as error:
-        runs.end_corrupt(db, run_id, why if why == str(error) else f"{why}; {error}")
+        text = why if why == str(error) else f"{why}; {error}"
+        store.runs.end_corrupt(own, text, time.time())
 
 
-def _record_broken(db: Database, folder: RunDir, run: RunRecord, why: str) -> None:
+def _record_broken(store: Store, folder: RunDir, own: Lease, why: str) -> None:
+    run = store.runs.get(own.run_id)
     if RunState(run.state).terminal:
         return
     from muster.control.ledger import StoreLedger
@@ -171,8 +187,8 @@ def _record_broken(db: Database, folder: RunDir, run: RunRecord, why: str) -> No
     from muster.lifecycle.events import RunBroken
 
     plan = plan_of(run)
-    ledger = StoreLedger(db, plan, folder)
-    record_step(db, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
+    ledger = StoreLedger(store, plan, own, folder)
+    record_step(store, plan, ledger, ledger.load(), [*ledger.requests(), RunBroken(why)])
 
 
 def store_environ(home: Home, run_id: str, environ: Mapping[str, str]) -> None:

@@ -21,8 +21,7 @@ from muster.plan.model import RunPlan
 from muster.storage import wakeup
 from muster.storage.home import Home
 from muster.storage.liveness import has_supervisor
-from muster.store import events, runs
-from muster.store.database import Database
+from muster.store.base import Store
 from muster.store.records import CorruptRecord, RunRecord
 
 if TYPE_CHECKING:
@@ -30,26 +29,26 @@ if TYPE_CHECKING:
 
 
 def reserve(
-    db: Database, home: Home, plan: RunPlan, sizes: Mapping[str, int], record: Record
+    store: Store, home: Home, plan: RunPlan, sizes: Mapping[str, int], record: Record
 ) -> None:
     """Reserve for a run that is submitted or resumed, behind all others, and record it before any
     other run is considered. sizes: how many replicas of each group. Nothing is reserved if `record`
     raises. A run that can never wait is only recorded."""
     engine = default_engine()
     if engine.may_queue(plan):
-        engine.reserve(home, Claim(plan, sizes), partial(_in_progress, db, home), record)
+        engine.reserve(home, Claim(plan, sizes), partial(_in_progress, store, home), record)
     else:
         record(())
 
 
-def reserve_again(db: Database, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
+def reserve_again(store: Store, home: Home, run: RunRecord, plan: RunPlan) -> Sequence[Shortage]:
     """Reserve for a run whose supervisor was killed, in its former place. Returns what it lacks."""
-    claim, in_progress = _claim(db, run, plan), partial(_in_progress, db, home)
+    claim, in_progress = _claim(store, run, plan), partial(_in_progress, store, home)
     return default_engine().reserve_again(home, claim, in_progress)
 
 
 def reserve_scaled(
-    db: Database, home: Home, run: RunRecord, plan: RunPlan, group: str, count: int
+    store: Store, home: Home, run: RunRecord, plan: RunPlan, group: str, count: int
 ) -> None:
     """Reserve for a run that is scaled. A run that waits then waits for its new size; one that has
     started has to be given more at once. Raises InvalidInput if that is not free."""
@@ -57,7 +56,7 @@ def reserve_scaled(
     if not engine.may_queue(plan) or run.state == RunState.SUSPENDED:
         return
     claim = Claim(plan, {**desired_replicas(run, plan), group: count})
-    if lacking := engine.reserve_scaled(home, claim, partial(_in_progress, db, home)):
+    if lacking := engine.reserve_scaled(home, claim, partial(_in_progress, store, home)):
         raise InvalidInput(*refusals(lacking, "scale it when they have ended"))
     if run.state == RunState.QUEUED:
         for waiting in engine.waiting(home):  # if it needs less now, one of them may start
@@ -71,18 +70,18 @@ def refusals(lacking: Sequence[Shortage], hint: str) -> list[Problem]:
     return [Problem(f"resources.{one.kind}", describe_refusal(one), hint) for one in lacking]
 
 
-def _claim(db: Database, run: RunRecord, plan: RunPlan) -> Claim:
-    since = events.last_time_of(db, run.id, "resumed") or run.created_at
+def _claim(store: Store, run: RunRecord, plan: RunPlan) -> Claim:
+    since = store.events.last_time(run.id, "resumed") or run.created_at
     return Claim(plan, desired_replicas(run, plan), run.name, since, run.state == RunState.QUEUED)
 
 
-def _in_progress(db: Database, home: Home) -> Iterator[Claim]:
+def _in_progress(store: Store, home: Home) -> Iterator[Claim]:
     """The runs in progress, for an engine that has no table of their reservations."""
-    for run_id in runs.needing_supervisor(db):
+    for run_id in store.runs.needing_supervisor():
         if not has_supervisor(home, run_id):
             continue
         try:
-            run = runs.get(db, run_id)
-            yield _claim(db, run, plan_of(run))
+            run = store.runs.get(run_id)
+            yield _claim(store, run, plan_of(run))
         except CorruptRecord:
             continue  # its nodes cannot be counted

@@ -14,9 +14,8 @@ from muster.storage.code_trees import remove_artifact, remove_unlinked
 from muster.storage.config import Retention, read_config
 from muster.storage.disk_use import entries_of
 from muster.storage.home import Home
-from muster.store import jobs, runs
-from muster.store.database import Database
-from muster.store.records import RunSummary
+from muster.store.base import Store
+from muster.store.records import RunFilter, RunSummary
 
 #: Seconds for which a run that has ended stays in any case, unless a user deletes it: commands may
 #: still show its end.
@@ -30,14 +29,14 @@ def surplus(ended: Sequence[RunSummary], retention: Retention, now: float) -> It
             yield run
 
 
-def old_runs(db: Database, home: Home, retention: Retention) -> list[RunSummary]:
+def old_runs(store: Store, home: Home, retention: Retention) -> list[RunSummary]:
     """The ended runs that do not stay, without those whose supervisor is still ending."""
-    ended = runs.listing(db, states=TERMINAL)
+    ended = store.runs.listing(None, RunFilter(states=TERMINAL))
     found = surplus(ended, retention, time.time())
     return [run for run in found if not lease.is_held(home.run_dir(run.id).lease)]
 
 
-def apply_retention(db: Database, home: Home) -> None:
+def apply_retention(store: Store, home: Home) -> None:
     """Delete the runs that do not stay by the retention in the configuration, if it has one.
 
     Raises InvalidInput if the configuration is wrong, NotDeleted, StoreError.
@@ -47,29 +46,29 @@ def apply_retention(db: Database, home: Home) -> None:
         return
     chosen = Retention(retention.keep, max(retention.older_than or 0.0, _SHOWN))
     failures = []
-    for run in old_runs(db, home, chosen):
+    for run in old_runs(store, home, chosen):
         try:
-            delete_run(db, home, run.id)
+            delete_run(store, home, run.id)
         except NotDeleted as error:  # this one stays
             failures.append(error)
     if failures:
         raise failures[0]
 
 
-def unused_code(db: Database, home: Home) -> list[Path]:
+def unused_code(store: Store, home: Home) -> list[Path]:
     """The stored code that no Job has. Exact only while no process stores code."""
-    used = jobs.artifacts_in_use(db)
+    used = store.jobs.artifacts_in_use()
     folders = (folder for folder in entries_of(home.artifacts) if len(folder.name) == 2)
     return [code for folder in folders for code in entries_of(folder) if code.name not in used]
 
 
-def collect_code(db: Database, home: Home) -> bool:
+def collect_code(store: Store, home: Home) -> bool:
     """Delete the code that no Job has, and what killed processes left of code they were storing.
     False if nothing was deleted because another process is storing code."""
     with try_exclusive(home) as alone:
         if alone:
             sweep(home.artifacts)
-            for code in unused_code(db, home):
+            for code in unused_code(store, home):
                 remove_artifact(home, code.name, shared=False)
             remove_unlinked(home)
         return alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from muster.control.persist import plan_of
@@ -15,12 +16,11 @@ from muster.plan.model import RunPlan
 from muster.spec.wording import suggestion
 from muster.storage import wakeup
 from muster.storage.home import Home
-from muster.store import runs
-from muster.store.database import Database
+from muster.store.base import Store
 from muster.store.records import RunRecord
 
 
-def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:
+def scale(store: Store, home: Home, run: RunRecord, group: str, count: int, why: str) -> None:
     """Scale a group to `count` replicas. Nothing if that is the desired number already. Raises
     InvalidInput if the group cannot have that number, or the run is ending."""
     plan = plan_of(run)
@@ -36,11 +36,11 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
         lacking = default_engine().check_added(plan, home.root, after, group, count - before)
         if lacking:
             raise InvalidInput(*lacking)
-        reserve_scaled(db, home, run, plan, group, count)
+        reserve_scaled(store, home, run, plan, group, count)
     folder = home.run_dir(run.id)
-    requested = runs.request_scale(db, run.id, group, count, why)
+    requested = store.runs.request_scale(run.id, group, count, why, time.time())
     if count < before:  # once the request is recorded: the run may start at once, in its new size
-        reserve_scaled(db, home, run, plan, group, count)
+        reserve_scaled(store, home, run, plan, group, count)
     if requested:
         wakeup.notify(folder.wakeup)
     if run.state == RunState.SUSPENDED:  # it has no supervisor to apply the request
@@ -49,7 +49,7 @@ def scale(db: Database, home: Home, run: RunRecord, group: str, count: int, why:
 
         # a process that is resuming or canceling it reads the recorded request
         with contextlib.suppress(InvalidInput):
-            apply_to_suspended(db, folder, run.id, run.name, [ScaleRequested(group, count, why)])
+            apply_to_suspended(store, folder, run.id, run.name, [ScaleRequested(group, count, why)])
 
 
 def _problems(run: RunRecord, plan: RunPlan, name: str, count: int) -> Iterator[Problem]:

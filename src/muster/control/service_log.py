@@ -16,16 +16,15 @@ from muster.errors import StoreError
 from muster.node.files import open_or_replace, replace_file
 from muster.secrets import hidden
 from muster.storage.home import RunDir
-from muster.store import events
-from muster.store.database import Database
+from muster.store.base import Store
 from muster.store.records import EventRecord
 
 
 class ServiceLog:
     """Writes the service log of one run."""
 
-    def __init__(self, db: Database, run_id: str, folder: RunDir) -> None:
-        self._db = db
+    def __init__(self, store: Store, run_id: str, folder: RunDir) -> None:
+        self._store = store
         self._run_id = run_id
         self._path = folder.service_log
         self._written = 0  # number of the last written entry
@@ -34,7 +33,7 @@ class ServiceLog:
         """Write entries recorded since the last call. If that fails, the next call writes the whole
         file again: no run fails because of it."""
         try:
-            new = events.since(self._db, self._run_id, self._written)
+            new = self._store.events.since(self._run_id, self._written)
             if not new:
                 return
             text = _lines(new)

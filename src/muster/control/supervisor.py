@@ -34,15 +34,16 @@ from muster.secrets import print_traceback
 from muster.storage import wakeup
 from muster.storage.file_watch import RemovalWatcher, Watcher
 from muster.storage.home import Home, RunDir
-from muster.store import events, runs
-from muster.store.database import Database
+from muster.store.base import Store
+from muster.store.records import Lease, LeaseLost
+from muster.store.sqlite.store import SqliteStore
 
 
 class Assignment(Struct, frozen=True):
     """The run that a supervisor drives, and what its nodes start from (see `RunContext`)."""
 
     home: Home
-    run_id: str
+    lease: Lease
     environ: Mapping[str, str]
     python: str
     liveness: int
@@ -62,49 +63,52 @@ def warm() -> None:
 
 def supervise(assignment: Assignment, isolation: Isolation) -> None:
     """Drive the run until it has ended or is suspended. Errors are recorded with the run."""
-    database = Database.open(assignment.home.database)
-    folder = assignment.home.run_dir(assignment.run_id)
+    store = SqliteStore.open(assignment.home.database)
+    lease, folder = assignment.lease, assignment.home.run_dir(assignment.lease.run_id)
     try:
-        _drive(database, assignment, isolation)
+        _drive(store, assignment, isolation)
+    except LeaseLost as error:
+        print(error, file=sys.stderr)  # noqa: T201  supervisor.log
+        return  # the run is another process's now
     except HomeGone as error:
-        if database.replaced:
+        if store.replaced:
             print(error, file=sys.stderr)  # noqa: T201  the log was probably deleted, too
             return  # there is no record to end; waiting processes notice that themselves
-        record_broken(database, folder, assignment.run_id, str(error))
+        record_broken(store, folder, lease, str(error))
     except MusterError as error:
-        record_broken(database, folder, assignment.run_id, str(error))
+        record_broken(store, folder, lease, str(error))
     except OSError as error:  # for instance, if a program has replaced a file by a folder
         print_traceback()
         text = f"its supervisor cannot continue: {error} (see {folder.supervisor_log})"
-        record_broken(database, folder, assignment.run_id, str(shortage_from(error) or text))
+        record_broken(store, folder, lease, str(shortage_from(error) or text))
     except Exception as error:  # noqa: BLE001  an internal error must not leave the run without an end
         print_traceback()
         text = f"internal error of Muster: {error!r}; please report it with {folder.supervisor_log}"
-        record_broken(database, folder, assignment.run_id, text)
-    state = RunState(runs.summary(database, assignment.run_id).state)
+        record_broken(store, folder, lease, text)
+    state = RunState(store.runs.summary(lease.run_id).state)
     if state.terminal:
         delete_environ(folder.environ)
     if state.at_rest:
-        os.close(
-            assignment.liveness
-        )  # otherwise it is closed at exit: there is no outcome to wait for
+        # otherwise it is closed at exit: there is no outcome to wait for
+        os.close(assignment.liveness)
+        store.leases.release(lease)
     if state.terminal and assignment.home.config.exists():
-        _delete_old_runs(database, assignment.home)
+        _delete_old_runs(store, assignment.home)
 
 
-def _delete_old_runs(database: Database, home: Home) -> None:
+def _delete_old_runs(store: Store, home: Home) -> None:
     """Apply the retention in the configuration. Nobody waits for this process any more."""
     from muster.control.retention import apply_retention
 
     try:
-        apply_retention(database, home)
+        apply_retention(store, home)
     except (MusterError, OSError) as error:
         print(f"old runs were not deleted: {error}", file=sys.stderr)  # noqa: T201  supervisor.log
 
 
-def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> None:
-    run_id, home = assignment.run_id, assignment.home
-    record = runs.get(database, run_id)
+def _drive(store: Store, assignment: Assignment, isolation: Isolation) -> None:
+    run_id, home = assignment.lease.run_id, assignment.home
+    record = store.runs.get(run_id)
     plan = plan_to_run(home, record)
     signals = _Signals(home, home.run_dir(run_id))
     keep = plan.policy.strategy is Strategy.IN_PLACE and plan.policy.restarts
@@ -113,8 +117,8 @@ def _drive(database: Database, assignment: Assignment, isolation: Isolation) -> 
     context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
     session = LocalEngine(isolation).open(context)
     try:
-        ledger = StoreLedger(database, plan, home.run_dir(run_id))
-        clock = SteadyClock(events.last_time(database, run_id))
+        ledger = StoreLedger(store, plan, assignment.lease, home.run_dir(run_id))
+        clock = SteadyClock(store.events.last_time(run_id))
         Controller(plan.policy, ledger, session, clock, signals.descriptor, signals.requests).run()
     finally:
         session.close()

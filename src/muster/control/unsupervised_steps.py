@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Sequence
 
 from muster.control import lease
@@ -15,37 +15,38 @@ from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
 from muster.storage.home import RunDir
-from muster.store import events, runs
-from muster.store.database import Database
+from muster.store.base import Store
+from muster.store.records import CorruptRecord, Lease
 
 
 def record_step(
-    db: Database, plan: RunPlan, ledger: Ledger, before: RunStatus, facts: Sequence[Event]
+    store: Store, plan: RunPlan, ledger: Ledger, before: RunStatus, facts: Sequence[Event]
 ) -> None:
-    """Decide and record one step from the status `before`. The caller holds the run's lease. The
+    """Decide and record one step from the status `before`. The caller has the run's lock. The
     effects are left to the supervisor that drives the run next."""
-    now = SteadyClock(events.last_time(db, plan.run_id)).now()
+    now = SteadyClock(store.events.last_time(plan.run_id)).now()
     decision = decide(plan.policy, before, facts, now)
     ledger.record(before, decision.status, decision.entries, now)
 
 
-def apply_requests(db: Database, folder: RunDir, run_id: str, requests: Sequence[Event]) -> None:
-    """Apply requests to a run. The caller holds the run's lease."""
-    plan = plan_of(runs.get(db, run_id))
-    ledger = StoreLedger(db, plan, folder)
-    record_step(db, plan, ledger, ledger.load(), requests)
+def apply_requests(store: Store, folder: RunDir, lease: Lease, requests: Sequence[Event]) -> None:
+    """Apply requests to a run. The caller has the run's lock."""
+    plan = plan_of(store.runs.get(lease.run_id))
+    ledger = StoreLedger(store, plan, lease, folder)
+    record_step(store, plan, ledger, ledger.load(), requests)
 
 
 def apply_to_suspended(
-    db: Database, folder: RunDir, run_id: str, name: str, requests: Sequence[Request]
+    store: Store, folder: RunDir, run_id: str, name: str, requests: Sequence[Request]
 ) -> bool:
-    """Take the lease of a suspended run and apply requests to it. False if the run is not
-    suspended. Raises InvalidInput if another process holds the lease."""
-    held = lease.acquire_or_refuse(folder, name)
-    try:
-        if runs.get(db, run_id).state != RunState.SUSPENDED:
-            return False
-        apply_requests(db, folder, run_id, requests)
+    """Take the lease of a suspended run and apply requests to it; a run whose record is corrupt is
+    ended. False if the run is not suspended. Raises InvalidInput if another process has the
+    lease."""
+    with lease.held(store, folder, run_id, name) as own:
+        try:
+            if store.runs.get(run_id).state != RunState.SUSPENDED:
+                return False
+            apply_requests(store, folder, own, requests)
+        except CorruptRecord as error:
+            store.runs.end_corrupt(own, str(error), time.time())
         return True
-    finally:
-        os.close(held)

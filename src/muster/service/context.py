@@ -1,109 +1,42 @@
-"""What every use case works with: MUSTER_HOME, its database and the launcher of supervisors."""
+"""What every use case gets: who asks, and what it works with."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from threading import RLock
 from typing import TYPE_CHECKING
 
-from muster.control.recover import record_broken
-from muster.errors import EngineError, LowSpace
-from muster.storage.home import Home
-from muster.store.database import Database
+from msgspec import Struct
+
+from muster.caller import Caller
+from muster.service.backend import Backend
 
 if TYPE_CHECKING:
-    from muster.control.launcher import Launcher
     from muster.storage.artifact_lock import ArtifactLock
+    from muster.storage.home import Home
+    from muster.store.base import Store
 
 
-class Context:
-    """One MUSTER_HOME, opened by this process. Threads may share a context."""
+class Context(Struct, frozen=True):
+    """One caller's access to a MUSTER_HOME. Threads may share a context."""
 
-    def __init__(self, home: Home, launcher: Launcher | None = None) -> None:
-        self.home = home
-        self.lock = RLock()
-        #: Whether `recovery.recover_once` was called.
-        self.recovered = False
-        self._warned_of_space = False
-        self._launcher = launcher
-        self._database: Database | None = None
-        self._artifact_lock: ArtifactLock | None = None
+    backend: Backend
+    caller: Caller
+
+    @property
+    def home(self) -> Home:
+        """MUSTER_HOME."""
+        return self.backend.home
+
+    @property
+    def store(self) -> Store:
+        """The store; see `Backend.store`."""
+        return self.backend.store
+
+    @property
+    def project(self) -> str:
+        """The caller's project."""
+        return self.caller.project
 
     @property
     def artifact_lock(self) -> ArtifactLock:
-        """Code that this process has stored and not yet recorded with a Job."""
-        from muster.storage.artifact_lock import ArtifactLock  # for commands that submit a Job
-
-        with self.lock:
-            if self._artifact_lock is None:
-                self._artifact_lock = ArtifactLock(self.home)
-            return self._artifact_lock
-
-    @property
-    def db(self) -> Database:
-        """The database, opened at the first access; MUSTER_HOME is created if it is missing.
-
-        Raises InvalidInput, StoreError.
-        """
-        with self.lock:
-            if self._database is None:
-                self._database = self._open()
-            return self._database
-
-    def _open(self) -> Database:
-        if self.home.read_only():
-            return Database.open(self.home.database, create=False)
-        self.home.prepare()
-        database = Database.open(self.home.database)
-        database.reserve.restore()
-        return database
-
-    def warn_of_space(self) -> None:
-        """Warn (LowSpace) if the disk of MUSTER_HOME is full, once."""
-        if self._warned_of_space or not self.db.reserve.lacks_space or self.home.read_only():
-            return
-        self._warned_of_space = True
-        text = (
-            f"the disk of {self.home.root} is full or nearly full: events of runs are recorded in "
-            "a small reserve, or not at all; free some space (`muster disk`, `muster prune`)"
-        )
-        warnings.warn(text, LowSpace, stacklevel=4)
-
-    def start_supervisor(
-        self, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
-    ) -> None:
-        """Start a supervisor process for a run.
-
-        held: descriptors of the run's lease and of its liveness pipe, which the supervisor
-        inherits. environ: the variables that the nodes' environment starts from.
-        Raises EngineError if the process cannot be started; the run has FAILED then.
-        """
-        try:
-            self._use_launcher().start(self.home.root, run_id, held, environ)
-        except BaseException as error:
-            self._close_launcher()  # its state is unknown: the next run gets a new one
-            if isinstance(error, EngineError):
-                record_broken(self.db, self.home.run_dir(run_id), run_id, str(error))
-            raise
-
-    def _use_launcher(self) -> Launcher:
-        from muster.control.launcher import Launcher  # few commands start a run
-
-        with self.lock:
-            if self._launcher is None or self._launcher.inherited:
-                self._close_launcher()  # the connection of the process that forked this one
-                self._launcher = Launcher.spawn()
-            return self._launcher
-
-    def _close_launcher(self) -> None:
-        with self.lock:
-            launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            launcher.close()
-
-    def close(self) -> None:
-        """Close the database and the launcher. Runs continue."""
-        self._close_launcher()
-        if self._database is not None:
-            self._database.close()
+        """See `Backend.artifact_lock`."""
+        return self.backend.artifact_lock

@@ -7,7 +7,6 @@ from muster.control.expire import delete_run
 from muster.errors import InvalidInput, Problem
 from muster.lifecycle.states import RunState
 from muster.service.context import Context
-from muster.store import runs
 from muster.store.records import CorruptRecord
 
 
@@ -17,15 +16,15 @@ def delete(context: Context, run_id: str) -> None:
     Raises InvalidInput if the run has not ended, and NotDeleted if files cannot be removed.
     """
     try:
-        run = runs.get(context.db, run_id)
+        run = context.store.runs.get(run_id)
     except CorruptRecord:
         if lease.is_held(context.home.run_dir(run_id).lease):
-            name = runs.summary(context.db, run_id).name
+            name = context.store.runs.summary(run_id).name
             raise _not_ended_error(f"{name} is still running", run_id) from None
     else:
         if not RunState(run.state).terminal:
             raise _not_ended_error(f"{run.name} is {run.state}", run.name)
-    delete_run(context.db, context.home, run_id)
+    delete_run(context.store, context.home, run_id)
 
 
 def _not_ended_error(text: str, run: str) -> InvalidInput:

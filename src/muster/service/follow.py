@@ -23,7 +23,7 @@ def follow(context: Context, run_id: str) -> Follower:
         context.home,
         run_id,
         check=new_check(context, run_id),
-        space_mark=context.db.reserve.mark,
+        space_mark=context.backend.space_mark,
         recover=partial(recover_or_wait, context, run_id),
         warn=partial(warn, context),
     )

@@ -13,12 +13,11 @@ import msgspec
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from muster.identity import new_id, user_name
+from muster.identity import new_id
 from muster.service.context import Context
 from muster.service.stored_spec import spec_of
 from muster.spec.models import JobSpec
 from muster.storage.sealing import keyed_digest, seal, unseal
-from muster.store import jobs
 from muster.store.records import JobRecord
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
     code = artifact.sha256 if artifact else None
     key = None if sealed is content else context.home
     digest = job_id if always_new else content_hash(name, content, code, key=key)
-    known = jobs.by_content(context.db, digest)
+    known = context.store.jobs.by_content(context.project, digest)
     if known is not None:
         return _known(context.home, known, spec, content)
     now = time.time()
@@ -82,7 +81,8 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
         created_at=now,
         updated_at=now,
         display_name=spec.display_name,
-        created_by=user_name(),
+        created_by=context.caller.user,
+        project=context.project,
     )
     return PreparedJob(job, spec, new=True)
 
@@ -112,13 +112,13 @@ def copy(context: Context, job: JobRecord) -> JobRecord:
         content_hash=job_id,
         created_at=now,
         updated_at=now,
-        created_by=user_name(),
+        created_by=context.caller.user,
     )
 
 
 def create(context: Context, job: JobRecord) -> JobRecord:
     """Record a prepared Job. Raises InvalidInput if it was deleted meanwhile."""
-    created = jobs.insert(context.db, job)
+    created = context.store.jobs.insert(job)
     context.artifact_lock.release(job.id)
     return created
 
@@ -130,7 +130,7 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
     """
     from muster.spec.edit import differences, edit
 
-    jobs.check_active(job)
+    job.check_active()
     before = spec_of(context.home, job)
     spec = edit(before, changes)
     sealed = seal(context.home, to_builtins(spec))
@@ -146,7 +146,7 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
         path: _sealed_change(context.home, path.rpartition(".")[2], change)
         for path, change in differences(before, spec).items()
     }
-    jobs.update(context.db, job, edited, by=user_name(), changes=logged)
+    context.store.jobs.update(job, edited, by=context.caller.user, changes=logged)
 
 
 def _sealed_change(home: Home, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def delete(context: Context, job: JobRecord) -> None:
         context.home.prepare()
         context.artifact_lock.hold(job.id)
     try:
-        jobs.delete(context.db, job.id, by=user_name(), now=time.time())
+        context.store.jobs.delete(job.id, by=context.caller.user, now=time.time())
     finally:
         discard(context, job)
 
@@ -177,7 +177,7 @@ def discard(context: Context, job: JobRecord) -> None:
     """
     with context.artifact_lock.released(job.id) as alone:
         digest = job.artifact_sha256
-        if alone and digest is not None and not jobs.artifact_in_use(context.db, digest):
+        if alone and digest is not None and not context.store.jobs.artifact_in_use(digest):
             from muster.storage.code_trees import remove_artifact
 
             remove_artifact(context.home, digest)

@@ -23,8 +23,7 @@ from muster.storage.disk_use import DiskUse, disk_use, entries_of
 from muster.storage.environments import Installed
 from muster.storage.home import Home
 from muster.storage.temporary_folder import remove_abandoned
-from muster.store import runs
-from muster.store.records import RunSummary
+from muster.store.records import RunFilter, RunSummary
 
 _DAY = 86400.0
 #: Without options and configuration, runs stay this long after their end.
@@ -86,10 +85,10 @@ def retention_of(home: Home, keep: int | None, older_than: float | None) -> Rete
 
 def candidates(context: Context, retention: Retention) -> Candidates:
     """What `prune` would delete now."""
-    db, home = context.db, context.home
+    store, home = context.store, context.home
     now = time.time()
-    old = old_runs(db, home, retention)
-    code = unused_code(db, home)
+    old = old_runs(store, home, retention)
+    code = unused_code(store, home)
     age = UNUSED if retention.older_than is None else retention.older_than
     unused = unused_environments(environments.list_installed(home), now - age)
     left = [*_leftovers(context, now)]
@@ -110,7 +109,7 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
     found = candidates(context, retention)
     if dry_run:
         return _report(found, [one.key for one in found.environments], dry_run=True)
-    db, home = context.db, context.home
+    store, home = context.store, context.home
     failures = [*_delete_runs(context, found.runs), *_delete_leftovers(home, found.leftovers)]
     removed = []
     for one in found.environments:
@@ -121,7 +120,7 @@ def prune(context: Context, retention: Retention, *, dry_run: bool = False) -> P
             left = disk_use(home.environments / one.key)
             failures.append(_Failure(one.key, left, f"environment {one.key}: {why}"))
     remove_abandoned(home.checkouts)
-    if collect_code(db, home):
+    if collect_code(store, home):
         return _report(found, removed, failures)
     kept = "stored code was kept: another process is storing code; prune again later"
     found = replace(found, code=(), code_size=0)
@@ -154,7 +153,7 @@ class _Failure(NamedTuple):
 def _delete_runs(context: Context, found: Sequence[RunSummary]) -> Iterator[_Failure]:
     for run in found:
         try:
-            delete_run(context.db, context.home, run.id)
+            delete_run(context.store, context.home, run.id)
         except NotDeleted as error:
             yield _Failure(run.id, disk_use(*run_files(context.home, run.id)), str(error))
 
@@ -208,7 +207,7 @@ def _code_size(code: Sequence[Path]) -> int:
 
 
 def _leftovers(context: Context, now: float) -> Iterator[Path]:
-    db, home = context.db, context.home
+    store, home = context.store, context.home
     if home.artifacts.is_dir():
         with try_exclusive(home) as alone:
             if alone:  # otherwise some of these are being written
@@ -216,7 +215,7 @@ def _leftovers(context: Context, now: float) -> Iterator[Path]:
                 yield from (Path(path) for path, links, _ in objects(home) if links == 1)
     # those of a folder that has not changed since are computed again
     yield from (one for one in entries_of(home.digests) if now - one.lstat().st_mtime > UNUSED)
-    known = {run.id for run in runs.listing(db)}
+    known = {run.id for run in store.runs.listing(None, RunFilter())}
     for folder in entries_of(home.runs):
         old = now - folder.lstat().st_mtime > _SUBMITTING
         if folder.name not in known and old and not lease.is_held(folder / "lease"):

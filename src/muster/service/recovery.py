@@ -11,27 +11,27 @@ from contextlib import suppress
 from muster.control.expire import expire
 from muster.control.recover import recover
 from muster.errors import StoreBusy
-from muster.service.context import Context
+from muster.service.backend import Backend
 
 
-def recover_once(context: Context) -> None:
-    """Recover runs without a supervisor and delete expired ones, at the first call for a context.
+def recover_once(backend: Backend) -> None:
+    """Recover runs without a supervisor and delete expired ones, at the first call for a backend.
 
     Does nothing where MUSTER_HOME is read-only. While another process keeps the database busy, or
     the disk is full, this is left to the next command.
     """
-    with context.lock:
-        if context.recovered:
+    with backend.lock:
+        if backend.recovered:
             return
-        db = context.db
-        context.recovered = True
-        if context.home.read_only():
+        store = backend.store
+        backend.recovered = True
+        if backend.home.read_only():
             return
         with suppress(StoreBusy):
-            recover(db, context.home, context.start_supervisor)
-            expire(db, context.home)
+            recover(store, backend.home, backend.start_supervisor)
+            expire(store, backend.home)
 
 
-def recover_now(context: Context) -> bool:
+def recover_now(backend: Backend) -> bool:
     """Recover runs without a supervisor. Whether there were any."""
-    return bool(recover(context.db, context.home, context.start_supervisor))
+    return bool(recover(backend.store, backend.home, backend.start_supervisor))

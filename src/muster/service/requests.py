@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from muster.control import lease
 from muster.errors import InvalidInput, Problem, StoreBusy
 from muster.lifecycle.states import JobState, RunState
 from muster.service.context import Context
 from muster.storage import wakeup
-from muster.store import jobs, runs
-from muster.store.records import CorruptRecord, RunRecord
+from muster.store.records import Lease, RunRecord
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
@@ -37,30 +37,27 @@ def cancel(context: Context, run_id: str, why: str, *, force: bool) -> None:
     force: kill the supervisor and every process of the run; `wait` then records the end. Raises
     EngineError if that fails.
     """
-    db, folder = context.db, context.home.run_dir(run_id)
+    store, folder = context.store, context.home.run_dir(run_id)
     if force:
         _end_by_force(context, run_id, why)
-    if runs.request(db, run_id, "cancel", why):
+    if store.runs.request(run_id, "cancel", why, time.time()):
         wakeup.notify(folder.wakeup)
-    run = runs.summary(db, run_id)
+    run = store.runs.summary(run_id)
     if run.state == RunState.SUSPENDED:
         from muster.control.unsupervised_steps import apply_to_suspended
         from muster.lifecycle.events import CancelRequested
 
-        try:
-            apply_to_suspended(db, folder, run_id, run.name, [CancelRequested(why)])
-        except CorruptRecord as error:
-            runs.end_corrupt(db, run_id, str(error))
+        apply_to_suspended(store, folder, run_id, run.name, [CancelRequested(why)])
 
 
 def _end_by_force(context: Context, run_id: str, why: str) -> None:
     from muster.control.force import end_supervisor
 
-    run = runs.summary(context.db, run_id)
+    run = context.store.runs.summary(run_id)
     # recorded before the supervisor ends, so that the process that recovers the run finds it; a
     # supervisor that was stopped in the middle of a write keeps the database busy
     with suppress(StoreBusy):
-        runs.request(context.db, run_id, "cancel", why)
+        context.store.runs.request(run_id, "cancel", why, time.time())
     end_supervisor(context.home.run_dir(run_id), run.name)
 
 
@@ -69,12 +66,13 @@ def suspend(context: Context, run_id: str, why: str) -> RunRecord:
 
     No effect on a suspended run. Raises InvalidInput if the run has ended or is being canceled.
     """
-    run = runs.get(context.db, run_id)
+    run = context.store.runs.get(run_id)
     if (problem := suspend_problem(run)) is not None:
         raise InvalidInput(problem)
-    if run.state != RunState.SUSPENDED and runs.request(context.db, run_id, "suspend", why):
+    now = time.time()
+    if run.state != RunState.SUSPENDED and context.store.runs.request(run_id, "suspend", why, now):
         wakeup.notify(context.home.run_dir(run_id).wakeup)
-    return runs.get(context.db, run_id)
+    return context.store.runs.get(run_id)
 
 
 def suspend_problem(run: RunRecord) -> Problem | None:
@@ -103,8 +101,8 @@ def resume(
     from muster.engines.choice import default_engine
     from muster.service.start import run_folder
 
-    db = context.db
-    run = runs.get(db, run_id)
+    store = context.store
+    run = store.runs.get(run_id)
     prepared = prepare_resume(context, run, overrides)
     before = plan_to_run(context.home, run)
     plan = before if prepared is None else prepared.plan
@@ -113,19 +111,20 @@ def resume(
     if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
     with run_folder(context, plan, environ) as held:
-        if runs.get(db, run_id).state != RunState.SUSPENDED:
+        if store.runs.get(run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
+        own = lease.take_or_refuse(store, run_id, run.name)
         why = "resumed by user"
         if prepared is not None:
-            _store_changes(context, run, prepared)
+            _store_changes(context, own, prepared)
             why += f", with {', '.join(prepared.changed)} changed"
-        record = partial(_record_resume, context, run_id, why)
-        reserve(db, context.home, plan, desired_replicas(run, plan), record)
-        context.start_supervisor(run_id, held, environ)
-    return runs.get(db, run_id)
+        record = partial(_record_resume, context, own, why)
+        reserve(store, context.home, plan, desired_replicas(run, plan), record)
+        context.backend.start_supervisor(own, held, environ)
+    return store.runs.get(run_id)
 
 
-def _record_resume(context: Context, run_id: str, why: str, lacking: Sequence[Shortage]) -> str:
+def _record_resume(context: Context, own: Lease, why: str, lacking: Sequence[Shortage]) -> str:
     from muster.control.unsupervised_steps import apply_requests
     from muster.lifecycle.events import Event, ResumeRequested, RunQueued
 
@@ -134,8 +133,8 @@ def _record_resume(context: Context, run_id: str, why: str, lacking: Sequence[Sh
         from muster.engines import admission
 
         resumed.append(RunQueued(admission.describe(lacking)))
-    apply_requests(context.db, context.home.run_dir(run_id), run_id, resumed)
-    return runs.summary(context.db, run_id).name
+    apply_requests(context.store, context.home.run_dir(own.run_id), own, resumed)
+    return context.store.runs.summary(own.run_id).name
 
 
 def prepare_resume(
@@ -173,13 +172,13 @@ def prepare_resume(
 def _instead_of_resuming(context: Context, run: RunRecord) -> str:
     if not RunState(run.state).terminal:
         return "wait until it is SUSPENDED" if run.suspend_requested_at else ""
-    job = jobs.find(context.db, run.job_id)
+    job = context.store.jobs.find(context.project, run.job_id)
     return (
         f"`muster run {job.handle}` starts a new run of it" if job.state == JobState.ACTIVE else ""
     )
 
 
-def _store_changes(context: Context, run: RunRecord, prepared: PreparedResume) -> None:
+def _store_changes(context: Context, own: Lease, prepared: PreparedResume) -> None:
     from muster.control.persist import sealed_plan
     from muster.storage.sealing import seal
 
@@ -193,9 +192,9 @@ def _store_changes(context: Context, run: RunRecord, prepared: PreparedResume) -
     }
     if prepared.display_name is not None:
         changes["display_name"] = prepared.display_name
-    rows = zip(runs.nodes(context.db, run.id), prepared.plan.nodes, strict=True)
+    rows = zip(context.store.runs.nodes(own.run_id), prepared.plan.nodes, strict=True)
     nodes = [replace(row, fqdn=node.fqdn, address=node.address) for row, node in rows]
-    runs.save(context.db, run.id, changes, nodes, (), time.time())
+    context.store.runs.save(own, changes, nodes, (), time.time())
 
 
 def scale(context: Context, run_id: str, group: str, replicas: int, why: str) -> RunRecord:
@@ -205,5 +204,5 @@ def scale(context: Context, run_id: str, group: str, replicas: int, why: str) ->
     """
     from muster.control.scale import scale
 
-    scale(context.db, context.home, runs.get(context.db, run_id), group, replicas, why)
-    return runs.get(context.db, run_id)
+    scale(context.store, context.home, context.store.runs.get(run_id), group, replicas, why)
+    return context.store.runs.get(run_id)

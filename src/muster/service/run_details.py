@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from muster.lifecycle.states import RunState
 from muster.service.stored_plan import StoredPlan
 from muster.storage.home import Home
-from muster.store import events, runs
 
 if TYPE_CHECKING:
     from muster.control.persist import Lifecycle
@@ -36,10 +35,10 @@ def why(context: Context, run: RunRecord) -> list[str]:
     from muster.describe.state import why
 
     plan = plan_of(run)
-    status = status_of(run, list(runs.nodes(context.db, run.id)), plan.policy)
+    status = status_of(run, list(context.store.runs.nodes(run.id)), plan.policy)
     if status.state is RunState.QUEUED:
         status = replace(status, details=waiting_for(context.home, run)[0])
-    restarts = events.count(context.db, run.id, "restart")
+    restarts = context.store.events.count(run.id, "restart")
     return list(why(plan, status, restarts, time.time()))
 
 

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from muster.caller import Caller, local_caller
 from muster.lifecycle.states import RunState
+from muster.service.backend import Backend
 from muster.service.context import Context
 from muster.service.recovery import recover_once
 from muster.storage.home import Home, default_home
-from muster.store import events, job_events, jobs, runs
-from muster.store.database import Database
+from muster.store.base import Store
 from muster.store.records import (
     EventRecord,
     JobEventRecord,
     JobRecord,
     NodeRecord,
+    RunFilter,
     RunRecord,
     RunSummary,
 )
@@ -46,8 +48,15 @@ class Service:
     (`recover`). Modules of the use cases are imported when they are used.
     """
 
-    def __init__(self, home: Home | None = None, launcher: Launcher | None = None) -> None:
-        self.context = Context(home or default_home(), launcher)
+    def __init__(
+        self,
+        home: Home | None = None,
+        launcher: Launcher | None = None,
+        caller: Caller | None = None,
+    ) -> None:
+        """caller: default: the user of this process."""
+        backend = Backend(home or default_home(), launcher)
+        self.context = Context(backend, caller or local_caller())
 
     @property
     def home(self) -> Home:
@@ -55,17 +64,17 @@ class Service:
         return self.context.home
 
     @property
-    def db(self) -> Database:
+    def store(self) -> Store:
         """The database, opened at the first access."""
-        return self.context.db
+        return self.context.store
 
     def recover(self) -> None:
         """Recover runs without a supervisor and delete expired ones, at the first call."""
-        recover_once(self.context)
+        recover_once(self.context.backend)
 
     def close(self) -> None:
         """Close the database and the launcher of supervisors. Runs continue."""
-        self.context.close()
+        self.context.backend.close()
 
     # Jobs
 
@@ -75,18 +84,18 @@ class Service:
         Raises NotFound, or InvalidInput if several match.
         """
         self.recover()
-        return jobs.find(self.db, text)
+        return self.store.jobs.find(self.context.project, text)
 
     def jobs(
         self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
     ) -> list[JobRecord]:
         """Jobs, newest first. See `store.jobs.listing`."""
         self.recover()
-        return jobs.listing(self.db, deleted=deleted, tags=tags)
+        return self.store.jobs.listing(self.context.project, deleted=deleted, tags=tags)
 
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
         """The Job's event log after entry number `after`."""
-        return job_events.since(self.db, job_id, after)
+        return self.store.jobs.events(job_id, after)
 
     def prepare_job(self, spec: JobSpec, *, always_new: bool = False) -> PreparedJob:
         """Store the code of a Job and find the Job with this content. See `jobs.prepare`."""
@@ -105,7 +114,7 @@ class Service:
         """A new Job with the content of another, not recorded yet. See `service.jobs.copy`."""
         from muster.service.jobs import copy
 
-        jobs.check_active(job)
+        job.check_active()
         return copy(self.context, job)
 
     def create_job(self, job: JobRecord) -> JobRecord:
@@ -122,7 +131,7 @@ class Service:
 
     def delete_unused_job(self, job_id: str) -> None:
         """Delete a Job and its event log unless it has runs."""
-        jobs.delete_unused(self.db, job_id)
+        self.store.jobs.delete_unused(job_id)
 
     def edit_job(self, text: str, changes: Sequence[str]) -> JobRecord:
         """Change settings of a Job (`PATH=VALUE`). See `service.jobs.edit`."""
@@ -135,7 +144,7 @@ class Service:
     def check_deletable(self, found: Sequence[JobRecord]) -> None:
         """Raises InvalidInput with every run of these Jobs that has not ended."""
         self.recover()
-        jobs.check_ended(self.db, [job.id for job in found])
+        self.store.jobs.check_ended([job.id for job in found])
 
     def delete_job(self, job_id: str) -> JobRecord:
         """Mark a Job deleted, and delete its code. See `service.jobs.delete`."""
@@ -162,7 +171,7 @@ class Service:
         from muster.errors import MusterError
         from muster.service.prepare import prepare_run
 
-        jobs.check_active(job)
+        job.check_active()
         try:
             return prepare_run(self.home, job, overrides, spec=spec, new_job=new_job, notes=notes)
         except MusterError:
@@ -203,12 +212,12 @@ class Service:
     def run(self, text: str) -> RunRecord:
         """The run with this name, id or id prefix, or `last`. Raises NotFound."""
         self.recover()
-        return runs.find(self.db, text)
+        return self.store.runs.find(self.context.project, text)
 
     def find_run(self, text: str) -> RunSummary:
         """As `run`, for a run whose record may be corrupt. Raises NotFound."""
         self.recover()
-        return runs.summary(self.db, runs.find_id(self.db, text))
+        return self.store.runs.summary(self.store.runs.find_id(self.context.project, text))
 
     def runs(self, **filters: Any) -> list[RunSummary]:
         """Summaries of runs, newest first, read in one query.
@@ -217,7 +226,7 @@ class Service:
         with None for any value; `limit`.
         """
         self.recover()
-        found = runs.listing(self.db, **filters)
+        found = self.store.runs.listing(self.context.project, RunFilter(**filters))
         queued = [run for run in found if run.state == RunState.QUEUED]
         if not queued:
             return found
@@ -230,19 +239,19 @@ class Service:
     def run_records(self, **filters: Any) -> list[RunRecord]:
         """As `runs`, with all that is stored of each run. Raises CorruptRecord."""
         self.recover()
-        return runs.records(self.db, **filters)
+        return self.store.runs.records(self.context.project, RunFilter(**filters))
 
     def nodes(self, run_id: str) -> list[NodeRecord]:
         """The run's nodes, in rank order."""
-        return list(runs.nodes(self.db, run_id))
+        return list(self.store.runs.nodes(run_id))
 
     def restarts(self, run_id: str) -> int:
         """The number of restarts after failures, of nodes, replicas and the whole run."""
-        return events.count(self.db, run_id, "restart")
+        return self.store.events.count(run_id, "restart")
 
     def events(self, run_id: str, after: int = 0) -> list[EventRecord]:
         """The run's event log after entry number `after`."""
-        return events.since(self.db, run_id, after)
+        return self.store.events.since(run_id, after)
 
     # Change runs
 
@@ -301,7 +310,7 @@ class Service:
         from muster.service.inside import running_node
 
         self.recover()
-        run = runs.summary(self.db, run_id)
+        run = self.store.runs.summary(run_id)
         return running_node(self.context, run, self.nodes(run_id), rank)
 
     def supervisor_of(self, run_id: str) -> int:
@@ -309,21 +318,21 @@ class Service:
         from muster.service.inside import supervisor_of
 
         self.recover()
-        return supervisor_of(self.context, runs.summary(self.db, run_id))
+        return supervisor_of(self.context, self.store.runs.summary(run_id))
 
     def counters(self, run_id: str) -> dict[int, Counters]:
         """What the nodes of a run in progress use now, by rank. See `Engine.counters`."""
         from muster.service.inside import counters
 
         self.recover()
-        return counters(self.context, runs.summary(self.db, run_id))
+        return counters(self.context, self.store.runs.summary(run_id))
 
     def stacks(self, run_id: str, ranks: Collection[int]) -> tuple[list[ThreadStack], list[str]]:
         """The stacks of a run's Python threads. See `Engine.stacks`."""
         from muster.service.inside import stacks
 
         self.recover()
-        return stacks(self.context, runs.summary(self.db, run_id), self.nodes(run_id), ranks)
+        return stacks(self.context, self.store.runs.summary(run_id), self.nodes(run_id), ranks)
 
     # Disk
 
@@ -347,7 +356,7 @@ class Service:
     def wait(self, run_id: str, timeout: float | None = None, **shown: Any) -> RunRecord:
         """The run, once it has ended or is suspended. See `wait_until_at_rest`."""
         self.wait_until_at_rest(run_id, timeout, **shown)
-        return runs.get(self.db, run_id)
+        return self.store.runs.get(run_id)
 
     def wait_until_at_rest(
         self, run_id: str, timeout: float | None = None, **shown: Any
@@ -364,7 +373,7 @@ class Service:
 
         self.recover()
         await wait_until_at_rest(self.context, run_id, timeout)
-        return runs.get(self.db, run_id)
+        return self.store.runs.get(run_id)
 
     def follow(self, run_id: str) -> Follower:
         """Waits for changes of the run's files, for callers that show them. To be closed."""
@@ -375,4 +384,4 @@ class Service:
 
     def warn_of_space(self) -> None:
         """Warn (LowSpace) if the disk is full, once."""
-        self.context.warn_of_space()
+        self.context.backend.warn_of_space()

@@ -18,7 +18,7 @@ from muster.control.launcher import check_open_files
 from muster.control.persist import node_record, sealed_plan
 from muster.control.recover import store_environ
 from muster.errors import InvalidInput, MusterError, Problem
-from muster.identity import user_name
+from muster.identity import Owner, new_owner
 from muster.lifecycle.states import RunState
 from muster.plan.environment import submitted
 from muster.plan.model import RunPlan
@@ -27,12 +27,10 @@ from muster.service.context import Context
 from muster.service.jobs import discard
 from muster.service.prepare import PreparedRun
 from muster.storage import wakeup
-from muster.storage.home import Home
 from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
 from muster.storage.sealing import seal
-from muster.store import runs
-from muster.store.records import JobRecord, NodeRecord, RunRecord
+from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
@@ -57,32 +55,36 @@ def start(
             discard(context, prepared.job)
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
-        return record(context, prepared)
+        return _record(context, prepared)
     environ = os.environ if environ is None else environ
     # the lease is taken before the run is in the store, and passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
     with run_folder(context, prepared.plan, environ) as held:
         try:
-            accepted = _reserve_and_record(context, prepared, queue=queue)
+            accepted, lease = _reserve_and_record(context, prepared, queue=queue)
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.start_supervisor(accepted.id, held, environ)
+        context.backend.start_supervisor(lease, held, environ)
     return accepted
 
 
-def _reserve_and_record(context: Context, prepared: PreparedRun, *, queue: bool) -> RunRecord:
+def _reserve_and_record(
+    context: Context, prepared: PreparedRun, *, queue: bool
+) -> tuple[RunRecord, Lease]:
     plan = prepared.plan
-    made: list[RunRecord] = []
+    made: list[tuple[RunRecord, Lease]] = []
 
     def store(lacking: Sequence[Shortage]) -> str:
         if lacking and not queue:
             hint = "without --no-wait, the run waits for it"
             raise InvalidInput(*reserve.refusals(lacking, hint))
-        made.append(record(context, prepared, lacking))
-        return made[0].name
+        owner = new_owner()
+        run = _record(context, prepared, lacking, owner)
+        made.append((run, Lease.first(run.id, owner)))
+        return run.name
 
-    reserve.reserve(context.db, context.home, plan, plan.policy.initial_replicas, store)
+    reserve.reserve(context.store, context.home, plan, plan.policy.initial_replicas, store)
     return made[0]
 
 
@@ -122,24 +124,29 @@ def run_folder(
             os.close(descriptor)
 
 
-def record(context: Context, prepared: PreparedRun, lacking: Sequence[Shortage] = ()) -> RunRecord:
+def _record(
+    context: Context,
+    prepared: PreparedRun,
+    lacking: Sequence[Shortage] = (),
+    owner: Owner | None = None,
+) -> RunRecord:
     """Store a run, and its Job if that is new, in one transaction. lacking: what a run that is
-    QUEUED waits for. Raises InvalidInput."""
+    QUEUED waits for. owner: of the run's lease. Raises InvalidInput."""
     now = time.time()
 
     def build(job: JobRecord, number: int, name: str) -> tuple[RunRecord, list[NodeRecord]]:
         plan = replace(with_names(prepared.plan, name), job_id=job.id)
         statuses = zip(plan.nodes, plan.policy.first_nodes(), strict=True)
         nodes = [node_record(node, status) for node, status in statuses]
-        return _run_record(context.home, prepared, job, plan, (number, now), lacking), nodes
+        return _run_record(context, prepared, job, plan, (number, now), lacking), nodes
 
-    recorded = runs.insert(context.db, prepared.job, build)
+    recorded = context.store.runs.insert(prepared.job, build, owner)
     context.artifact_lock.release(prepared.job.id)
     return recorded
 
 
 def _run_record(
-    home: Home,
+    context: Context,
     prepared: PreparedRun,
     job: JobRecord,
     plan: RunPlan,
@@ -149,7 +156,7 @@ def _run_record(
     """numbered: the run's number, and when it was created."""
     from muster.engines.choice import default_engine
 
-    number, now = numbered
+    home, (number, now) = context.home, numbered
     state, details = RunState.ACCEPTED, ""
     if prepared.spec.suspend:
         state, details = RunState.SUSPENDED, "submitted suspended"
@@ -181,8 +188,9 @@ def _run_record(
         cancel_requested_at=None,
         cancel_reason=None,
         display_name=prepared.overrides.run_name,
-        created_by=user_name(),
+        created_by=context.caller.user,
         tags=seal(home, dict(prepared.spec.tags)),
+        project=job.project,
     )
 
 

@@ -11,11 +11,11 @@ from math import inf
 from muster.control import lease
 from muster.control.supervisor_check import SupervisorCheck
 from muster.errors import HomeGone, NotAnswering, StoreError
+from muster.identity import new_owner
 from muster.lifecycle.states import AT_REST
 from muster.service.context import Context
 from muster.service.recovery import recover_now
 from muster.storage.liveness import has_supervisor, wait_for_end, wait_for_process
-from muster.store import runs
 from muster.store.records import RunSummary
 
 #: Seconds in which a supervisor that has closed the liveness pipe releases its lease.
@@ -23,6 +23,8 @@ _RELEASE_TIMEOUT = 1.0
 #: Seconds between looks at a lease that another process holds: the kernel does not notify others
 #: when a lock is released.
 _LEASE_INTERVAL = 0.02
+#: Seconds between looks at a run that a process on another host drives.
+_ELSEWHERE_INTERVAL = 1.0
 
 
 def wait_until_at_rest(
@@ -56,7 +58,7 @@ def wait_until_at_rest(
 
 def timed_out(context: Context, run_id: str, timeout: float) -> TimeoutError:
     """The error for a run that is in progress after `timeout` seconds."""
-    name = runs.summary(context.db, run_id).name
+    name = context.store.runs.summary(run_id).name
     return TimeoutError(f"run {name} has not ended within {round(timeout, 2):g} s")
 
 
@@ -64,17 +66,21 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
     """Return a run's summary once it has a supervisor, has ended or is suspended.
 
     Recovers the run if its supervisor was killed; while another process does so, waits for that
-    one until `deadline` (time.monotonic()).
+    one until `deadline` (time.monotonic()). If its supervisor is on another host, returns after a
+    moment.
     """
     folder = context.home.run_dir(run_id)
     while True:
-        run = runs.summary(context.db, run_id)
+        run = context.store.runs.summary(run_id)
         if run.state in AT_REST or has_supervisor(context.home, run_id):
             return run
         _check_recoverable(context, run)
         pid = lease.last_holder(folder.lease)
-        if recover_now(context):
+        if recover_now(context.backend):
             continue
+        if _is_elsewhere(context, run_id):
+            time.sleep(min(_ELSEWHERE_INTERVAL, max(0.0, deadline - time.monotonic())))
+            return context.store.runs.summary(run_id)
         if time.monotonic() >= deadline:
             return run
         # either the supervisor closed the liveness pipe and has not yet released its lease, or
@@ -85,8 +91,14 @@ def recover_or_wait(context: Context, run_id: str, deadline: float = inf) -> Run
             time.sleep(_LEASE_INTERVAL)
 
 
+def _is_elsewhere(context: Context, run_id: str) -> bool:
+    """Whether a process on another host drives a run."""
+    held = context.store.leases.get(run_id)
+    return held is not None and not new_owner().on_same_host(held.host, held.boot)
+
+
 def _check_recoverable(context: Context, run: RunSummary) -> None:
-    if context.db.replaced:
+    if context.store.replaced:
         raise HomeGone(
             f"{context.home.root} was deleted or moved away while {run.name} was running: "
             "Muster ended its processes and records nothing more of it"
@@ -101,7 +113,7 @@ def _check_recoverable(context: Context, run: RunSummary) -> None:
 
 def new_check(context: Context, run_id: str) -> SupervisorCheck:
     """A check of whether the supervisor of a run answers."""
-    return SupervisorCheck(context.home.run_dir(run_id), runs.summary(context.db, run_id).name)
+    return SupervisorCheck(context.home.run_dir(run_id), context.store.runs.summary(run_id).name)
 
 
 def warn(context: Context, check: SupervisorCheck) -> None:
@@ -109,4 +121,4 @@ def warn(context: Context, check: SupervisorCheck) -> None:
     (LowSpace)."""
     if text := check.check():
         warnings.warn(text, NotAnswering, stacklevel=4)
-    context.warn_of_space()
+    context.backend.warn_of_space()

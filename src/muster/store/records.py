@@ -1,18 +1,16 @@
-"""Typed records of the store's rows. Times are epoch seconds, UTC."""
+"""What a store keeps, as typed records. Times are epoch seconds, UTC."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from muster.errors import StoreError
-from muster.lifecycle.states import JobState
-
-if TYPE_CHECKING:
-    from muster.store.database import Row
+from muster.errors import InvalidInput, Problem, StoreError
+from muster.identity import DEFAULT_PROJECT, Owner
+from muster.lifecycle.states import JobState, RunState
 
 T = TypeVar("T", bound=Struct)
 
@@ -43,6 +41,24 @@ class CorruptRecord(StoreError):  # noqa: N818
     """A row of the store is corrupt; the other rows can be read."""
 
 
+class LeaseHeld(StoreError):  # noqa: N818
+    """Another process has the lease of a run."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(f"run {lease.run_id} is driven by another process, on {lease.host}")
+        self.lease = lease
+
+
+class LeaseLost(StoreError):  # noqa: N818
+    """A process that drives a run has lost its lease to another one, and can record nothing
+    more."""
+
+    def __init__(self, lease: Lease, now: Lease | None) -> None:
+        by = "another process" if now is None else f"a process on {now.host}"
+        super().__init__(f"{by} drives run {lease.run_id} now: this one records nothing more of it")
+        self.lease = lease
+
+
 def read_record(kind: type[T], values: Mapping[str, Any], what: str, hint: str) -> T:
     """Convert a row to a record. what: names the row in the message; hint: what to do about a
     corrupt row. Raises CorruptRecord."""
@@ -52,13 +68,13 @@ def read_record(kind: type[T], values: Mapping[str, Any], what: str, hint: str) 
         raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None
 
 
-def read_entry(kind: type[T], row: Row, what: str, hint: str) -> T:
+def read_entry(kind: type[T], values: Mapping[str, Any], what: str, hint: str) -> T:
     """Convert a row of an event log, whose `data` is JSON; otherwise as `read_record`."""
     try:
-        data = decoded(row["data"])
+        data = decoded(values["data"])
     except ValueError as error:
         raise CorruptRecord(f"{what} is corrupt: {error}; {hint}") from None
-    return read_record(kind, {**dict(row), "data": data}, what, hint)
+    return read_record(kind, {**values, "data": data}, what, hint)
 
 
 class JobRecord(Struct, frozen=True):
@@ -80,11 +96,18 @@ class JobRecord(Struct, frozen=True):
     display_name: str | None = None
     created_by: str = ""
     state: str = JobState.ACTIVE
+    project: str = DEFAULT_PROJECT
 
     @property
     def handle(self) -> str:
         """The name with the version."""
         return f"{self.name}@{self.version}"
+
+    def check_active(self) -> None:
+        """Raises InvalidInput if the Job is deleted."""
+        if self.state == JobState.DELETED:
+            hint = "run its file again, which makes a new one"
+            raise InvalidInput(Problem("", f"job {self.handle} is deleted", hint))
 
 
 class Scale(TypedDict):
@@ -129,6 +152,43 @@ class RunRecord(Struct, frozen=True):
     display_name: str | None = None
     created_by: str = ""
     tags: Mapping[str, str] = {}
+    project: str = DEFAULT_PROJECT
+
+
+class Lease(Struct, frozen=True):
+    """The right of one process to drive a run."""
+
+    run_id: str
+    owner: str
+    """`Owner.id`."""
+    host: str
+    """`Owner.host`, for messages and to tell hosts apart."""
+    boot: str
+    """`Owner.boot`"""
+    token: int
+    """Grows by one with each owner of the run's lease: what a former owner records is refused."""
+    expires_at: Moment | None = None
+    """None: the owner has it while it lives."""
+
+    @classmethod
+    def first(cls, run_id: str, owner: Owner) -> Lease:
+        """The first lease of a run, which its owner has while it lives."""
+        return cls(run_id, owner.id, owner.host, owner.boot, 1)
+
+
+class RunFilter(Struct, frozen=True):
+    """Which runs to list, newest first."""
+
+    states: Collection[RunState] | None = None
+    job: str | None = None
+    """A name (all versions) or an id."""
+    since: float | None = None
+    """Created at this time or later (epoch seconds)."""
+    tags: Mapping[str, str | None] = {}
+    """Required tags; None matches any value."""
+    limit: int | None = None
+    before: int | None = None
+    """Only runs older than the one with this `RunSummary.position`: the next page of a list."""
 
 
 class PendingRequests(NamedTuple):
@@ -157,6 +217,9 @@ class RunSummary(Struct, frozen=True):
     display_name: str | None = None
     created_by: str = ""
     tags: Mapping[str, str] = {}
+    project: str = DEFAULT_PROJECT
+    position: int = 0
+    """Grows from run to run, in the order in which they were recorded."""
     ran_before: float | None = None
     """Seconds it ran before it was last resumed; None: 0."""
     running_since: Moment | None = None
@@ -218,3 +281,20 @@ class EventRecord(Struct, frozen=True):
     time: Moment
     kind: str
     data: Mapping[str, Any]
+
+    def attempt_started(self) -> int | None:
+        """The number of the attempt that starts with this entry; None if none does. Raises
+        CorruptRecord."""
+        if self.kind not in ("attempt", "resumed"):
+            return None
+        number = self.data.get("attempt")
+        if not isinstance(number, int):
+            what, hint = event_and_hint(self.run_id, self.seq)
+            raise CorruptRecord(f"{what} is corrupt: its attempt is {number!r}; {hint}")
+        return number
+
+
+def event_and_hint(run_id: str, seq: int) -> tuple[str, str]:
+    """An entry of a run's event log in a message, and what to do if it is corrupt."""
+    hint = f"`muster events {run_id} --after {seq}` shows those after it"
+    return f"event {seq} of the run {run_id}", hint

@@ -16,8 +16,6 @@ from muster.lifecycle.ranks import format_ranks
 from muster.lifecycle.states import NodeState, RunState
 from muster.lifecycle.status import RunStatus
 from muster.plan.model import RunPlan
-from muster.store import events, runs
-from muster.store.database import Database
 from muster.store.records import (
     EventRecord,
     JobRecord,
@@ -26,6 +24,7 @@ from muster.store.records import (
     RunRecord,
     Scale,
 )
+from muster.store.sqlite.database import Database
 
 RequestKind = Literal["cancel", "suspend"]
 
@@ -148,14 +147,14 @@ class DatabaseLedger(StoreLedger):
             made = replace(record, job_id=job.id, number=number, name=name)
             return made, first_nodes(plan)
 
-        runs.insert(db, job, build)
+        db.runs.insert(job, build)
 
     def request(self, kind: RequestKind, why: str, now: float) -> bool:
         """See `FakeLedger.request`."""
         if getattr(self.pending(), kind) or self.state().terminal:
             return False
         columns = {f"{kind}_requested_at": now, f"{kind}_reason": why}
-        runs.save(self._db, self._id, columns, (), [(f"{kind}_requested", {"why": why})], now)
+        self._db.runs.save(self._id, columns, (), [(f"{kind}_requested", {"why": why})], now)
         return True
 
     def request_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
@@ -166,20 +165,20 @@ class DatabaseLedger(StoreLedger):
         scale = Scale(replicas=replicas, why=why)
         entry = ("scale_requested", {"group": group, **scale})
         columns = {"scale_requested": {**pending, group: scale}}
-        runs.save(self._db, self._id, columns, (), [entry], now)
+        self._db.runs.save(self._id, columns, (), [entry], now)
         return True
 
     def state(self) -> RunState:
         """See `FakeLedger.state`."""
-        return RunState(runs.get(self._db, self._id).state)
+        return RunState(self._db.runs.get(self._id).state)
 
     def pending(self) -> PendingRequests:
         """See `FakeLedger.pending`."""
-        return runs.pending_requests(self._db, self._id)
+        return self._db.runs.pending_requests(self._id)
 
     def log(self) -> list[EventRecord]:
         """See `FakeLedger.log`."""
-        return events.since(self._db, self._id)
+        return self._db.events.since(self._id)
 
 
 def first_nodes(plan: RunPlan) -> list[NodeRecord]:

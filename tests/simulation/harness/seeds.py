@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from muster.plan.model import RunPlan
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 from simulation.harness.fake_ledger import DatabaseLedger, FakeLedger, MemoryLedger
 from simulation.harness.faults import FaultPlan
 from simulation.harness.random_faults import (

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from muster.errors import StoreError
-from muster.store.database import Database
-from muster.store.schema import MIGRATIONS
+from muster.store.sqlite.database import Database
+from muster.store.sqlite.schema import MIGRATIONS
 
 
 def test_new_database_is_private_and_in_wal_mode(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_forked_process_opens_its_own_connection(tmp_path: Path) -> None:
 WRITER = """
     import sys
     from pathlib import Path
-    from muster.store.database import Database
+    from muster.store.sqlite.database import Database
     db = Database.open(Path(sys.argv[1]), migrations=["CREATE TABLE t (who, n)"])
     for n in range(int(sys.argv[3])):
         with db.transaction() as connection:
@@ -145,7 +145,7 @@ FULL = """
 import sys
 from pathlib import Path
 from muster.errors import StoreError
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 db = Database.open(Path(sys.argv[1]) / "m.db", migrations=["CREATE TABLE t (a)"])
 try:
     for n in range(1000):

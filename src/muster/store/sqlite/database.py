@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from muster.errors import StoreError, StoreFull
-from muster.store import connection as connections
-from muster.store.disk_reserve import Reserve
-from muster.store.schema import MIGRATIONS
-from muster.store.sqlite_errors import error_class, explain
+from muster.store.sqlite import connection as connections
+from muster.store.sqlite.disk_reserve import Reserve
+from muster.store.sqlite.errors import error_class, explain
+from muster.store.sqlite.schema import MIGRATIONS
 
 Row = sqlite3.Row
 T = TypeVar("T")

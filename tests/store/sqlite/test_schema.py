@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.store import job_events, jobs, runs
-from muster.store.database import Database
-from muster.store.schema import MIGRATIONS, statements
+from muster.store.sqlite.database import Database
+from muster.store.sqlite.schema import MIGRATIONS, statements
 
 TRIGGER = "CREATE TRIGGER t AFTER INSERT ON a BEGIN UPDATE a SET x = 1; DELETE FROM b; END"
 
@@ -95,12 +94,12 @@ def test_runs_of_the_first_version_are_kept(tmp_path: Path) -> None:
         )
     old.close()
     db = Database.open(path)
-    run = runs.get(db, "r")
+    run = db.runs.get("r")
     assert (run.plan, run.details, run.exit_code) == ({"run_id": "r"}, "boom", 7)
     assert (run.suspend_reason, run.expires_at) == (None, None)
-    (node,) = runs.nodes(db, "r")
+    (node,) = db.runs.nodes("r")
     assert (node.exit_code, node.signal, node.incarnation, node.intent) == (7, 0, 0, "")
-    runs.delete(db, "r")
+    db.runs.delete("r")
     assert db.read("SELECT * FROM plans") == db.read("SELECT * FROM nodes") == []
     db.close()
 
@@ -123,10 +122,10 @@ def test_jobs_and_runs_of_the_third_version_are_kept(tmp_path: Path) -> None:
             )
     old.close()
     db = Database.open(path)
-    job = jobs.find(db, "job")
+    job = db.jobs.find("job")
     assert (job.display_name, job.created_by, job.state) == (None, "", "ACTIVE")
-    (event,) = job_events.since(db, "j")
+    (event,) = db.jobs.events("j")
     assert (event.seq, event.time, event.kind, event.by, event.data) == (1, 5, "created", "", {})
-    assert [run.tags for run in runs.listing(db)] == [{}, {}, {"a": "b"}]
-    assert {(run.display_name, run.created_by) for run in runs.listing(db)} == {(None, "")}
+    assert [run.tags for run in db.runs.listing()] == [{}, {}, {"a": "b"}]
+    assert {(run.display_name, run.created_by) for run in db.runs.listing()} == {(None, "")}
     db.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.store.disk_reserve import Reserve
+from muster.store.sqlite.disk_reserve import Reserve
 from support.disks import on_a_disk
 
 FILLS_UP = """
@@ -191,7 +191,7 @@ def test_the_reserve_becomes_space_of_the_wal(tmp_path: Path) -> None:
 
 def test_small_disk_has_no_reserve(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; import sys; from muster.store.disk_reserve import Reserve;"
+        "from pathlib import Path; import sys; from muster.store.sqlite.disk_reserve import Reserve;"
         "Reserve(Path(sys.argv[1])).restore()"
     )
     script = f'"$PYTHON" -c "{code}" $DISK/reserve; ls $DISK; df --output=used $DISK | tail -1'

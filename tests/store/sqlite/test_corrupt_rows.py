@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, bytes
     # includes the WAL: a supervisor that is about to end may still have the file open
     with closing(sqlite3.connect(home / "muster.db")) as connection:
         content = connection.serialize()
-    client.service.db.close()
+    client.service.store.close()
     yield home, content
     client.service.close()
 

@@ -18,8 +18,7 @@ from threading import Event, Thread
 import pytest
 
 from muster.errors import StoreError
-from muster.store import events, jobs, runs
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 
 TABLE = ["CREATE TABLE t (who, n)"]
 
@@ -230,7 +229,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from muster.identity import new_id
 from muster.store import events, jobs, runs
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 from muster.store.records import JobRecord, RunRecord
 
 db = Database.open(Path(sys.argv[1]))
@@ -238,9 +237,9 @@ job = JobRecord(new_id(), "train", 0, "same content", {}, None, None, "", {}, 1.
 rest = ["ACCEPTED", "", "local", 0, 1.0, None, None, None, 0, {}, {}, {}, {}, {}, [], None, None]
 for _ in range(int(sys.argv[2])):
     build = lambda kept, n, name: (RunRecord(new_id(), name, n, kept.id, kept.name, *rest), [])
-    run = runs.insert(db, job, build)
+    run = db.runs.insert(job, build)
     for step in range(3):
-        runs.save(db, run.id, {"attempt": step}, [], [("step", {"n": step})], 2.0)
+        db.runs.save(run.id, {"attempt": step}, [], [("step", {"n": step})], 2.0)
 """
 
 
@@ -252,19 +251,19 @@ def test_processes_accept_runs_concurrently(tmp_path: Path) -> None:
     assert [process.communicate(timeout=100)[1] for process in processes] == [""] * 6
 
     db = Database.open(path)
-    assert [job.name for job in jobs.listing(db)] == ["train"]
-    listed = runs.listing(db)
+    assert [job.name for job in db.jobs.listing()] == ["train"]
+    listed = db.runs.listing()
     assert sorted(run.name for run in listed) == sorted(f"train-{n}" for n in range(1, 241))
     for run in listed:
-        assert [entry.seq for entry in events.since(db, run.id)] == [1, 2, 3, 4]
-        assert runs.get(db, run.id).attempt == 2
+        assert [entry.seq for entry in db.events.since(run.id)] == [1, 2, 3, 4]
+        assert db.runs.get(run.id).attempt == 2
     db.close()
 
 
 OPEN = """
 import os, sys
 from pathlib import Path
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 for line in sys.stdin:
     Database.open(Path(line.strip())).close()
     print(flush=True)
@@ -292,7 +291,7 @@ def test_processes_create_a_database_at_the_same_moment(tmp_path: Path) -> None:
 IN_MID_TRANSACTION = """
 import os, sys
 from pathlib import Path
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 db = Database.open(Path(sys.argv[1]), migrations=["CREATE TABLE t (who, n)"])
 with db.transaction(durable=True) as connection:
     connection.execute("INSERT INTO t VALUES ('whole', 0)")
@@ -354,7 +353,7 @@ FILL = """
 import sys
 from pathlib import Path
 from muster.errors import StoreError
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 folder = Path(sys.argv[1])
 db = Database.open(folder / "m.db", migrations=["CREATE TABLE t (who, n)"])
 whole = 0
@@ -376,7 +375,7 @@ START_FULL = """
 import sys
 from pathlib import Path
 from muster.errors import StoreError
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 try:
     Database.open(Path(sys.argv[1]) / "m.db")
 except StoreError as error:

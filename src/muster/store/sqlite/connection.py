@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from muster.errors import StoreError
-from muster.store.schema import statements
-from muster.store.sqlite_errors import cannot_write, corrupt
+from muster.store.sqlite.errors import cannot_write, corrupt
+from muster.store.sqlite.schema import statements
 
 _BUSY_TIMEOUT = 30.0  # seconds that a writer waits for another one
 

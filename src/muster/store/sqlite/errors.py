@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from muster.errors import StoreBusy, StoreError, StoreFull, without_inodes
-from muster.store.schema import MIGRATIONS
+from muster.store.sqlite.schema import MIGRATIONS
 
 #: The index of a WAL grows by this (bytes).
 _BLOCK = 32 << 10

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from muster.errors import StoreError
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 from support.disks import on_a_disk
 
 #: A program without dependencies; storing it is refused.
@@ -111,7 +111,7 @@ def test_a_read_only_disk_allows_reading_after_a_crash(tmp_path: Path, lost: str
 
 def test_an_older_database_cannot_be_migrated_read_only(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from muster.store.database import Database;"
+        "import sys; from pathlib import Path; from muster.store.sqlite.database import Database;"
         "Database.open(Path(sys.argv[1]), migrations=['CREATE TABLE t (x)']).close()"
     )
     script = (

@@ -1,26 +1,13 @@
-"""Find rows by names and ids that users type."""
+"""Names and ids that users type, and the errors for those that match nothing or too much."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from muster.errors import InvalidInput, NotFound, Problem
-from muster.store.database import Database, Row
 
 #: Ambiguous matches named in a message.
-_SHOWN = 5
-
-
-def by_prefix(db: Database, table: str, text: str) -> list[Row]:
-    """Rows whose id starts with `text`, limited to what the message for several matches shows."""
-    if not text:
-        return []
-    # a range, since it uses the index on ids
-    return db.read(
-        f"SELECT * FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT {_SHOWN + 1}",
-        (text, text + "\U0010ffff"),
-    )
+SHOWN = 5
 
 
 def id_from_ocid(text: str) -> str:
@@ -48,10 +35,10 @@ def not_found_error(kind: str, text: str, names: Iterable[str], command: str) ->
     return NotFound(f"no {kind} named {text!r} ({hint})")
 
 
-def ambiguous_id_error(kinds: str, text: str, rows: Sequence[Row]) -> InvalidInput:
-    """The error for a prefix that several ids have."""
-    named = ", ".join(f"{row['id']} ({row['name']})" for row in rows[:_SHOWN])
-    more = ", ..." if len(rows) > _SHOWN else ""
+def ambiguous_id_error(kinds: str, text: str, found: Sequence[tuple[str, str]]) -> InvalidInput:
+    """The error for a prefix that several ids have. found: (id, name) of each."""
+    named = ", ".join(f"{row_id} ({name})" for row_id, name in found[:SHOWN])
+    more = ", ..." if len(found) > SHOWN else ""
     return InvalidInput(f"several {kinds} have an id that starts with {text!r}: {named}{more}")
 
 
@@ -65,19 +52,6 @@ class NoSuchVersion(NotFound):
 
 def ambiguous_name_error(kinds: str, text: str, handles: Sequence[str]) -> SameName:
     """The error for a display name of several rows."""
-    named = ", ".join(handles[:_SHOWN])
-    more = ", ..." if len(handles) > _SHOWN else ""
+    named = ", ".join(handles[:SHOWN])
+    more = ", ..." if len(handles) > SHOWN else ""
     return SameName(Problem("", f"several {kinds} are named {text!r}: {named}{more}", "use an id"))
-
-
-def tag_conditions(tags: Mapping[str, str | None]) -> tuple[list[str], list[Any]]:
-    """SQL conditions on the column `tags`, and their parameters. tags: None matches any value."""
-    # a damaged row must not hide the others
-    found = "SELECT 1 FROM json_each(tags) WHERE key = ?"
-    where: list[str] = []
-    values: list[Any] = []
-    for key, value in tags.items():
-        query = found if value is None else f"{found} AND value = ?"
-        where.append(f"CASE WHEN json_valid(tags) THEN EXISTS ({query}) ELSE 0 END")
-        values += [key] if value is None else [key, value]
-    return where, values

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import astuple
 
 from muster.lifecycle.states import NodeState, RunState, stored_node_state
-from muster.store.database import Database, Row
 from muster.store.records import (
     CorruptRecord,
     NodeRecord,
@@ -20,6 +19,8 @@ from muster.store.records import (
     read_record,
     readable_time,
 )
+from muster.store.sqlite.database import Database, Row
+from muster.store.times import optional_micros, seconds
 
 #: Columns that hold JSON.
 _JSON = (
@@ -31,6 +32,15 @@ _JSON = (
     "notes",
     "scale_requested",
     "tags",
+)
+#: Columns that hold times. They are floats in the JSON of `lifecycle`.
+_TIMES = (
+    "created_at",
+    "started_at",
+    "finished_at",
+    "cancel_requested_at",
+    "suspend_requested_at",
+    "expires_at",
 )
 #: Fields of `RunSummary` that are in the JSON of the column `lifecycle`, and their names there.
 _IN_LIFECYCLE = {"ran_before": "ran", "running_since": "going_since"}
@@ -46,6 +56,8 @@ RUN_COLUMNS = tuple(name for name in RunRecord.__struct_fields__ if name != "pla
 #: Columns of `nodes` that are not called like the field of `NodeRecord`, by field.
 _RENAMED = {"group": "grp", "index": "idx"}
 _NODE_COLUMNS = tuple(_RENAMED.get(name, name) for name in NodeRecord.__struct_fields__)
+#: The places of its times.
+_NODE_TIMES = [_NODE_COLUMNS.index(name) for name in ("started_at", "finished_at")]
 _WRITE_NODE = (
     f"INSERT INTO nodes (run_id, {', '.join(_NODE_COLUMNS)}) "
     f"VALUES (?{', ?' * len(_NODE_COLUMNS)}) ON CONFLICT (run_id, rank) DO UPDATE SET "
@@ -57,31 +69,21 @@ _NODE_STATES = frozenset(map(str, NodeState))
 
 def write_nodes(connection: sqlite3.Connection, run_id: str, records: Iterable[NodeRecord]) -> None:
     """Within a transaction: insert or replace rows of nodes."""
-    connection.executemany(_WRITE_NODE, [(run_id, *astuple(node)) for node in records])
+    connection.executemany(_WRITE_NODE, [(run_id, *_node_columns(node)) for node in records])
 
 
-def append_events(
-    connection: sqlite3.Connection,
-    run_id: str,
-    entries: Sequence[tuple[str, Mapping[str, Any]]],
-    now: float,
-) -> None:
-    """Within a transaction: add entries, (kind, data), to a run's event log."""
-    newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
-    last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0.0)
-    # the clock of the previous writer may have been ahead
-    now = max(now, readable_time(latest) or 0.0)
-    connection.executemany(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
-        [
-            (run_id, seq, now, kind, json.dumps(data))
-            for seq, (kind, data) in enumerate(entries, last + 1)
-        ],
-    )
+def _node_columns(node: NodeRecord) -> list[Any]:
+    values = list(astuple(node))
+    for index in _NODE_TIMES:
+        if values[index] is not None:
+            values[index] = optional_micros(values[index])
+    return values
 
 
 def column_value(name: str, value: Any) -> Any:
     """Encode a field for its column."""
+    if name in _TIMES:
+        return optional_micros(value)
     return json.dumps(value) if name in _JSON else value
 
 
@@ -108,6 +110,8 @@ def run_record(db: Database, row: Row) -> RunRecord:
             values[column] = decoded(values[column])
         except ValueError as error:
             raise corrupt(db, values["id"], values["name"], f"{column}: {error}") from None
+    for column in _TIMES:
+        values[column] = seconds(values[column])
     return read_record(RunRecord, values, *_what_and_hint(db, values["id"], values["name"]))
 
 
@@ -117,6 +121,8 @@ def run_summary(row: Row) -> RunSummary:
     hint = f"`muster rm {row['id']}` removes it"
     try:
         values = {**dict(row), "tags": _tags(row, hint)}
+        for name in ("created_at", "started_at", "finished_at"):
+            values[name] = seconds(values[name])
         return read_record(RunSummary, values, "its record", hint)
     except CorruptRecord as error:
         return RunSummary(
@@ -127,11 +133,12 @@ def run_summary(row: Row) -> RunSummary:
             state=str(row["state"]),
             details=str(error),
             engine=str(row["engine"]),
-            created_at=readable_time(row["created_at"]) or 0.0,
-            started_at=readable_time(row["started_at"]),
-            finished_at=readable_time(row["finished_at"]),
+            created_at=readable_time(seconds(row["created_at"])) or 0.0,
+            started_at=readable_time(seconds(row["started_at"])),
+            finished_at=readable_time(seconds(row["finished_at"])),
             exit_code=None,
             node_count=row["node_count"] if isinstance(row["node_count"], int) else 0,
+            position=row["position"],
         )
 
 
@@ -154,4 +161,6 @@ def node_record(db: Database, row: Row) -> NodeRecord:
     values = {**dict(row), "state": state}
     for name, column in _RENAMED.items():
         values[name] = values.pop(column)
+    for name in ("started_at", "finished_at"):
+        values[name] = seconds(values[name])
     return read_record(NodeRecord, values, what, hint)

@@ -17,9 +17,9 @@ import pytest
 
 from muster.errors import EXIT_BAD_INPUT, StoreError
 from muster.store import jobs
-from muster.store.database import Database
 from muster.store.records import JobRecord
-from muster.store.sqlite_errors import explain
+from muster.store.sqlite.database import Database
+from muster.store.sqlite.errors import explain
 
 PAGE = 4096
 
@@ -51,7 +51,7 @@ def noise(size: int) -> bytes:
 
 def listing(path: Path) -> list[JobRecord]:
     with closing(Database.open(path)) as db:
-        return jobs.listing(db)
+        return db.jobs.listing()
 
 
 def whole_header(data: bytes) -> bytes:
@@ -184,7 +184,7 @@ def test_advice_moves_the_wal_too(tmp_path: Path) -> None:
     writer = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from muster.store.database import Database\n"
+        "from muster.store.sqlite.database import Database\n"
         "db = Database.open(Path(sys.argv[1]))\n"
         "with db.transaction() as connection:\n"
         "    connection.execute('UPDATE jobs SET description = 1')\n"
@@ -243,7 +243,7 @@ import os, sys
 from pathlib import Path
 from muster.errors import StoreError
 from muster.store import jobs
-from muster.store.database import Database
+from muster.store.sqlite.database import Database
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.store.database import Database
 from muster.store.records import CorruptRecord, NodeRecord
-from muster.store.run_rows import node_record
+from muster.store.sqlite.database import Database
+from muster.store.sqlite.rows import node_record
 
 COLUMNS = {
     "state": "RUNNING",

@@ -1,0 +1,47 @@
+"""Who asks: every use case knows its caller, and checks what the caller may do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from muster.errors import Forbidden
+from muster.identity import DEFAULT_PROJECT, user_name
+
+
+class Right(StrEnum):
+    """What a caller may do in its project."""
+
+    READ = "read"
+    """See jobs, runs, output and files."""
+    SUBMIT = "submit"
+    """Create jobs, start runs, and cancel, suspend, resume and scale them."""
+    ENTER = "enter"
+    """Run commands inside nodes, copy files into them, and connect to their ports."""
+    DELETE = "delete"
+    """Delete jobs, runs and unused files."""
+
+
+ALL_RIGHTS = frozenset(Right)
+
+
+class Caller(Struct, frozen=True):
+    """Who asks for something, in which project."""
+
+    user: str
+    project: str = DEFAULT_PROJECT
+    rights: frozenset[Right] = ALL_RIGHTS
+
+    def require(self, right: Right, what: str) -> None:
+        """Raises Forbidden if the caller lacks a right. what: continues "may not"."""
+        if right not in self.rights:
+            raise Forbidden(
+                f"{self.user} may not {what} in project {self.project}: the right to {right} is "
+                "missing; ask who manages the project"
+            )
+
+
+def local_caller() -> Caller:
+    """The user of this process, who may do everything in the one project of this machine."""
+    return Caller(user_name())

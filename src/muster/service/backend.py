@@ -1,0 +1,117 @@
+"""One MUSTER_HOME in this process: its store and the launcher of supervisors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from muster.control.recover import record_broken
+from muster.errors import EngineError, LowSpace
+from muster.storage.home import Home
+from muster.store.sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from muster.control.launcher import Launcher
+    from muster.storage.artifact_lock import ArtifactLock
+    from muster.store.records import Lease
+
+
+class Backend:
+    """What the use cases of all callers share. Threads may share a backend."""
+
+    def __init__(self, home: Home, launcher: Launcher | None = None) -> None:
+        self.home = home
+        self.lock = RLock()
+        #: Whether `recovery.recover_once` was called.
+        self.recovered = False
+        self._warned_of_space = False
+        self._launcher = launcher
+        self._store: SqliteStore | None = None
+        self._artifact_lock: ArtifactLock | None = None
+
+    @property
+    def artifact_lock(self) -> ArtifactLock:
+        """Code that this process has stored and not yet recorded with a Job."""
+        from muster.storage.artifact_lock import ArtifactLock  # for commands that submit a Job
+
+        with self.lock:
+            if self._artifact_lock is None:
+                self._artifact_lock = ArtifactLock(self.home)
+            return self._artifact_lock
+
+    @property
+    def store(self) -> SqliteStore:
+        """The store, opened at the first access; MUSTER_HOME is created if it is missing.
+
+        Raises InvalidInput, StoreError.
+        """
+        with self.lock:
+            if self._store is None:
+                self._store = self._open()
+            return self._store
+
+    def _open(self) -> SqliteStore:
+        if self.home.read_only():
+            return SqliteStore.open(self.home.database, create=False)
+        self.home.prepare()
+        store = SqliteStore.open(self.home.database)
+        store.database.reserve.restore()
+        return store
+
+    @property
+    def space_mark(self) -> Path:
+        """A file that changes when the disk becomes full."""
+        return self.store.database.reserve.mark
+
+    def warn_of_space(self) -> None:
+        """Warn (LowSpace) if the disk of MUSTER_HOME is full, once."""
+        lacks_space = self.store.database.reserve.lacks_space
+        if self._warned_of_space or not lacks_space or self.home.read_only():
+            return
+        self._warned_of_space = True
+        text = (
+            f"the disk of {self.home.root} is full or nearly full: events of runs are recorded in "
+            "a small reserve, or not at all; free some space (`muster disk`, `muster prune`)"
+        )
+        warnings.warn(text, LowSpace, stacklevel=4)
+
+    def start_supervisor(
+        self, lease: Lease, held: tuple[int, int], environ: Mapping[str, str]
+    ) -> None:
+        """Start a supervisor process for a run.
+
+        lease: of the run. held: descriptors of its lock and of its liveness pipe. The supervisor
+        takes over both. environ: the variables that the nodes' environment starts from.
+        Raises EngineError if the process cannot be started; the run has FAILED then.
+        """
+        try:
+            self._use_launcher().start(self.home.root, lease, held, environ)
+        except BaseException as error:
+            self._close_launcher()  # its state is unknown: the next run gets a new one
+            if isinstance(error, EngineError):
+                record_broken(self.store, self.home.run_dir(lease.run_id), lease, str(error))
+            raise
+
+    def _use_launcher(self) -> Launcher:
+        from muster.control.launcher import Launcher  # few commands start a run
+
+        with self.lock:
+            if self._launcher is None or self._launcher.inherited:
+                self._close_launcher()  # the connection of the process that forked this one
+                self._launcher = Launcher.spawn()
+            return self._launcher
+
+    def _close_launcher(self) -> None:
+        with self.lock:
+            launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.close()
+
+    def close(self) -> None:
+        """Close the database and the launcher. Runs continue."""
+        self._close_launcher()
+        if self._store is not None:
+            self._store.close()

@@ -1,0 +1,297 @@
+"""The store contract: what Muster records of jobs and runs, whatever database keeps it.
+
+A `Store` is four sets of use cases: Jobs, runs, their event logs, and the leases of the processes
+that drive runs. Each method is one transaction: it happens completely or not at all, and other
+processes see it at once. Any thread may call it. Every implementation passes the contract tests in
+`tests/store/test_contract.py`.
+
+Times are epoch seconds in UTC, kept as whole microseconds. Jobs and runs belong to a project:
+names, their numbers, `last` and the reuse of a Job with the same content never cross projects. Ids
+are unique everywhere.
+
+Besides the errors that a method names, each may raise StoreError: StoreBusy and StoreFull are
+temporary, the others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from muster.identity import Owner
+from muster.store.records import (
+    EventRecord,
+    JobEventRecord,
+    JobRecord,
+    Lease,
+    NodeRecord,
+    PendingRequests,
+    RunFilter,
+    RunRecord,
+    RunSummary,
+)
+
+#: Makes the records of a run from its Job, its number and its name.
+RunBuilder = Callable[[JobRecord, int, str], tuple[RunRecord, Sequence[NodeRecord]]]
+
+#: An entry of an event log that is to be recorded: its kind and its data.
+NewEntry = tuple[str, Mapping[str, Any]]
+
+
+class Jobs(Protocol):
+    """Jobs and their event logs."""
+
+    def insert(self, job: JobRecord) -> JobRecord:
+        """Add a Job under the next version of its name. Returns the stored Job: another process may
+        have added the same content, or edited this Job, before. Raises InvalidInput if the Job is
+        deleted."""
+        ...
+
+    def by_content(self, project: str, content_hash: str) -> JobRecord | None:
+        """The newest Job with this content that is not deleted; None if there is none."""
+        ...
+
+    def find(self, project: str, text: str) -> JobRecord:
+        """A Job by id, name (the newest version that is not deleted, if there is one),
+        `name@version`, display name, id prefix, or OCID that ends in the id.
+
+        Raises NotFound, or InvalidInput if several Jobs match.
+        """
+        ...
+
+    def listing(
+        self, project: str, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
+    ) -> list[JobRecord]:
+        """Jobs, newest first. deleted: include deleted ones. tags: required tags; None matches any
+        value.
+
+        A corrupt record gives a placeholder, so that it does not hide the others.
+        """
+        ...
+
+    def update(
+        self, before: JobRecord, job: JobRecord, *, by: str, changes: Mapping[str, Any]
+    ) -> None:
+        """Store the changes of a Job, and log who made them. Raises InvalidInput if the Job was
+        changed or deleted since `before` was read, NotFound if it does not exist."""
+        ...
+
+    def delete(self, job_id: str, *, by: str, now: float) -> bool:
+        """Mark a Job as deleted, so that no further run of it starts. False if it is deleted
+        already. Raises InvalidInput if it has runs that have not ended, NotFound."""
+        ...
+
+    def delete_unused(self, job_id: str) -> None:
+        """Remove a Job and its event log unless it has runs."""
+        ...
+
+    def check_ended(self, job_ids: Sequence[str]) -> None:
+        """Raises InvalidInput with every run of these Jobs that has not ended."""
+        ...
+
+    def artifact_in_use(self, sha256: str) -> bool:
+        """Whether a Job of any project that is not deleted uses this artifact."""
+        ...
+
+    def artifacts_in_use(self) -> set[str]:
+        """The artifacts of all Jobs that are not deleted. Runs that have not ended are of such
+        Jobs."""
+        ...
+
+    def events(self, job_id: str, seq: int = 0) -> list[JobEventRecord]:
+        """Entries of the Job's event log after number `seq`, in order."""
+        ...
+
+
+class Runs(Protocol):
+    """Runs, their nodes, and what users request of them."""
+
+    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+        """Store a run, its nodes, its lease and, if it is new, its Job in one durable transaction.
+
+        Runs are numbered within the name of their Job, from 1; no number is given twice, not even
+        that of a deleted run. The name of a run is `<job>-<number>`. owner: the process that is to
+        drive the run, which has its first lease (`Lease.first`); None: nobody yet.
+        """
+        ...
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run with this id, which must be complete. Raises NotFound, CorruptRecord."""
+        ...
+
+    def summary(self, run_id: str) -> RunSummary:
+        """The summary of a run; its record may be corrupt. Raises NotFound."""
+        ...
+
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        """The nodes of a run, in rank order. Raises CorruptRecord."""
+        ...
+
+    def find(self, project: str, text: str) -> RunRecord:
+        """A run by name, id, display name, id prefix, OCID that ends in the id, or `last` for the
+        newest.
+
+        Raises NotFound, InvalidInput if several runs match, CorruptRecord.
+        """
+        ...
+
+    def find_id(self, project: str, text: str) -> str:
+        """The id of the run that `find` finds; its record may be corrupt."""
+        ...
+
+    def listing(self, project: str | None, chosen: RunFilter) -> list[RunSummary]:
+        """Summaries of runs, newest first. project: None for all."""
+        ...
+
+    def records(self, project: str | None, chosen: RunFilter) -> list[RunRecord]:
+        """Records of runs, newest first. project: None for all. Raises CorruptRecord."""
+        ...
+
+    def live(self) -> list[RunSummary]:
+        """Runs of all projects that have not ended, in no order."""
+        ...
+
+    def needing_supervisor(self) -> list[str]:
+        """Ids of the runs of all projects that a process should be driving, in no order: all that
+        have not ended, except those that are suspended and not requested to be canceled."""
+        ...
+
+    def expired(self, now: float) -> list[str]:
+        """Ids of the runs whose `ttl_after_finished` is over."""
+        ...
+
+    def save(
+        self,
+        lease: Lease,
+        changes: Mapping[str, Any],
+        changed: Iterable[NodeRecord],
+        entries: Sequence[NewEntry],
+        now: float,
+    ) -> None:
+        """Record one step of a run.
+
+        lease: of the process that drives the run. changes: fields of RunRecord by name. changed:
+        nodes, as whole records. entries: of the event log, which get the next numbers and the time
+        `now`, or that of the newest entry if that is later. Durable if the run has ended. Raises
+        LeaseLost if another process has the lease, NotFound.
+        """
+        ...
+
+    def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
+        """End a run that cannot be driven because its record is corrupt. Nothing if it has ended.
+        Raises LeaseLost, NotFound."""
+        ...
+
+    def check_deletable(self, run_id: str) -> None:
+        """Raises StoreError if the run's record cannot be written, before its files are deleted."""
+        ...
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run, its nodes, its events and its lease."""
+        ...
+
+    def request(
+        self, run_id: str, kind: Literal["cancel", "suspend"], why: str, now: float
+    ) -> bool:
+        """Record a request to cancel or to suspend a run. False if the run has ended, or the
+        request is pending already."""
+        ...
+
+    def request_scale(self, run_id: str, group: str, replicas: int, why: str, now: float) -> bool:
+        """Record a request to scale a group. It replaces an earlier one for that group. False if
+        the run has ended, or the last request was for the same number."""
+        ...
+
+    def pending_requests(self, run_id: str) -> PendingRequests:
+        """The pending requests of a run. Raises CorruptRecord."""
+        ...
+
+
+class Events(Protocol):
+    """The event logs of runs. Entries are numbered from 1 within their run, without gaps."""
+
+    def since(self, run_id: str, seq: int = 0) -> list[EventRecord]:
+        """Entries after number `seq`, in order. Raises CorruptRecord."""
+        ...
+
+    def count(self, run_id: str, kind: str) -> int:
+        """The number of entries of a kind."""
+        ...
+
+    def count_since_last_node_entry(self, run_id: str, kind: str) -> int:
+        """The number of entries of a kind after the last entry about nodes."""
+        ...
+
+    def last_time(self, run_id: str, kind: str | None = None) -> float:
+        """When the newest entry was recorded, or the newest of a kind (epoch seconds); 0 if there
+        is none."""
+        ...
+
+
+class Leases(Protocol):
+    """Who drives which run. A lease has an owner, a token that grows with each owner, and perhaps
+    an expiry.
+
+    A process that drives a run passes its lease with everything that it records of it. Once another
+    process has taken the lease, the former owner can record nothing more.
+    """
+
+    def take(
+        self,
+        run_id: str,
+        owner: Owner,
+        now: float,
+        *,
+        expires_at: float | None = None,
+        alone: bool = False,
+        force: bool = False,
+    ) -> Lease:
+        """Take the lease of a run that nobody has: it was never taken, was released, or has
+        expired.
+
+        expires_at: None for a lease that its owner keeps while it lives, which others learn from
+        the lock on the run's folder. alone: the caller holds that lock, so that an owner on the
+        same host is gone. force: take it from any owner, which a user says is gone. Raises
+        LeaseHeld if another process has the lease, NotFound.
+        """
+        ...
+
+    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
+        """Extend all leases of a process that expire. Returns those that it has now: another
+        process may have taken others after they had expired."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease up, so that any process may take it. Nothing if another process has it."""
+        ...
+
+    def get(self, run_id: str) -> Lease | None:
+        """The lease of a run; None if nobody has it."""
+        ...
+
+    def expiring(self, before: float) -> list[Lease]:
+        """The leases of runs that have not ended which expire before a time, the earliest first."""
+        ...
+
+
+class Store(Protocol):
+    """See the module."""
+
+    @property
+    def jobs(self) -> Jobs: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def leases(self) -> Leases: ...
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the open database was deleted or replaced: nothing can be recorded in it any
+        more."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open. The store opens it again when it is used."""
+        ...

@@ -1,0 +1,82 @@
+"""The event logs of runs in SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from muster.lifecycle.states import stored_node_state
+from muster.store.base import NewEntry
+from muster.store.records import EventRecord, event_and_hint, read_entry
+from muster.store.sqlite.database import Database, Row
+from muster.store.times import micros, seconds
+
+
+class SqliteEvents:
+    """See `store.base.Events`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def since(self, run_id: str, seq: int = 0) -> list[EventRecord]:
+        """See `Events.since`."""
+        rows = self._db.read(
+            "SELECT run_id, seq, time, kind, data FROM events WHERE run_id = ? AND seq > ? "
+            "ORDER BY seq",
+            (run_id, seq),
+        )
+        return [self._event(row) for row in rows]
+
+    def count(self, run_id: str, kind: str) -> int:
+        """See `Events.count`."""
+        sql = "SELECT count(*) FROM events WHERE run_id = ? AND kind = ?"
+        return int(self._db.read(sql, (run_id, kind))[0][0])
+
+    def count_since_last_node_entry(self, run_id: str, kind: str) -> int:
+        """See `Events.count_since_last_node_entry`."""
+        rows = self._db.read(
+            "SELECT count(*) FROM events WHERE run_id = ? AND kind = ? AND seq > "
+            "(SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ? AND kind = 'nodes')",
+            (run_id, kind, run_id),
+        )
+        return int(rows[0][0])
+
+    def last_time(self, run_id: str, kind: str | None = None) -> float:
+        """See `Events.last_time`."""
+        # in SQLite, any text is greater than any number
+        sql = "SELECT max(time) FROM events WHERE run_id = ? AND typeof(time) = 'integer'"
+        values = [run_id]
+        if kind is not None:
+            sql += " AND kind = ?"
+            values.append(kind)
+        return float(seconds(self._db.read(sql, values)[0][0] or 0))
+
+    def _event(self, row: Row) -> EventRecord:
+        what, hint = event_and_hint(row["run_id"], row["seq"])
+        values = {**dict(row), "time": seconds(row["time"])}
+        entry = read_entry(EventRecord, values, f"{what} in {self._db.path}", hint)
+        state = entry.data.get("state")
+        if entry.kind == "nodes" and state != (present := stored_node_state(state)):
+            return replace(entry, data={**entry.data, "state": present})
+        return entry
+
+
+def append_events(
+    connection: sqlite3.Connection, run_id: str, entries: Sequence[NewEntry], now: float
+) -> None:
+    """Within a transaction: add entries to a run's event log."""
+    newest = "SELECT seq, time FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
+    last, latest = connection.execute(newest, (run_id,)).fetchone() or (0, 0)
+    time = micros(now)
+    if type(latest) is int:  # a corrupt one must not keep the run from being recorded
+        time = max(time, latest)  # the clock of the previous writer may have been ahead
+    connection.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+        [
+            (run_id, seq, time, kind, json.dumps(data))
+            for seq, (kind, data) in enumerate(entries, last + 1)
+        ],
+    )

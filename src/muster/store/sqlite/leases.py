@@ -1,0 +1,131 @@
+"""The leases of runs in SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from muster.errors import NotFound
+from muster.identity import Owner
+from muster.store.records import Lease, LeaseHeld, LeaseLost
+from muster.store.sqlite.database import Database, Row
+from muster.store.sqlite.schema import LIVE
+from muster.store.times import micros, optional_micros, seconds
+
+_COLUMNS = "run_id, owner, host, boot, token, expires_at"
+
+
+class SqliteLeases:
+    """See `store.base.Leases`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def take(
+        self,
+        run_id: str,
+        owner: Owner,
+        now: float,
+        *,
+        expires_at: float | None = None,
+        alone: bool = False,
+        force: bool = False,
+    ) -> Lease:
+        """See `Leases.take`."""
+
+        def step(connection: sqlite3.Connection) -> Lease:
+            before = _read(connection, run_id)
+            if before is not None and not (force or _is_free(before, owner, now, alone=alone)):
+                raise LeaseHeld(before)
+            token = 1 if before is None else before.token + 1
+            lease = Lease(run_id, owner.id, owner.host, owner.boot, token, expires_at)
+            write_lease(connection, lease)
+            return lease
+
+        # durable: its token would otherwise be given twice if the machine loses power
+        return self._db.write(step, durable=True)
+
+    def renew(self, owner: Owner, expires_at: float) -> list[Lease]:
+        """See `Leases.renew`."""
+        extend = "UPDATE leases SET expires_at = ? WHERE owner = ? AND expires_at IS NOT NULL"
+        held = f"SELECT {_COLUMNS} FROM leases WHERE owner = ?"
+
+        def step(connection: sqlite3.Connection) -> list[Lease]:
+            connection.execute(extend, (micros(expires_at), owner.id))
+            return [_lease(row) for row in connection.execute(held, (owner.id,)).fetchall()]
+
+        return self._db.write(step)
+
+    def release(self, lease: Lease) -> None:
+        """See `Leases.release`."""
+        sql = (
+            "UPDATE leases SET owner = '', host = '', boot = '', expires_at = NULL "
+            "WHERE run_id = ? AND owner = ? AND token = ?"
+        )
+        values = (lease.run_id, lease.owner, lease.token)
+        self._db.write(lambda connection: connection.execute(sql, values))
+
+    def get(self, run_id: str) -> Lease | None:
+        """See `Leases.get`."""
+        sql = f"SELECT {_COLUMNS} FROM leases WHERE run_id = ? AND owner != ''"
+        rows = self._db.read(sql, (run_id,))
+        return _lease(rows[0]) if rows else None
+
+    def expiring(self, before: float) -> list[Lease]:
+        """See `Leases.expiring`."""
+        live = f"run_id IN (SELECT id FROM runs WHERE {LIVE})"
+        sql = f"SELECT {_COLUMNS} FROM leases WHERE expires_at < ? AND {live} ORDER BY expires_at"
+        return [_lease(row) for row in self._db.read(sql, (micros(before),))]
+
+
+def _is_free(lease: Lease, owner: Owner, now: float, *, alone: bool) -> bool:
+    """Whether an owner may take a lease."""
+    if lease.owner in ("", owner.id):
+        return True
+    if lease.expires_at is not None:
+        return lease.expires_at <= now
+    return alone and owner.on_same_host(lease.host, lease.boot)
+
+
+def write_lease(connection: sqlite3.Connection, lease: Lease) -> None:
+    """Within a transaction: insert or replace a lease."""
+    connection.execute(
+        f"INSERT OR REPLACE INTO leases ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            lease.run_id,
+            lease.owner,
+            lease.host,
+            lease.boot,
+            lease.token,
+            optional_micros(lease.expires_at),
+        ),
+    )
+
+
+def check_lease(connection: sqlite3.Connection, lease: Lease) -> None:
+    """Within a transaction: raises LeaseLost if another process has the lease."""
+    now = _read(connection, lease.run_id)
+    if now is None or (now.owner, now.token) != (lease.owner, lease.token):
+        raise LeaseLost(lease, now if now is not None and now.owner else None)
+
+
+def _read(connection: sqlite3.Connection, run_id: str) -> Lease | None:
+    """The lease of a run, which nobody may have; None if it was never taken. Raises NotFound if
+    there is no such run."""
+    sql = f"SELECT {_COLUMNS} FROM leases WHERE run_id = ?"
+    row = connection.execute(sql, (run_id,)).fetchone()
+    if row is not None:
+        return _lease(row)
+    if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
+        raise NotFound(f"no run with the id {run_id!r}")
+    return None
+
+
+def _lease(row: Row) -> Lease:
+    return Lease(
+        run_id=row["run_id"],
+        owner=row["owner"],
+        host=row["host"],
+        boot=row["boot"],
+        token=row["token"],
+        expires_at=seconds(row["expires_at"]),
+    )

@@ -1,0 +1,320 @@
+"""Runs and their nodes in SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from muster.errors import NotFound
+from muster.identity import Owner
+from muster.lifecycle.states import NodeState, RunState
+from muster.store import names
+from muster.store.base import NewEntry, RunBuilder
+from muster.store.records import (
+    JobRecord,
+    Lease,
+    NodeRecord,
+    PendingRequests,
+    RunFilter,
+    RunRecord,
+    RunSummary,
+    decoded,
+)
+from muster.store.sqlite.database import Database, Row
+from muster.store.sqlite.events import append_events
+from muster.store.sqlite.jobs import insert_job
+from muster.store.sqlite.leases import check_lease, write_lease
+from muster.store.sqlite.numbers import next_number
+from muster.store.sqlite.rows import (
+    RUN_COLUMNS,
+    SUMMARY_COLUMNS,
+    column_value,
+    corrupt,
+    node_record,
+    run_record,
+    run_summary,
+    write_nodes,
+)
+from muster.store.sqlite.schema import LIVE
+from muster.store.sqlite.search import by_prefix, tag_conditions
+from muster.store.times import micros
+
+_WITH_PLAN = "SELECT runs.*, plans.plan FROM runs LEFT JOIN plans ON plans.run_id = runs.id"
+
+
+class SqliteRuns:
+    """See `store.base.Runs`."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def insert(self, job: JobRecord, build: RunBuilder, owner: Owner | None = None) -> RunRecord:
+        """See `Runs.insert`."""
+        with self._db.transaction(durable=True) as connection:
+            kept = insert_job(connection, job)
+            number = next_number(connection, "runs", kept.project, kept.name)
+            run, nodes = build(kept, number, f"{kept.name}-{number}")
+            marks = ", ".join("?" * len(RUN_COLUMNS))
+            connection.execute(
+                f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})",
+                [column_value(name, getattr(run, name)) for name in RUN_COLUMNS],
+            )
+            connection.execute("INSERT INTO plans VALUES (?, ?)", (run.id, json.dumps(run.plan)))
+            write_nodes(connection, run.id, nodes)
+            accepted = ("run", {"state": run.state, "details": run.details})
+            entries = [accepted, *_scaled_down(nodes)]
+            append_events(connection, run.id, entries, run.created_at)
+            if owner is not None:
+                write_lease(connection, Lease.first(run.id, owner))
+        return run
+
+    # --- one run
+
+    def get(self, run_id: str) -> RunRecord:
+        """See `Runs.get`."""
+        rows = self._db.read(f"{_WITH_PLAN} WHERE id = ?", (run_id,))
+        if not rows:
+            raise _no_run(run_id)
+        return run_record(self._db, rows[0])
+
+    def summary(self, run_id: str) -> RunSummary:
+        """See `Runs.summary`."""
+        rows = self._db.read(f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE id = ?", (run_id,))
+        if not rows:
+            raise _no_run(run_id)
+        return run_summary(rows[0])
+
+    def nodes(self, run_id: str) -> list[NodeRecord]:
+        """See `Runs.nodes`."""
+        rows = self._db.read("SELECT * FROM nodes WHERE run_id = ? ORDER BY rank", (run_id,))
+        return [node_record(self._db, row) for row in rows]
+
+    def save(
+        self,
+        lease: Lease,
+        changes: Mapping[str, Any],
+        changed: Iterable[NodeRecord],
+        entries: Sequence[NewEntry],
+        now: float,
+    ) -> None:
+        """See `Runs.save`."""
+        outcome = RunState(changes.get("state", RunState.IN_PROGRESS)).terminal
+        columns, nodes = dict(changes), list(changed)
+        plan = json.dumps(columns.pop("plan")) if "plan" in columns else None
+        values = [column_value(name, value) for name, value in columns.items()]
+        assignments = ", ".join(f"{name} = ?" for name in columns)
+
+        def step(connection: sqlite3.Connection) -> None:
+            check_lease(connection, lease)
+            if plan is not None:
+                update = "UPDATE plans SET plan = ? WHERE run_id = ?"
+                connection.execute(update, (plan, lease.run_id))
+            if columns:
+                update = f"UPDATE runs SET {assignments} WHERE id = ?"
+                connection.execute(update, [*values, lease.run_id])
+            write_nodes(connection, lease.run_id, nodes)
+            append_events(connection, lease.run_id, entries, now)
+
+        self._db.write(step, durable=outcome)
+
+    def end_corrupt(self, lease: Lease, why: str, now: float) -> None:
+        """See `Runs.end_corrupt`."""
+        run_id = lease.run_id
+
+        def step(connection: sqlite3.Connection) -> None:
+            check_lease(connection, lease)
+            requested = f"SELECT cancel_requested_at FROM runs WHERE id = ? AND {LIVE}"
+            for (canceled,) in connection.execute(requested, (run_id,)).fetchall():
+                state = RunState.FAILED if canceled is None else RunState.CANCELED
+                connection.execute(
+                    "UPDATE runs SET state = ?, details = ?, finished_at = ? WHERE id = ?",
+                    (state, why, micros(now), run_id),
+                )
+                append_events(connection, run_id, [("run", {"state": state, "details": why})], now)
+
+        self._db.write(step, durable=True)
+
+    def check_deletable(self, run_id: str) -> None:
+        """See `Runs.check_deletable`."""
+        with self._db.transaction() as connection:
+            # an empty transaction succeeds on some read-only disks
+            connection.execute("UPDATE runs SET id = id WHERE id = ?", (run_id,))
+
+    def delete(self, run_id: str) -> None:
+        """See `Runs.delete`."""
+        sql = "DELETE FROM runs WHERE id = ?"
+        self._db.write(lambda connection: connection.execute(sql, (run_id,)), durable=True)
+
+    # --- requests
+
+    def request(
+        self, run_id: str, kind: Literal["cancel", "suspend"], why: str, now: float
+    ) -> bool:
+        """See `Runs.request`."""
+
+        def step(connection: sqlite3.Connection) -> bool:
+            cursor = connection.execute(
+                f"UPDATE runs SET {kind}_requested_at = ?, {kind}_reason = ? WHERE id = ? "
+                f"AND {kind}_requested_at IS NULL AND {LIVE}",
+                (micros(now), why, run_id),
+            )
+            if cursor.rowcount:
+                append_events(connection, run_id, [(f"{kind}_requested", {"why": why})], now)
+            return cursor.rowcount > 0
+
+        return self._db.write(step, durable=True)
+
+    def request_scale(self, run_id: str, group: str, replicas: int, why: str, now: float) -> bool:
+        """See `Runs.request_scale`."""
+
+        def step(connection: sqlite3.Connection) -> bool:
+            sql = f"SELECT scale_requested FROM runs WHERE id = ? AND {LIVE}"
+            row = connection.execute(sql, (run_id,)).fetchone()
+            if row is None:
+                return False
+            requested = self._parse_scale_requests(run_id, row[0])
+            if requested.get(group, {}).get("replicas") == replicas:
+                return False
+            requested[group] = {"replicas": replicas, "why": why}
+            connection.execute(
+                "UPDATE runs SET scale_requested = ? WHERE id = ?", (json.dumps(requested), run_id)
+            )
+            data = {"group": group, "replicas": replicas, "why": why}
+            append_events(connection, run_id, [("scale_requested", data)], now)
+            return True
+
+        return self._db.write(step, durable=True)
+
+    def pending_requests(self, run_id: str) -> PendingRequests:
+        """See `Runs.pending_requests`."""
+        sql = "SELECT cancel_reason, suspend_reason, scale_requested FROM runs WHERE id = ?"
+        rows = self._db.read(sql, (run_id,))
+        if not rows:
+            return PendingRequests()
+        cancel, suspend, scale = rows[0]
+        scales = self._parse_scale_requests(run_id, scale)
+        return PendingRequests(cancel or "", suspend or "", scales)
+
+    def _parse_scale_requests(self, run_id: str, text: Any) -> Any:
+        try:
+            return decoded(text)
+        except ValueError as error:
+            raise corrupt(self._db, run_id, run_id, f"scale_requested: {error}") from None
+
+    # --- finding runs
+
+    def find(self, project: str, text: str) -> RunRecord:
+        """See `Runs.find`."""
+        return self.get(self.find_id(project, text))
+
+    def find_id(self, project: str, text: str) -> str:
+        """See `Runs.find_id`."""
+        if text == "last":
+            sql = "SELECT id FROM runs WHERE project = ? ORDER BY position DESC LIMIT 1"
+            newest = self._db.read(sql, (project,))
+            if not newest:
+                raise NotFound("no runs yet (`muster run` starts one)")
+            return str(newest[0]["id"])
+        rows: list[Row] = []
+        if names.is_valid_unicode(text):
+            named = "SELECT id, name FROM runs WHERE project = ? AND (name = ? OR id = ?)"
+            rows = (
+                self._db.read(named, (project, text, text))
+                or self._by_display_name(project, text)
+                or by_prefix(self._db, "runs", project, names.id_from_ocid(text))
+            )
+        if not rows:
+            recent = (
+                "SELECT name, display_name FROM runs WHERE project = ? "
+                "ORDER BY position DESC LIMIT 200"
+            )
+            given = [name for row in self._db.read(recent, (project,)) for name in row if name]
+            raise names.not_found_error("run", text, given, "muster ps")
+        if len(rows) > 1:
+            pairs = [(row["id"], row["name"]) for row in rows]
+            raise names.ambiguous_id_error("runs", text, pairs)
+        return str(rows[0]["id"])
+
+    def _by_display_name(self, project: str, text: str) -> list[Row]:
+        """Raises InvalidInput if several runs have this display name."""
+        sql = (
+            "SELECT id, name FROM runs WHERE project = ? AND display_name = ? "
+            "ORDER BY position DESC"
+        )
+        rows = self._db.read(sql, (project, text))
+        if len(rows) > 1:
+            raise names.ambiguous_name_error("runs", text, [row["name"] for row in rows])
+        return rows
+
+    def listing(self, project: str | None, chosen: RunFilter) -> list[RunSummary]:
+        """See `Runs.listing`."""
+        clauses, values = _clauses(project, chosen)
+        sql = f"SELECT {SUMMARY_COLUMNS} FROM runs{clauses}"
+        return [run_summary(row) for row in self._db.read(sql, values)]
+
+    def records(self, project: str | None, chosen: RunFilter) -> list[RunRecord]:
+        """See `Runs.records`."""
+        clauses, values = _clauses(project, chosen)
+        rows = self._db.read(f"{_WITH_PLAN}{clauses}", values)
+        return [run_record(self._db, row) for row in rows]
+
+    def live(self) -> list[RunSummary]:
+        """See `Runs.live`."""
+        sql = f"SELECT {SUMMARY_COLUMNS} FROM runs WHERE {LIVE}"
+        return [run_summary(row) for row in self._db.read(sql)]
+
+    def needing_supervisor(self) -> list[str]:
+        """See `Runs.needing_supervisor`."""
+        canceled = "coalesce(cancel_reason, '') != ''"
+        wanted = f"{LIVE} AND (state != 'SUSPENDED' OR {canceled})"
+        return [row["id"] for row in self._db.read(f"SELECT id FROM runs WHERE {wanted}")]
+
+    def expired(self, now: float) -> list[str]:
+        """See `Runs.expired`."""
+        sql = "SELECT id FROM runs WHERE expires_at IS NOT NULL AND expires_at <= ?"
+        return [row["id"] for row in self._db.read(sql, (micros(now),))]
+
+
+def _scaled_down(nodes: Sequence[NodeRecord]) -> list[NewEntry]:
+    """The log entry for nodes that are not desired at the start. Nodes without an entry are
+    PENDING."""
+    ranks = [node.rank for node in nodes if node.state == NodeState.SCALED_DOWN]
+    if not ranks:
+        return []
+    from muster.lifecycle.ranks import format_ranks
+
+    return [("nodes", {"ranks": format_ranks(ranks), "state": NodeState.SCALED_DOWN})]
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"no run with the id {run_id!r}")
+
+
+def _clauses(project: str | None, chosen: RunFilter) -> tuple[str, list[Any]]:
+    """The end of a query for runs, newest first, and its values."""
+    where, values = tag_conditions(chosen.tags)
+    if project is not None:
+        where.append("project = ?")
+        values.append(project)
+    if chosen.states is not None:
+        where.append(f"state IN ({', '.join('?' * len(chosen.states))})")
+        values += [str(state) for state in chosen.states]
+    if chosen.job is not None:
+        where.append("(job_name = ? OR job_id = ?)")
+        values += [chosen.job, chosen.job]
+    if chosen.since is not None:
+        where.append("created_at >= ?")
+        values.append(micros(chosen.since))
+    if chosen.before is not None:
+        where.append("position < ?")
+        values.append(chosen.before)
+    clauses = f" WHERE {' AND '.join(where)}" if where else ""
+    # not by time, since the clock may have been set back; with `+`, SQLite uses the index on time
+    order = "position" if chosen.since is None else "+position"
+    clauses += f" ORDER BY {order} DESC"
+    if chosen.limit is not None:
+        clauses += " LIMIT ?"
+        values.append(chosen.limit)
+    return clauses, values

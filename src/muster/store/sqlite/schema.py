@@ -1,0 +1,381 @@
+"""The tables, as a list of migrations: version N of the schema is the result of the first N."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+#: Condition for runs that have not ended. SQLite uses the index `runs_alive` only for the same
+#: condition, written in the same way.
+LIVE = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED')"
+
+
+#: Columns of times.
+_RUN_TIMES = ("started_at", "finished_at", "expires_at")
+_NODE_TIMES = ("started_at", "finished_at")
+
+
+def _to_micros(column: str) -> str:
+    """An expression for a time in a column as microseconds: seconds are floats."""
+    whole = f"CAST(round({column} * 1000000) AS INTEGER)"
+    return f"CASE WHEN typeof({column}) = 'real' THEN {whole} ELSE {column} END"
+
+
+def _keep_micros(table: str, key: str, columns: Sequence[str], event: str) -> str:
+    """A trigger that converts seconds which a process of an earlier version writes: runs in
+    progress continue under the supervisor that started them."""
+    old = " OR ".join(f"typeof(new.{name}) = 'real'" for name in columns)
+    sets = ", ".join(f"{name} = {_to_micros(name)}" for name in columns)
+    row = " AND ".join(f"{name} = new.{name}" for name in key.split())
+    return (
+        f"CREATE TRIGGER {table}_seconds AFTER {event} ON {table} WHEN {old} "
+        f"BEGIN UPDATE {table} SET {sets} WHERE {row}; END;"
+    )
+
+
+#: A released migration is never changed; new ones are appended.
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        content_hash TEXT NOT NULL,
+        spec TEXT NOT NULL,
+        artifact_sha256 TEXT,
+        artifact_name TEXT,
+        description TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        UNIQUE (name, version)
+    );
+    CREATE INDEX jobs_by_content ON jobs (content_hash);
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        number INTEGER NOT NULL,
+        job_id TEXT NOT NULL REFERENCES jobs (id),
+        job_name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        details TEXT NOT NULL,
+        engine TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        created_at REAL NOT NULL,
+        started_at REAL,
+        finished_at REAL,
+        exit_code INTEGER,
+        node_count INTEGER NOT NULL,
+        spec TEXT NOT NULL,
+        origins TEXT NOT NULL,
+        overrides TEXT NOT NULL,
+        plan TEXT NOT NULL,
+        lifecycle TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        cancel_requested_at REAL,
+        cancel_reason TEXT
+    );
+    CREATE INDEX runs_by_time ON runs (created_at);
+    CREATE INDEX runs_by_job ON runs (job_name, number);
+    CREATE INDEX runs_alive ON runs (state)
+        WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED');
+    CREATE TABLE nodes (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        rank INTEGER NOT NULL,
+        grp TEXT NOT NULL,
+        replica INTEGER NOT NULL,
+        idx INTEGER NOT NULL,
+        node_id TEXT NOT NULL,
+        fqdn TEXT NOT NULL,
+        address TEXT NOT NULL,
+        state TEXT NOT NULL,
+        exit_code INTEGER,
+        started_at REAL,
+        finished_at REAL,
+        PRIMARY KEY (run_id, rank)
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time REAL NOT NULL,
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (run_id, seq)
+    ) WITHOUT ROWID;
+    """,
+    # restarts, suspension and time to live
+    """
+    CREATE TABLE plans (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        plan TEXT NOT NULL
+    );
+    INSERT INTO plans SELECT id, plan FROM runs;
+    -- a whole row is rewritten with each step of its run, so large values have their own
+    ALTER TABLE runs DROP COLUMN plan;
+    ALTER TABLE runs ADD COLUMN suspend_requested_at REAL;
+    ALTER TABLE runs ADD COLUMN suspend_reason TEXT;
+    ALTER TABLE runs ADD COLUMN expires_at REAL;
+    CREATE INDEX runs_expiring ON runs (expires_at) WHERE expires_at IS NOT NULL;
+    ALTER TABLE nodes ADD COLUMN signal INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN intent TEXT NOT NULL DEFAULT '';
+    """,
+    # elastic groups
+    """
+    ALTER TABLE runs ADD COLUMN scale_requested TEXT NOT NULL DEFAULT '{}';
+    """,
+    # display names, tags of runs, who has made what; Jobs that are deleted, and their event log
+    """
+    ALTER TABLE jobs ADD COLUMN display_name TEXT;
+    ALTER TABLE jobs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN state TEXT NOT NULL DEFAULT 'ACTIVE';
+    ALTER TABLE runs ADD COLUMN display_name TEXT;
+    ALTER TABLE runs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '{}';
+    UPDATE runs SET tags = coalesce(json_extract(spec, '$.tags'), '{}') WHERE json_valid(spec);
+    CREATE INDEX runs_by_display_name ON runs (display_name) WHERE display_name IS NOT NULL;
+    CREATE TABLE job_events (
+        job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time REAL NOT NULL,
+        kind TEXT NOT NULL,
+        by TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (job_id, seq)
+    ) WITHOUT ROWID;
+    INSERT INTO job_events SELECT id, 1, created_at, 'created', '', '{}' FROM jobs;
+    """,
+    # times are whole microseconds; projects; numbers that are given once; leases
+    f"""
+    CREATE TABLE new_jobs (
+        position INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL DEFAULT 'default',
+        name TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        content_hash TEXT NOT NULL,
+        spec TEXT NOT NULL,
+        artifact_sha256 TEXT,
+        artifact_name TEXT,
+        description TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        display_name TEXT,
+        created_by TEXT NOT NULL DEFAULT '',
+        state TEXT NOT NULL DEFAULT 'ACTIVE',
+        UNIQUE (project, name, version)
+    );
+    INSERT INTO new_jobs (
+        position, id, name, version, content_hash, spec, artifact_sha256, artifact_name,
+        description, tags, created_at, updated_at, display_name, created_by, state
+    ) SELECT
+        rowid,
+        id,
+        name,
+        version,
+        content_hash,
+        spec,
+        artifact_sha256,
+        artifact_name,
+        description,
+        tags,
+        {_to_micros("created_at")},
+        {_to_micros("updated_at")},
+        display_name,
+        created_by,
+        state
+        FROM jobs;
+    DROP TABLE jobs;
+    ALTER TABLE new_jobs RENAME TO jobs;
+    CREATE INDEX jobs_by_content ON jobs (content_hash);
+    CREATE TABLE new_runs (
+        position INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        project TEXT NOT NULL DEFAULT 'default',
+        name TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        job_id TEXT NOT NULL REFERENCES jobs (id),
+        job_name TEXT NOT NULL,
+        state TEXT NOT NULL,
+        details TEXT NOT NULL,
+        engine TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        started_at INTEGER,
+        finished_at INTEGER,
+        exit_code INTEGER,
+        node_count INTEGER NOT NULL,
+        spec TEXT NOT NULL,
+        origins TEXT NOT NULL,
+        overrides TEXT NOT NULL,
+        lifecycle TEXT NOT NULL,
+        notes TEXT NOT NULL,
+        cancel_requested_at INTEGER,
+        cancel_reason TEXT,
+        suspend_requested_at INTEGER,
+        suspend_reason TEXT,
+        expires_at INTEGER,
+        scale_requested TEXT NOT NULL DEFAULT '{{}}',
+        display_name TEXT,
+        created_by TEXT NOT NULL DEFAULT '',
+        tags TEXT NOT NULL DEFAULT '{{}}',
+        UNIQUE (project, name)
+    );
+    INSERT INTO new_runs (
+        position, id, name, number, job_id, job_name, state, details, engine, attempt,
+        created_at, started_at, finished_at, exit_code, node_count, spec, origins, overrides,
+        lifecycle, notes, cancel_requested_at, cancel_reason, suspend_requested_at,
+        suspend_reason, expires_at, scale_requested, display_name, created_by, tags
+    ) SELECT
+        rowid,
+        id,
+        name,
+        number,
+        job_id,
+        job_name,
+        state,
+        details,
+        engine,
+        attempt,
+        {_to_micros("created_at")},
+        {_to_micros("started_at")},
+        {_to_micros("finished_at")},
+        exit_code,
+        node_count,
+        spec,
+        origins,
+        overrides,
+        lifecycle,
+        notes,
+        {_to_micros("cancel_requested_at")},
+        cancel_reason,
+        {_to_micros("suspend_requested_at")},
+        suspend_reason,
+        {_to_micros("expires_at")},
+        scale_requested,
+        display_name,
+        created_by,
+        tags
+        FROM runs;
+    DROP TABLE runs;
+    ALTER TABLE new_runs RENAME TO runs;
+    CREATE INDEX runs_by_project ON runs (project, position);
+    CREATE INDEX runs_by_state ON runs (project, state, position);
+    CREATE INDEX runs_by_time ON runs (created_at);
+    CREATE INDEX runs_by_job ON runs (job_name, number);
+    CREATE INDEX runs_of_job ON runs (job_id);
+    CREATE INDEX runs_alive ON runs (state)
+        WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELED', 'DELETED');
+    CREATE INDEX runs_expiring ON runs (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE INDEX runs_by_display_name ON runs (project, display_name)
+        WHERE display_name IS NOT NULL;
+    CREATE TABLE new_nodes (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        rank INTEGER NOT NULL,
+        grp TEXT NOT NULL,
+        replica INTEGER NOT NULL,
+        idx INTEGER NOT NULL,
+        node_id TEXT NOT NULL,
+        fqdn TEXT NOT NULL,
+        address TEXT NOT NULL,
+        state TEXT NOT NULL,
+        exit_code INTEGER,
+        started_at INTEGER,
+        finished_at INTEGER,
+        signal INTEGER NOT NULL DEFAULT 0,
+        incarnation INTEGER NOT NULL DEFAULT 0,
+        intent TEXT NOT NULL DEFAULT '',
+        PRIMARY KEY (run_id, rank)
+    ) WITHOUT ROWID;
+    INSERT INTO new_nodes (
+        run_id, rank, grp, replica, idx, node_id, fqdn, address, state, exit_code, started_at,
+        finished_at, signal, incarnation, intent
+    ) SELECT
+        run_id,
+        rank,
+        grp,
+        replica,
+        idx,
+        node_id,
+        fqdn,
+        address,
+        state,
+        exit_code,
+        {_to_micros("started_at")},
+        {_to_micros("finished_at")},
+        signal,
+        incarnation,
+        intent
+        FROM nodes;
+    DROP TABLE nodes;
+    ALTER TABLE new_nodes RENAME TO nodes;
+    CREATE TABLE new_events (
+        run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (run_id, seq)
+    ) WITHOUT ROWID;
+    INSERT INTO new_events SELECT run_id, seq, {_to_micros("time")}, kind, data FROM events;
+    DROP TABLE events;
+    ALTER TABLE new_events RENAME TO events;
+    CREATE TABLE new_job_events (
+        job_id TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+        seq INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        by TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (job_id, seq)
+    ) WITHOUT ROWID;
+    INSERT INTO new_job_events
+        SELECT job_id, seq, {_to_micros("time")}, kind, by, data FROM job_events;
+    DROP TABLE job_events;
+    ALTER TABLE new_job_events RENAME TO job_events;
+    CREATE TABLE numbers (
+        project TEXT NOT NULL,
+        name TEXT NOT NULL,
+        versions INTEGER NOT NULL DEFAULT 0,
+        runs INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (project, name)
+    ) WITHOUT ROWID;
+    INSERT INTO numbers (project, name, versions)
+        SELECT project, name, max(version) FROM jobs GROUP BY project, name;
+    INSERT INTO numbers (project, name, runs)
+        SELECT project, job_name, max(number) FROM runs WHERE true GROUP BY project, job_name
+        ON CONFLICT (project, name) DO UPDATE SET runs = excluded.runs;
+    CREATE TABLE leases (
+        run_id TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        owner TEXT NOT NULL,
+        host TEXT NOT NULL,
+        boot TEXT NOT NULL,
+        token INTEGER NOT NULL,
+        expires_at INTEGER
+    ) WITHOUT ROWID;
+    CREATE INDEX leases_by_owner ON leases (owner);
+    CREATE INDEX leases_expiring ON leases (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TRIGGER runs_numbered AFTER INSERT ON runs BEGIN
+        INSERT INTO numbers (project, name, runs) VALUES (new.project, new.job_name, new.number)
+        ON CONFLICT (project, name) DO UPDATE SET runs = max(runs, new.number);
+    END;
+    {_keep_micros("runs", "id", _RUN_TIMES, "UPDATE OF " + ", ".join(_RUN_TIMES))}
+    {_keep_micros("nodes", "run_id rank", _NODE_TIMES, "UPDATE OF " + ", ".join(_NODE_TIMES))}
+    {_keep_micros("events", "run_id seq", ("time",), "INSERT")}
+    """,
+)
+
+
+def statements(script: str) -> Iterator[str]:
+    """Split a script into statements; the body of a trigger is part of its statement."""
+    statement = ""
+    for part in script.split(";"):
+        statement += part
+        if statement.strip() and sqlite3.complete_statement(statement + ";"):
+            yield statement
+            statement = ""
+        else:
+            statement += ";" if statement.strip() else ""
+    if rest := statement.rstrip("; \n\t"):
+        yield rest

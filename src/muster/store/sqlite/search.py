@@ -1,0 +1,35 @@
+"""Conditions of queries for jobs and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from muster.store.names import SHOWN
+from muster.store.sqlite.database import Database, Row
+
+
+def by_prefix(db: Database, table: str, project: str, text: str) -> list[Row]:
+    """Rows of a project whose id starts with `text`, limited to what the message for several
+    matches shows."""
+    if not text:
+        return []
+    # a range, since it uses the index on ids
+    return db.read(
+        f"SELECT * FROM {table} WHERE id >= ? AND id < ? AND project = ? "
+        f"ORDER BY id LIMIT {SHOWN + 1}",
+        (text, text + "\U0010ffff", project),
+    )
+
+
+def tag_conditions(tags: Mapping[str, str | None]) -> tuple[list[str], list[Any]]:
+    """SQL conditions on the column `tags`, and their parameters. tags: None matches any value."""
+    # a damaged row must not hide the others
+    found = "SELECT 1 FROM json_each(tags) WHERE key = ?"
+    where: list[str] = []
+    values: list[Any] = []
+    for key, value in tags.items():
+        query = found if value is None else f"{found} AND value = ?"
+        where.append(f"CASE WHEN json_valid(tags) THEN EXISTS ({query}) ELSE 0 END")
+        values += [key] if value is None else [key, value]
+    return where, values
