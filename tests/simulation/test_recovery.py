@@ -15,6 +15,7 @@ from muster.lifecycle.states import NodeState, RunState
 from muster.plan.model import RunPlan
 from muster.storage.home import Home
 from muster.store.sqlite.database import Database
+from muster.submission import of_this_process
 from simulation.harness.fake_ledger import DatabaseLedger
 from simulation.harness.run_plan import run_plan
 from support.run_driver import policy
@@ -59,9 +60,9 @@ def test_recovery_carries_out_a_cancel_of_a_suspended_run(
     unsupervised_steps.apply_requests(db, folder, plan.run_id, [SuspendRequested("later")])
     recover.record_lost(db, home, plan.run_id, "killed")
     assert db.runs.get(plan.run_id).state == RunState.SUSPENDED
-    assert recover.recover(db, home, lambda *_: None) == []
+    assert recover.recover(db, home, lambda *_: None, of_this_process()) == []
     db.runs.request(plan.run_id, "cancel", "enough")
-    assert recover.recover(db, home, lambda *_: None) == [plan.run_id]
+    assert recover.recover(db, home, lambda *_: None, of_this_process()) == [plan.run_id]
     assert db.runs.get(plan.run_id).state == RunState.CANCELED
 
 

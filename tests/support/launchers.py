@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
 from typing import ClassVar
 
 from muster.control.launcher import Launcher
+from muster.submission import Submission
 
 #: Variables that differ in each test, and that a launcher does not use.
 _UNUSED = ("MUSTER_HOME", "PYTEST_CURRENT_TEST")
@@ -41,11 +42,9 @@ class SharedLauncher(Launcher):
         for launcher in list(cls._open.values()):
             launcher.end()
 
-    def start(
-        self, home: Path, run_id: str, held: tuple[int, int], environ: Mapping[str, str]
-    ) -> int:
+    def start(self, home: Path, run_id: str, held: tuple[int, int], submission: Submission) -> int:
         try:
-            return super().start(home, run_id, held, environ)
+            return super().start(home, run_id, held, submission)
         except BaseException:
             self.end()
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -75,7 +74,7 @@ def check(client: Client, prepared: PreparedRun) -> Report:
         urls = url_checks.results()
     lines = (*_lines(answers, prepared.spec.framework), *_url_lines(urls))
     if not any(line.what == "framework" for line in lines):
-        lines = (*_package_lines(prepared), *lines)
+        lines = (*_package_lines(client, prepared), *lines)
     silent = [node for node in run.nodes if node.rank not in answers]
     if silent:
         names = ", ".join(node.fqdn for node in silent)
@@ -88,7 +87,7 @@ def check(client: Client, prepared: PreparedRun) -> Report:
     return report
 
 
-def _package_lines(prepared: PreparedRun) -> Iterator[Line]:
+def _package_lines(client: Client, prepared: PreparedRun) -> Iterator[Line]:
     """The result of looking for the framework's packages for the Python of the job's program."""
     if prepared.missing:
         missing = tuple(f"{one.message}: {one.hint}" for one in prepared.missing)
@@ -97,7 +96,7 @@ def _package_lines(prepared: PreparedRun) -> Iterator[Line]:
     from muster.service.framework_check import check_framework
 
     framework = prepared.spec.framework
-    checked = check_framework(prepared.plan, os.environ)
+    checked = check_framework(prepared.plan, client.service.context.submission)
     found = (f"{framework} is installed for {python}" for python in checked.pythons)
     if texts := (*found, *checked.notes):
         yield Line("framework", True, texts)

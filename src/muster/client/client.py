@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from muster.spec.override_models import RunOverrides
     from muster.spec.overrides import Changes
     from muster.spec.reader import ParsedSpec
+    from muster.submission import Submission
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -46,13 +47,21 @@ def _accepts_draft(method: Method) -> Method:
 
 
 class Client:
-    """Muster on this machine. home: MUSTER_HOME (default: the environment's).
+    """Muster on this machine. home: MUSTER_HOME (default: the environment's). submission: the
+    environment and the Python that runs start from (default: this process's, at each start).
 
     A client may be used in a `with` block, which closes it at the end.
     """
 
-    def __init__(self, home: str | Path | None = None, *, launcher: Launcher | None = None) -> None:
-        self.service = Service(Home(Path(home).absolute()) if home else None, launcher)
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        *,
+        launcher: Launcher | None = None,
+        submission: Submission | None = None,
+    ) -> None:
+        root = Home(Path(home).absolute()) if home else None
+        self.service = Service(root, launcher, submission=submission)
 
     def __enter__(self) -> Self:
         return self

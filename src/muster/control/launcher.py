@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from muster.control import lease
 from muster.errors import EngineError, ResourceShortage
 from muster.interrupt import Held
 from muster.secrets import print_traceback
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.store.records import Lease
@@ -103,20 +104,18 @@ class Launcher:
         """Whether this process was forked from the one that uses the launcher."""
         return self._owner != os.getpid()
 
-    def start(
-        self, home: Path, run: Lease, held: tuple[int, int], environ: Mapping[str, str]
-    ) -> int:
+    def start(self, home: Path, run: Lease, held: tuple[int, int], submission: Submission) -> int:
         """Start a supervisor for a run. Returns its pid.
 
         run: its lease. held: descriptors of its lock and its liveness pipe. The supervisor takes
-        over both.
+        over both. submission: what the nodes start from.
         Raises EngineError if it cannot be started.
         """
         request = {
             "home": str(home),
             "lease": asdict(run),
-            "environ": dict(environ),
-            "python": sys.executable,
+            "environ": dict(submission.environ),
+            "python": submission.python,
         }
         data = json.dumps(request).encode()
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from muster.control.recover import record_broken
 from muster.errors import EngineError, LowSpace
 from muster.storage.home import Home
 from muster.store.sqlite.store import SqliteStore
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
@@ -78,17 +78,15 @@ class Backend:
         )
         warnings.warn(text, LowSpace, stacklevel=4)
 
-    def start_supervisor(
-        self, lease: Lease, held: tuple[int, int], environ: Mapping[str, str]
-    ) -> None:
+    def start_supervisor(self, lease: Lease, held: tuple[int, int], submission: Submission) -> None:
         """Start a supervisor process for a run.
 
         lease: of the run. held: descriptors of its lock and of its liveness pipe. The supervisor
-        takes over both. environ: the variables that the nodes' environment starts from.
+        takes over both. submission: what the nodes start from.
         Raises EngineError if the process cannot be started; the run has FAILED then.
         """
         try:
-            self._use_launcher().start(self.home.root, lease, held, environ)
+            self._use_launcher().start(self.home.root, lease, held, submission)
         except BaseException as error:
             self._close_launcher()  # its state is unknown: the next run gets a new one
             if isinstance(error, EngineError):

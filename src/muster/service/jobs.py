@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -57,7 +56,7 @@ def _prepare(context: Context, spec: JobSpec, job_id: str, *, always_new: bool) 
     if spec.artifact is not None or _has_sources(spec):
         context.home.prepare()
         context.artifact_lock.hold(job_id)
-    spec, artifact = _store_code(context.home, spec)
+    spec, artifact = _store_code(context, spec)
     content = to_builtins(spec)
     sealed = seal(context.home, content)
     name = spec.name or "job"
@@ -132,7 +131,7 @@ def edit(context: Context, job: JobRecord, changes: Sequence[str]) -> None:
 
     job.check_active()
     before = spec_of(context.home, job)
-    spec = edit(before, changes)
+    spec = edit(before, changes, context.submission.folder)
     sealed = seal(context.home, to_builtins(spec))
     edited = replace(
         job,  # its content_hash stays: the file that the Job was made from still means this Job
@@ -222,7 +221,7 @@ def _has_sources(spec: JobSpec) -> bool:
     return spec.git is not None or bool(spec.requirements) or spec.conda is not None
 
 
-def _store_code(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+def _store_code(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     """Store what the Job consists of. Returns the spec with what was found: the commit of a
     repository, the packages of a requirements file, the entry point."""
     if spec.artifact is None and not _has_sources(spec):
@@ -230,19 +229,19 @@ def _store_code(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]
     from muster.storage.sources import with_entrypoint
 
     with with_entrypoint(spec) as chosen:
-        return _store_chosen(home, chosen)
+        return _store_chosen(context, chosen)
 
 
-def _store_chosen(home: Home, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
+def _store_chosen(context: Context, spec: JobSpec) -> tuple[JobSpec, ArtifactRef | None]:
     from muster.spec.sources import entrypoint_of
 
     if _has_sources(spec):
         from muster.storage.sources import gather
 
-        return gather(home, spec, os.environ)
+        return gather(context.home, spec, context.submission)
     if spec.artifact is None:
         return spec, None
     from muster.storage.script_modules import store_code
 
-    artifact, entrypoint = store_code(home, Path(spec.artifact), entrypoint_of(spec))
+    artifact, entrypoint = store_code(context.home, Path(spec.artifact), entrypoint_of(spec))
     return replace(spec, entrypoint=entrypoint or None), artifact

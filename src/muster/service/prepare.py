@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from muster.errors import InvalidInput, Problem
 from muster.identity import new_id
 from muster.plan.model import RunPlan
+from muster.service.context import Context
 from muster.service.planning import mount_paths, plan_run
 from muster.service.stored_spec import spec_of
 from muster.storage.home import Home
@@ -44,7 +45,7 @@ class PreparedRun(Struct, frozen=True):
 
 
 def prepare_run(
-    home: Home,
+    context: Context,
     job: JobRecord,
     overrides: RunOverrides,
     *,
@@ -63,6 +64,7 @@ def prepare_run(
     from muster.spec.models import DEFAULT_FRAMEWORK
     from muster.spec.resolve import resolve
 
+    home, submission = context.home, context.submission
     if home.config.exists():
         from muster.storage.config import read_config
 
@@ -73,14 +75,15 @@ def prepare_run(
         resolved = resolve(job_spec, overrides)
         arranged = arrange(resolved.spec)
         sources = mount_paths(job_spec)
-        plan = plan_run(home, arranged, identity, job.artifact_sha256, job.artifact_name, sources)
-    missing = tuple(check_programs(plan, os.environ))
+        code = job.artifact_sha256, job.artifact_name
+        plan = plan_run(context, arranged, identity, *code, sources)
+    missing = tuple(check_programs(plan, submission))
     lacks: tuple[str, ...] = ()
     if plan.framework != DEFAULT_FRAMEWORK or any(map(plan.runs_notebook, plan.groups)):
         from muster.service.framework_check import check_framework, check_other_needs
 
-        checked = check_framework(plan, os.environ)
-        others = check_other_needs(plan, os.environ)
+        checked = check_framework(plan, submission)
+        others = check_other_needs(plan, submission)
         missing, lacks = (*missing, *checked.problems, *others), checked.notes
     plan = replace(plan, notes=(*notes, *resolved.notes, *plan.notes, *lacks))
     return PreparedRun(
@@ -154,7 +157,7 @@ class PreparedResume(Struct, frozen=True):
 
 
 def prepare_resume(
-    home: Home, run: RunRecord, overrides: RunOverrides, spec: JobSpec | None = None
+    context: Context, run: RunRecord, overrides: RunOverrides, spec: JobSpec | None = None
 ) -> PreparedResume:
     """Apply overrides to a suspended run, and plan it again.
 
@@ -167,7 +170,7 @@ def prepare_resume(
     from muster.spec.rules import check
 
     before = RunPlan.from_json(run.plan)
-    written = spec_of(home, run) if spec is None else spec
+    written = spec_of(context.home, run) if spec is None else spec
     resolved, problems = merge(written, overrides)
     problems += [*check(resolved.spec), *_fixed(run.name, written, resolved.spec, overrides)]
     if problems:
@@ -181,7 +184,7 @@ def prepare_resume(
     code = before.artifact
     identity = Identity(run.id, run.name, run.job_id, run.job_name)
     sha256, file_name = (code.sha256, code.file_name) if code else (None, None)
-    plan = plan_run(home, arranged, identity, sha256, file_name, {})
+    plan = plan_run(context, arranged, identity, sha256, file_name, {})
     return PreparedResume(
         spec=arranged.spec,
         origins=_origins(run.origins, resolved.origins),

@@ -6,7 +6,6 @@ no supervisor: there the request is applied at once.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -106,11 +105,13 @@ def resume(
     prepared = prepare_resume(context, run, overrides)
     before = plan_to_run(context.home, run)
     plan = before if prepared is None else prepared.plan
-    environ = os.environ if environ is None else environ
+    submission = context.submission
+    if environ is not None:
+        submission = replace(submission, environ=environ)
     engine = default_engine()
     if engine.may_queue(before):
         engine.drop_lapsed_reservations(context.home)
-    with run_folder(context, plan, environ) as held:
+    with run_folder(context, plan, submission) as held:
         if store.runs.get(run_id).state != RunState.SUSPENDED:
             raise InvalidInput(Problem("", f"{run.name} has been resumed or canceled"))
         own = lease.take_or_refuse(store, run_id, run.name)
@@ -120,7 +121,7 @@ def resume(
             why += f", with {', '.join(prepared.changed)} changed"
         record = partial(_record_resume, context, own, why)
         reserve(store, context.home, plan, desired_replicas(run, plan), record)
-        context.backend.start_supervisor(own, held, environ)
+        context.backend.start_supervisor(own, held, submission)
     return store.runs.get(run_id)
 
 
@@ -159,7 +160,7 @@ def prepare_resume(
     if overrides is not None:
         from muster.service import prepare
 
-        prepared = prepare.prepare_resume(context.home, run, overrides, spec)
+        prepared = prepare.prepare_resume(context, run, overrides, spec)
     # the machine or the number of replicas may have changed since: a run that cannot start would
     # fail for good
     plan = plan_to_run(context.home, run) if prepared is None else prepared.plan

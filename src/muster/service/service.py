@@ -23,6 +23,7 @@ from muster.store.records import (
     RunRecord,
     RunSummary,
 )
+from muster.submission import Submission, of_this_process
 
 if TYPE_CHECKING:
     from muster.control.launcher import Launcher
@@ -53,28 +54,37 @@ class Service:
         home: Home | None = None,
         launcher: Launcher | None = None,
         caller: Caller | None = None,
+        submission: Submission | None = None,
     ) -> None:
-        """caller: default: the user of this process."""
-        backend = Backend(home or default_home(), launcher)
-        self.context = Context(backend, caller or local_caller())
+        """caller: default: the user of this process. submission: default: of this process, as it is
+        at each request."""
+        self._backend = Backend(home or default_home(), launcher)
+        self._caller = caller or local_caller()
+        self._submission = submission
+
+    @property
+    def context(self) -> Context:
+        """The context of one request."""
+        return Context(self._backend, self._caller, self._submission or of_this_process())
 
     @property
     def home(self) -> Home:
         """MUSTER_HOME."""
-        return self.context.home
+        return self._backend.home
 
     @property
     def store(self) -> Store:
         """The database, opened at the first access."""
-        return self.context.store
+        return self._backend.store
 
     def recover(self) -> None:
         """Recover runs without a supervisor and delete expired ones, at the first call."""
-        recover_once(self.context.backend)
+        if not self._backend.recovered:
+            recover_once(self.context)
 
     def close(self) -> None:
         """Close the database and the launcher of supervisors. Runs continue."""
-        self.context.backend.close()
+        self._backend.close()
 
     # Jobs
 
@@ -84,14 +94,14 @@ class Service:
         Raises NotFound, or InvalidInput if several match.
         """
         self.recover()
-        return self.store.jobs.find(self.context.project, text)
+        return self.store.jobs.find(self._caller.project, text)
 
     def jobs(
         self, *, deleted: bool = False, tags: Mapping[str, str | None] | None = None
     ) -> list[JobRecord]:
         """Jobs, newest first. See `store.jobs.listing`."""
         self.recover()
-        return self.store.jobs.listing(self.context.project, deleted=deleted, tags=tags)
+        return self.store.jobs.listing(self._caller.project, deleted=deleted, tags=tags)
 
     def job_events(self, job_id: str, after: int = 0) -> list[JobEventRecord]:
         """The Job's event log after entry number `after`."""
@@ -173,7 +183,9 @@ class Service:
 
         job.check_active()
         try:
-            return prepare_run(self.home, job, overrides, spec=spec, new_job=new_job, notes=notes)
+            return prepare_run(
+                self.context, job, overrides, spec=spec, new_job=new_job, notes=notes
+            )
         except MusterError:
             if new_job:
                 self.discard(job)
@@ -185,7 +197,7 @@ class Service:
         """All problems of a run that cannot start. See `service.review.review`."""
         from muster.service.review import review
 
-        return review(self.home, written, changes, found)
+        return review(self.context, written, changes, found)
 
     def start(
         self,
@@ -212,12 +224,12 @@ class Service:
     def run(self, text: str) -> RunRecord:
         """The run with this name, id or id prefix, or `last`. Raises NotFound."""
         self.recover()
-        return self.store.runs.find(self.context.project, text)
+        return self.store.runs.find(self._caller.project, text)
 
     def find_run(self, text: str) -> RunSummary:
         """As `run`, for a run whose record may be corrupt. Raises NotFound."""
         self.recover()
-        return self.store.runs.summary(self.store.runs.find_id(self.context.project, text))
+        return self.store.runs.summary(self.store.runs.find_id(self._caller.project, text))
 
     def runs(self, **filters: Any) -> list[RunSummary]:
         """Summaries of runs, newest first, read in one query.
@@ -226,7 +238,7 @@ class Service:
         with None for any value; `limit`.
         """
         self.recover()
-        found = self.store.runs.listing(self.context.project, RunFilter(**filters))
+        found = self.store.runs.listing(self._caller.project, RunFilter(**filters))
         queued = [run for run in found if run.state == RunState.QUEUED]
         if not queued:
             return found
@@ -239,7 +251,7 @@ class Service:
     def run_records(self, **filters: Any) -> list[RunRecord]:
         """As `runs`, with all that is stored of each run. Raises CorruptRecord."""
         self.recover()
-        return self.store.runs.records(self.context.project, RunFilter(**filters))
+        return self.store.runs.records(self._caller.project, RunFilter(**filters))
 
     def nodes(self, run_id: str) -> list[NodeRecord]:
         """The run's nodes, in rank order."""
@@ -384,4 +396,4 @@ class Service:
 
     def warn_of_space(self) -> None:
         """Warn (LowSpace) if the disk is full, once."""
-        self.context.backend.warn_of_space()
+        self._backend.warn_of_space()

@@ -31,6 +31,7 @@ from muster.storage.liveness import open_liveness_pipe
 from muster.storage.run_files import create_with_arguments, remove
 from muster.storage.sealing import seal
 from muster.store.records import JobRecord, Lease, NodeRecord, RunRecord
+from muster.submission import Submission
 
 if TYPE_CHECKING:
     from muster.engines.admission import Shortage
@@ -45,7 +46,7 @@ def start(
 ) -> RunRecord:
     """Record a run and start its supervisor; a run with `suspend` is only recorded.
 
-    environ: the variables that the nodes' environment starts from (default: this process's).
+    environ: the variables that the nodes' environment starts from (default: the submission's).
     queue: whether the run is QUEUED if other runs have the resources that it asks for; else it is
     refused. Raises InvalidInput if it is refused, the nodes lack something, or the Job was deleted
     meanwhile, EngineError if no supervisor starts.
@@ -56,16 +57,18 @@ def start(
         raise InvalidInput(*prepared.missing)
     if prepared.spec.suspend:
         return _record(context, prepared)
-    environ = os.environ if environ is None else environ
+    submission = context.submission
+    if environ is not None:
+        submission = replace(submission, environ=environ)
     # the lease is taken before the run is in the store, and passed on to the supervisor: another
     # process that looks for runs without a supervisor never finds this one
-    with run_folder(context, prepared.plan, environ) as held:
+    with run_folder(context, prepared.plan, submission) as held:
         try:
             accepted, lease = _reserve_and_record(context, prepared, queue=queue)
         except MusterError:
             remove_folder(context.home, prepared.plan.run_id)
             raise
-        context.backend.start_supervisor(lease, held, environ)
+        context.backend.start_supervisor(lease, held, submission)
     return accepted
 
 
@@ -102,7 +105,7 @@ def start_function(context: Context, prepared: PreparedRun, arguments: bytes) ->
 
 @contextmanager
 def run_folder(
-    context: Context, plan: RunPlan, environ: Mapping[str, str]
+    context: Context, plan: RunPlan, submission: Submission
 ) -> Iterator[tuple[int, int]]:
     """Create what a supervisor needs in the run's folder. Yields the descriptors of the run's lease
     and of its liveness pipe, and closes them at the end. Raises InvalidInput, ResourceShortage."""
@@ -116,7 +119,8 @@ def run_folder(
         if not folder.wakeup.exists():
             wakeup.create(folder.wakeup)
         if plan.policy.restarts:
-            store_environ(context.home, plan.run_id, submitted(plan, environ))
+            environ = submitted(plan, submission.environ)
+            store_environ(context.home, plan.run_id, environ, submission.python)
         held.append(open_liveness_pipe(folder.liveness_pipe))
         yield held[0], held[1]
     finally:
