@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,8 +22,9 @@ from muster.engines.local import reservations, resources
 from muster.engines.local.queued import QueuedSession
 from muster.engines.local.reservations import Reservations
 from muster.engines.local.resources import RunGpus
+from muster.engines.loop import EventLoop, RunLoop
 from muster.errors import InvalidInput
-from muster.lifecycle.events import RunAdmitted, RunQueued
+from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued, SessionClosed
 from muster.service.prepare import PreparedRun
 from muster.service.start import record, run_folder
 from muster.storage import wakeup
@@ -47,6 +48,13 @@ def supervisors() -> Iterator[ExitStack]:
     """Holds the liveness pipes of the runs open."""
     with ExitStack() as stack:
         yield stack
+
+
+@pytest.fixture
+def run_loop() -> Iterator[RunLoop]:
+    """The share of a run in the loop."""
+    with closing(EventLoop()) as loop:
+        yield RunLoop(loop, pytest.fail)
 
 
 @pytest.fixture
@@ -205,7 +213,7 @@ def context_of(client: Client, run_id: str) -> RunContext:
 
 
 def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
-    client: Client, submit: Submit, gpus: list[int]
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
     gpus[:] = [0, 1]
     run = client.service.store.runs.get(submit(2))
@@ -217,13 +225,13 @@ def test_a_supervisor_that_sees_other_gpus_gives_nodes_those_of_its_run(
         opened.append(given)
         return session
 
-    QueuedSession(context_of(client, run.id), open_session)
+    QueuedSession(context_of(client, run.id), run_loop, [].append, open_session)
     assert opened[0].visible == 2
     assert opened[0].numbers() == (0, 1)
 
 
 def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
-    client: Client, submit: Submit, gpus: list[int]
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
     home = client.service.home
     gpus[:] = [0, 1]
@@ -236,29 +244,45 @@ def test_a_run_that_might_have_got_the_gpu_of_another_one_wakes_it(
     assert text == "waiting for GPUs: needs 1, 1 of 1 free; 1 earlier run gets it first"
     descriptor = wakeup.open(home.run_dir(pinned).wakeup)
     session = cast(Session, object())
-    QueuedSession(context_of(client, either), lambda _: session)
+    QueuedSession(context_of(client, either), run_loop, [].append, lambda _: session)
     assert wakeup.pending(home.run_dir(pinned).wakeup)
     os.close(descriptor)
     assert given(client) == [(0,), None]
-    QueuedSession(context_of(client, pinned), lambda _: session)
+    QueuedSession(context_of(client, pinned), run_loop, [].append, lambda _: session)
     assert given(client) == [(0,), (1,)]
 
 
-def test_a_run_that_is_notified_before_it_is_asked_looks_again(
-    client: Client, submit: Submit, gpus: list[int], supervisors: ExitStack
+def test_a_run_that_waits_looks_again_when_it_is_notified(
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
 ) -> None:
-    """Its supervisor may have read the notification meanwhile."""
     gpus[:] = [0]
     holder, waiting = submit(1), submit(1)
-    opened = cast(Session, SimpleNamespace(events=lambda *_: []))
-    session = QueuedSession(context_of(client, waiting), lambda _: opened)
-    reader, writer = os.pipe()
-    supervisors.callback(os.close, reader)
-    supervisors.callback(os.close, writer)
-    assert [type(one) for one in session.events(0.0, reader)] == [RunQueued]
+    opened = cast(Session, SimpleNamespace(look_again=lambda: None, close=lambda: None))
+    reported: list[EngineEvent] = []
+    context = context_of(client, waiting)
+    session = QueuedSession(context, run_loop, reported.extend, lambda _: opened)
+    session.look_again()
+    assert [type(one) for one in reported] == [RunQueued]
     with Reservations(client.service.home).change() as table:
         del table[holder]
-    assert [type(one) for one in session.events(0.0, reader)] == [RunAdmitted]
+    session.look_again()
+    session.look_again()
+    assert [type(one) for one in reported] == [RunQueued, RunAdmitted]
+
+
+def test_a_run_that_waits_can_be_closed(
+    client: Client, submit: Submit, gpus: list[int], run_loop: RunLoop
+) -> None:
+    gpus[:] = [0]
+    submit(1)
+    context = context_of(client, submit(1))
+    reported: list[EngineEvent] = []
+    session = QueuedSession(context, run_loop, reported.extend, pytest.fail)
+    for _ in range(2):
+        session.close()
+    session.look_again()
+    session.finish_logs()
+    assert [type(one) for one in reported] == [RunQueued, SessionClosed]
 
 
 def test_a_run_that_can_never_wait_is_only_recorded(client: Client) -> None:

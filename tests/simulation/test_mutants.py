@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.control import persist
-from muster.control.controller import Controller
+from muster.control.drive import DrivenRun
 from muster.errors import StoreBusy
 from muster.lifecycle import (
     backoff,
@@ -37,6 +37,7 @@ from muster.lifecycle.events import (
     NodeEnded,
     NodeReady,
     NodeStarted,
+    SessionClosed,
     SupervisorLost,
     SuspendRequested,
 )
@@ -161,10 +162,7 @@ def cancel_ignored(patch: Patch) -> None:
 
 
 def cancel_ignored_at_rest(patch: Patch) -> None:
-    def at_rest(self: Controller) -> bool:
-        return self._status.state.terminal or self._status.state is RunState.SUSPENDED
-
-    patch.setattr(Controller, "_at_rest", at_rest)
+    patch.setattr(DrivenRun, "_late_requests", lambda _: [])
 
 
 def backoff_ignored(patch: Patch) -> None:
@@ -268,14 +266,14 @@ def busy_store_ignored(patch: Patch) -> None:
 
 
 def acts_before_recording(patch: Patch) -> None:
-    def step(self: Any, events: Sequence[Event]) -> None:
-        decision = decide(self._policy, self._status, events, self._clock.now())
+    def step(self: Any, events: Sequence[Event]) -> bool:
+        decision = decide(self._parts.policy, self._controller.status, events, self._clock.now())
         for effect in decision.effects:
             self._carry_out(effect)
-        real(self, events)
+        return real(self, events)
 
-    real = Controller._step
-    patch.setattr(Controller, "_step", step)
+    real = DrivenRun._step
+    patch.setattr(DrivenRun, "_step", step)
 
 
 def attempt_timeout_halved(patch: Patch) -> None:
@@ -324,7 +322,7 @@ def failures_not_logged(patch: Patch) -> None:
 
 def session_left_open(patch: Patch) -> None:
     run_ends_before_its_nodes(patch)
-    patch.setattr(FaultySession, "close", lambda self: None)
+    patch.setattr(FaultySession, "close", lambda self: self._receive([SessionClosed()]))
 
 
 def failed_replicas_start(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 SUBMIT = """
 import os, sys
 from muster.client.client import Client
-from muster.control.controller import Controller
+from muster.control.drive import DrivenRun
 from muster.control.launcher import Launcher
 from muster.control.ledger import StoreLedger
 
@@ -30,7 +30,7 @@ def deadly(function):
     return call
 
 StoreLedger.record = deadly(StoreLedger.record)
-Controller._carry_out = deadly(Controller._carry_out)
+DrivenRun._carry_out = deadly(DrivenRun._carry_out)
 client = Client(launcher=Launcher.fork())
 job, new = client.job(sys.argv[2])
 print(client.start(client.prepare_run(job, new_job=new)).id)

@@ -18,12 +18,14 @@ from support.faults import until
 
 #: Carries out the calls on its standard input and prints the events, one per line.
 HOST = """
-    import json, os, select, sys
+    import json, os, sys
     from pathlib import Path
     import msgspec
     from muster.engines.base import RunContext
     from muster.engines.local.engine import LocalEngine
     from muster.engines.local.namespaces import Isolation, create_namespaces, set_up_mounts
+    from muster.engines.loop import EventLoop, RunLoop
+    from muster.lifecycle.events import SessionClosed
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
     from muster.storage.home import Home
@@ -39,24 +41,45 @@ HOST = """
         set_up_mounts()
     plan = RunPlan.from_json(json.loads(plan))
     context = RunContext(plan, home, dict(os.environ), sys.executable, keep == "keep")
-    session = LocalEngine(isolation).open(context)
-    print("ready", flush=True)
-    pending = b""
-    while True:
-        for event in session.events(None, 0):
+    loop = EventLoop()
+    closed = []
+
+    def report(events):
+        for event in events:
+            if isinstance(event, SessionClosed):
+                closed.append(event)
+                continue
             name = type(event).__name__
             print(json.dumps({"event": name, **msgspec.to_builtins(event)}), flush=True)
-        if select.select([0], [], [], 0)[0]:
-            data = os.read(0, 65536)
-            if not data:
-                break
-            pending += data
-            *lines, pending = pending.split(b"\\n")
-            for line in lines:
-                name, before, refs, after = json.loads(line)
-                getattr(session, name)(*before, [NodeRef(*ref) for ref in refs], *after)
+
+    def fail(error):
+        raise error
+
+    print("ready", flush=True)
+    session = LocalEngine(isolation).open(context, RunLoop(loop, fail), report)
+    pending, connected = b"", True
+
+    def call(ready):
+        global pending, connected
+        data = os.read(0, 65536)
+        if not data:
+            connected = False
+            calls.close()
+        pending += data
+        *lines, pending = pending.split(b"\\n")
+        for line in lines:
+            name, before, refs, after = json.loads(line)
+            getattr(session, name)(*before, [NodeRef(*ref) for ref in refs], *after)
+
+    calls = loop.add(call)
+    calls.watch(0)
+    while connected:
+        loop.run_once()
     session.close()
     session.close()
+    while not closed:
+        loop.run_once()
+    assert len(closed) == 1
     session.finish_logs()
 """
 

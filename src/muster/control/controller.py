@@ -1,116 +1,102 @@
-"""Drives one run: collect events, decide, record the step, then carry out its effects."""
+"""Decides the steps of one run: what to record of it, and what to do once that is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from muster.control.clock import Clock
-from muster.control.ledger import Ledger
-from muster.engines.base import Session
-from muster.errors import StoreBusy
+from msgspec import Struct
+
 from muster.lifecycle import outstanding
 from muster.lifecycle.decide import decide, wake_at
-from muster.lifecycle.effects import (
-    Effect,
-    KillNodes,
-    ReleaseNodes,
-    SignalNodes,
-    StartNodes,
-    StopNodes,
-)
-from muster.lifecycle.events import CancelRequested, ControllerStarted, Event, Request, Tick
+from muster.lifecycle.effects import CloseSession, Effect, Entry
+from muster.lifecycle.events import Event, SessionClosed
 from muster.lifecycle.policy import Policy
-from muster.lifecycle.states import RunState
 from muster.lifecycle.status import RunStatus
 
-#: Seconds until a step that could not be recorded is decided and recorded again.
-_RETRY = 1.0
+
+class Record(Struct, frozen=True):
+    """What to record of a step; see `Ledger.record`."""
+
+    before: RunStatus
+    after: RunStatus
+    entries: tuple[Entry, ...]
+    now: float
+
+
+class Step(Struct, frozen=True):
+    """One step of a run."""
+
+    #: None if there is nothing to record.
+    record: Record | None = None
+    #: Carried out in order, once the record is made.
+    effects: tuple[Effect | CloseSession, ...] = ()
 
 
 class Controller:
-    """Drives one run until it ends or is suspended.
+    """Decides the steps of one run until it has ended or is suspended. It waits for nothing, and
+    neither reads nor writes anything: `control.drive` does.
 
     It may be killed at any point. Its successor repeats effects that were recorded and not carried
     out; the engine reports again what happened and was not recorded.
 
-    attention: a descriptor that is readable when there are requests. requests: returns requests
-    that are not in the ledger.
+    status: as recorded.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        ledger: Ledger,
-        session: Session,
-        clock: Clock,
-        attention: int,
-        requests: Callable[[], Sequence[Request]],
-    ) -> None:
+    def __init__(self, policy: Policy, status: RunStatus) -> None:
         self._policy = policy
-        self._ledger = ledger
-        self._session = session
-        self._clock = clock
-        self._attention = attention
-        self._requests = requests
-        self._status = ledger.load()
+        self._status = status
         self._unrecorded: list[Event] = []
+        #: The step that puts the run at rest. It is recorded when the session has closed.
+        self._last: Step | None = None
+        self._closed = False
 
-    def run(self) -> RunStatus:
-        """Drive the run until its outcome or suspension is recorded. Returns its last status."""
-        for effect in outstanding.effects(self._policy, self._status):
-            self._carry_out(effect)
-        # what happened without a controller is applied before deadlines are checked
-        reported = self._session.events(0.0, self._attention)
-        self._step([ControllerStarted(), *reported, *self._pending()])
-        while not self._at_rest():
-            events: list[Event] = [*self._session.events(self._timeout(), self._attention)]
-            self._step([*events, *self._pending(), Tick()])
+    @property
+    def status(self) -> RunStatus:
+        """The status as last recorded."""
         return self._status
 
-    def _at_rest(self) -> bool:
-        if self._status.state is RunState.SUSPENDED:
-            # this process applies a cancel that was requested while the suspension was recorded
-            pending = self._ledger.requests()
-            return not any(isinstance(request, CancelRequested) for request in pending)
-        return self._status.state.terminal
+    def outstanding(self) -> tuple[Effect, ...]:
+        """The effects that an earlier controller may not have carried out. They come first."""
+        return outstanding.effects(self._policy, self._status)
 
-    def _pending(self) -> list[Request]:
-        # drain the wakeup FIFO first: later requests make it readable again
-        return [*self._requests(), *self._ledger.requests()]
+    def wake_at(self) -> float | None:
+        """When to decide the next step even if nothing happens (epoch seconds); None = never."""
+        return wake_at(self._status) if self._last is None else None
 
-    def _timeout(self) -> float | None:
-        wake = wake_at(self._status)
-        wait = None if wake is None else max(0.0, wake - self._clock.now())
-        if not self._unrecorded:
-            return wait
-        return _RETRY if wait is None else min(wait, _RETRY)
+    def step(self, events: Sequence[Event], now: float) -> Step:
+        """The next step, after these events. now: epoch seconds.
 
-    def _step(self, events: Sequence[Event]) -> None:
-        now = self._clock.now()
+        If it has a record, `recorded` has to follow. Otherwise the recording has failed, and the
+        next call decides again, with these events and its own.
+
+        The end of a run, or its suspension, is recorded after every process has ended. Such a step
+        first closes the session; the record follows with the event SessionClosed. That step stays
+        as it was decided: nothing that happens meanwhile can start nodes of a session that closes.
+        A request is still in the ledger then, for whoever continues a suspended run.
+        """
+        if self._last is None:
+            return self._decide(events, now)
+        if any(isinstance(event, SessionClosed) for event in events):
+            self._closed = True
+        return self._last if self._closed else Step()
+
+    def _decide(self, events: Sequence[Event], now: float) -> Step:
         self._unrecorded += events
         decision = decide(self._policy, self._status, self._unrecorded, now)
         after = decision.status
-        if after.state.at_rest:
-            self._session.close()  # the end is recorded after every process has ended
-        if decision.entries or after is not self._status:
-            try:
-                self._ledger.record(self._status, after, decision.entries, now)
-            except StoreBusy:
-                return  # nothing was done yet: the step is decided again, with later events
-        self._unrecorded = []
-        self._status = after
-        for effect in decision.effects:
-            self._carry_out(effect)
+        if not decision.entries and after is self._status:
+            self._unrecorded = []
+            return Step(effects=decision.effects)
+        record = Record(self._status, after, decision.entries, now)
+        step = Step(record, decision.effects)
+        if not after.state.at_rest or self._closed:
+            return step
+        self._last = step
+        return Step(effects=(CloseSession(),))
 
-    def _carry_out(self, effect: Effect) -> None:
-        match effect:
-            case StartNodes(attempt, nodes):
-                self._session.start(attempt, nodes)
-            case SignalNodes(nodes, number):
-                self._session.signal(nodes, number)
-            case StopNodes(nodes):
-                self._session.stop(nodes)
-            case KillNodes(nodes):
-                self._session.kill(nodes)
-            case ReleaseNodes(nodes):
-                self._session.release(nodes)
+    def recorded(self, step: Step) -> None:
+        """The record of the step was made."""
+        if step.record is not None:
+            self._status = step.record.after
+        self._unrecorded = []
+        self._last = None

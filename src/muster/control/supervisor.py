@@ -7,23 +7,24 @@ namespace, so that the kernel kills every process of the run when the supervisor
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
+from muster.control import drive
 from muster.control.clock import SteadyClock
-from muster.control.controller import Controller
 from muster.control.ledger import StoreLedger
 from muster.control.persist import lifecycle_of, plan_to_run
 from muster.control.recover import delete_environ, record_broken
 from muster.engines.base import RunContext
 from muster.engines.local.engine import LocalEngine
 from muster.engines.local.namespaces import Isolation
+from muster.engines.loop import EventLoop
 from muster.errors import HomeGone, MusterError, shortage_from
 from muster.lifecycle.events import CancelRequested, Request
 from muster.lifecycle.policy import Strategy
@@ -115,14 +116,21 @@ def _drive(store: Store, assignment: Assignment, isolation: Isolation) -> None:
     resumes = lifecycle_of(record).resumes
     started = record.started_at or time.time()
     context = RunContext(plan, home, assignment.environ, assignment.python, keep, resumes, started)
-    session = LocalEngine(isolation).open(context)
-    try:
-        ledger = StoreLedger(store, plan, assignment.lease, home.run_dir(run_id))
-        clock = SteadyClock(store.events.last_time(run_id))
-        Controller(plan.policy, ledger, session, clock, signals.descriptor, signals.requests).run()
-    finally:
-        session.close()
-        session.finish_logs()
+    loop = EventLoop()
+    driver = drive.Driver(loop)
+    run = driver.add(
+        drive.RunParts(
+            policy=plan.policy,
+            ledger=StoreLedger(store, plan, assignment.lease, home.run_dir(run_id)),
+            clock=SteadyClock(store.events.last_time(run_id)),
+            open=partial(LocalEngine(isolation).open, context),
+            requests=signals.requests,
+        )
+    )
+    signals.watch(loop, run.attend)
+    driver.drive()
+    if run.outcome is not None and run.outcome.error is not None:
+        raise run.outcome.error
 
 
 class _Signals:
@@ -130,26 +138,29 @@ class _Signals:
     of the run still exist."""
 
     def __init__(self, home: Home, folder: RunDir) -> None:
-        #: Readable when `requests` has to be called.
-        self.descriptor = self._wakeup = wakeup.open(folder.wakeup)
+        self._wakeup = wakeup.open(folder.wakeup)
         self._why = ""
         paths = (home.database, folder.lease, folder.path, home.runs, home.root)
         self._presence = RemovalWatcher(paths)
-        changes = self._presence.fileno()
-        if changes is not None:
-            self._both = select.epoll()
-            for descriptor in (self._wakeup, changes):
-                self._both.register(descriptor, select.EPOLLIN)
-            self.descriptor = self._both.fileno()
         signal.signal(signal.SIGTERM, self._terminate)
+
+    def watch(self, loop: EventLoop, attend: Callable[[], None]) -> None:
+        """Call `attend` when `requests` has to be called."""
+        participant = loop.add(lambda _: self._attend(attend))
+        for descriptor in (self._wakeup, self._presence.fileno()):
+            if descriptor is not None:
+                participant.watch(descriptor)
 
     def requests(self) -> list[Request]:
         """A request to cancel after SIGTERM. Raises HomeGone if a file of the run is missing."""
-        wakeup.drain(self._wakeup)
         missing = self._presence.missing()
         if missing is not None:
             raise HomeGone(f"{missing} was deleted or moved away while the run was running")
         return [CancelRequested(self._why)] if self._why else []
+
+    def _attend(self, attend: Callable[[], None]) -> None:
+        wakeup.drain(self._wakeup)  # later requests make it readable again
+        attend()
 
     def _terminate(self, number: int, _frame: object) -> None:
         """SIGTERM, from a user or at shutdown of the machine: cancel the run in order."""

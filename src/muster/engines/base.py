@@ -5,6 +5,10 @@ nodes as the controller asks, and reports what happens to them as lifecycle even
 decision: restarts, order and outcomes belong to `lifecycle.decide`. Each engine has a folder in
 this package and passes the contract tests in `tests/engines`.
 
+One process may drive many runs: their sessions share its thread and its loop (`engines.loop`).
+Only where an engine uses what a process has once, such as its children, its namespaces or its
+standard output, must it have a process for each run, as the local engine does.
+
 A node is identified by its rank in the plan. One start of a node's programs is an incarnation;
 incarnations of a rank are numbered from 0 and only ever grow. A `NodeRef` is a pair of both.
 
@@ -32,6 +36,7 @@ from muster.storage.home import Home, RunDir
 if TYPE_CHECKING:
     from muster.describe.stacks import ThreadStack
     from muster.engines.admission import Shortage
+    from muster.engines.loop import RunLoop
     from muster.plan.model import ResourcePlan
     from muster.storage.usage import Counters
 
@@ -77,6 +82,13 @@ InProgress = Callable[[], Iterable[Claim]]
 Record = Callable[[Sequence["Shortage"]], str]
 
 
+#: Hands events of a run to whoever drives it, oldest first; each is reported once. Called in the
+#: loop's thread (from others: `RunLoop.post`), also while a method of the session is running. They
+#: are recorded before the session's participants are called in the next round of the loop, unless
+#: the store is busy.
+Report = Callable[[Sequence[EngineEvent]], None]
+
+
 class RunningNode(Struct, frozen=True):
     """A node of a run in progress, for a process other than the one that drives the run."""
 
@@ -103,20 +115,32 @@ class NodeCommand(Struct, frozen=True):
 class Session(Protocol):
     """The connection between a controller and the nodes of one run.
 
-    All calls come from one thread, and none may block on a node, a server or the network: what
-    takes time is done in the background and reported by `events`.
+    All calls come from the loop's thread, and none may block on a node, a server or the network:
+    what takes time is done when the loop calls the session's participants, or by threads.
 
     At most one incarnation of each rank exists at a time. Every call may be repeated: a controller
     that recovers a run repeats what its predecessor may not have done. References to incarnations
     that have ended, or that never started here, are ignored.
 
     Calls about nodes do not raise when a node cannot do what was requested. The session reports the
-    failure as an event of that node. An exception means that the session itself cannot continue:
-    the controller closes it and records that the run is broken.
+    failure as an event of that node. An exception, in a call or in a participant, means that the
+    session itself cannot continue: the driver closes it, and the run is broken.
+
+    For each incarnation that `start` accepted, the session reports
+
+    * NodeStarted, at most once: its processes run.
+    * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
+    * DiskExceeded: it uses more disk than its limit; nothing else happens to it.
+    * NodeEnded, exactly once and last: no process of it is left, however it ended.
+
+    If the run has to wait for resources that other runs have, the first event is RunQueued; until
+    RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
+
+    When the end of one node causes others to fail, the cause is reported first.
     """
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
-        """Start these incarnations as part of an attempt of the run: here or during `events`.
+        """Start these incarnations as part of an attempt of the run, now or later.
 
         A rank whose previous node was kept (`RunContext.keep`) reuses it: same address and files,
         new processes. Otherwise the node is created from scratch. Ignored for an incarnation that
@@ -152,32 +176,17 @@ class Session(Protocol):
         """
         ...
 
-    def events(self, timeout: float | None, wake: int) -> Sequence[EngineEvent]:
-        """Wait for events and return them, oldest first; each is returned once.
-
-        timeout: seconds to wait for the first event; None waits without limit, 0 only collects.
-        wake: a descriptor; the call returns, possibly with no events, when it is readable, also
-        if nodes remain to be started: the next call starts them.
-
-        For each incarnation that `start` accepted:
-
-        * NodeStarted, at most once: its processes run.
-        * NodeReady, at most once and after NodeStarted: its startup probe succeeded.
-        * DiskExceeded: it uses more disk than its limit; nothing else happens to it.
-        * NodeEnded, exactly once and last: no process of it is left, however it ended.
-
-        If the run has to wait for resources that other runs have, the first event is RunQueued;
-        until RunAdmitted, no node starts, and incarnations passed to `start` are ignored.
-
-        When the end of one node causes others to fail, the cause is reported first.
-        """
+    def look_again(self) -> None:
+        """Another process has notified this one. It may have changed what the session waits for."""
         ...
 
     def close(self) -> None:
-        """End all processes of the run, kept nodes included, and free what the session holds.
+        """Begin to end all processes of the run, kept nodes included, and to free what the session
+        holds. Reports SessionClosed, as the last event, when no process is left; that may be
+        before this returns.
 
-        Returns when no process is left. May be repeated; after the first time it does nothing. No
-        other call but `finish_logs` may follow.
+        May be repeated; after the first time it does nothing. No other call but `finish_logs` may
+        follow.
         """
         ...
 
@@ -285,12 +294,13 @@ class Engine(Protocol):
         """Remove what a killed supervisor of this run left outside the run's folder."""
         ...
 
-    def open(self, context: RunContext) -> Session:
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
         """Open the session of a run, to start its nodes or to recover the run.
 
         Called in the process that drives the run. Processes of an earlier session whose process
         was killed may still be ending; a new node never runs at the same time as an old one.
-        Raises EngineError if the run cannot get what it needs.
+        What is known at once, such as RunQueued, is reported before this returns. Raises
+        EngineError if the run cannot get what it needs.
         """
         ...
 

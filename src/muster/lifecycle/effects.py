@@ -46,6 +46,11 @@ class ReleaseNodes(Struct, frozen=True):
     nodes: tuple[NodeRef, ...]
 
 
+class CloseSession(Struct, frozen=True):
+    """Close the engine's session, as the run comes to rest. Not decided by `decide`: the controller
+    records what it has decided only once the engine has reported SessionClosed."""
+
+
 class Entry(Struct, frozen=True):
     """An entry of the run's event log: what changed, and why. It is recorded with the new status,
     before any effect is carried out."""

@@ -107,12 +107,17 @@ class RunAdmitted(Struct, frozen=True):
     """The run has the resources that it needs."""
 
 
+class SessionClosed(Struct, frozen=True):
+    """The engine's session has closed, as the controller requested: no process of the run is left.
+    For the controller; `decide` ignores it."""
+
+
 class Tick(Struct, frozen=True):
     """Time has passed."""
 
 
 NodeEvent = NodeStarted | NodeReady | NodeEnded | DiskExceeded
 AdmissionEvent = RunQueued | RunAdmitted
-EngineEvent = NodeEvent | AdmissionEvent
+EngineEvent = NodeEvent | AdmissionEvent | SessionClosed
 Request = CancelRequested | SuspendRequested | ResumeRequested | ScaleRequested
 Event = ControllerStarted | EngineEvent | Request | SupervisorLost | RunBroken | Tick

@@ -12,36 +12,37 @@ from pathlib import Path
 from support.sessions import make_plan
 
 NODES = 40
-#: The wakeup pipe is readable before the first node starts, and is not drained.
+#: In each round of the loop, one node is started.
 SCRIPT = """
     import json, os, sys
     from pathlib import Path
     from muster.engines.base import RunContext
+    from muster.engines.local import session as module
     from muster.engines.local.engine import LocalEngine
+    from muster.engines.loop import EventLoop, RunLoop
     from muster.lifecycle.events import NodeEnded, NodeStarted
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
     from muster.storage.home import Home
 
+    module.START_SLICE = 0.0
     folder, plan, step = sys.argv[1:]
     plan = RunPlan.from_json(json.loads(plan))
     context = RunContext(plan, Home(Path(folder)), dict(os.environ), sys.executable)
-    session = LocalEngine().open(context)
-    wake, notify = os.pipe()
-    os.write(notify, b"!")
+    loop, reported = EventLoop(), []
+    session = LocalEngine().open(context, RunLoop(loop, print), reported.extend)
     refs = [NodeRef(rank, 0) for rank in range(len(plan.nodes))]
     children = Path(f"/proc/self/task/{os.getpid()}/children")
 
     session.start(0, refs)
-    before = session.events(None, wake)
-    print(json.dumps({"forked": len(children.read_text().split()), "events": len(before)}))
+    loop.run_once()
+    print(json.dumps({"forked": len(children.read_text().split()), "events": len(reported)}))
     if step == "kill":
         session.kill(refs)
-    else:
-        os.read(wake, 1)
     found = {}
     while len(found) < len(refs):
-        for event in session.events(None, wake):
+        loop.run_once()
+        for event in reported:
             if isinstance(event, NodeStarted if step == "continue" else NodeEnded):
                 found[event.rank] = getattr(event, "signal", 0)
     print(json.dumps(sorted(found.items())))
@@ -51,7 +52,7 @@ SCRIPT = """
 
 
 def run(home: Path, step: str) -> tuple[dict[str, int], dict[int, int], list[str]]:
-    """What the script prints. step: what the controller does after the wakeup."""
+    """What the script prints. step: what the controller does after the first round."""
     plan = make_plan("exec sleep 1000", NODES)
     (home / "runs" / plan.run_id).mkdir(parents=True)
     argv = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(home), json.dumps(plan.to_json())]
@@ -60,7 +61,7 @@ def run(home: Path, step: str) -> tuple[dict[str, int], dict[int, int], list[str
     return woken, dict(found), left
 
 
-def test_a_wakeup_interrupts_the_start_of_many_nodes(own_home: Path) -> None:
+def test_the_start_of_many_nodes_leaves_time_for_others(own_home: Path) -> None:
     woken, started, left = run(own_home, "continue")
     assert woken == {"forked": 1, "events": 0}
     assert len(started) == NODES, "the session starts the other nodes afterwards"
@@ -86,6 +87,7 @@ INVALID = """
     from muster.engines.base import RunContext
     from muster.engines.local import node_process
     from muster.engines.local.engine import LocalEngine
+    from muster.engines.loop import EventLoop, RunLoop
     from muster.lifecycle.events import NodeEnded, NodeReady
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import RunPlan
@@ -103,12 +105,14 @@ INVALID = """
     folder, plan = sys.argv[1:]
     plan = RunPlan.from_json(json.loads(plan))
     context = RunContext(plan, Home(Path(folder)), dict(os.environ), sys.executable)
-    session = LocalEngine().open(context)
-    wake, notify = os.pipe()
+    loop, reported = EventLoop(), []
+    session = LocalEngine().open(context, RunLoop(loop, print), reported.extend)
     session.start(0, [NodeRef(0, 0), NodeRef(1, 0)])
     kinds = set()
     while kinds != {(0, "NodeEnded"), (1, "NodeReady")}:
-        for event in session.events(None, wake):
+        loop.run_once()
+        while reported:
+            event = reported.pop(0)
             if isinstance(event, NodeEnded):
                 print(json.dumps(msgspec.to_builtins(event)))
             if isinstance(event, (NodeEnded, NodeReady)):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.control.ledger import Ledger, StoreLedger, request_events
 from muster.control.persist import changed_nodes, node_record, run_changes, status_of
+from muster.identity import new_owner
 from muster.lifecycle.effects import Entry
 from muster.lifecycle.events import Request
 from muster.lifecycle.ranks import format_ranks
@@ -19,12 +20,13 @@ from muster.plan.model import RunPlan
 from muster.store.records import (
     EventRecord,
     JobRecord,
+    Lease,
     NodeRecord,
     PendingRequests,
     RunRecord,
     Scale,
 )
-from muster.store.sqlite.database import Database
+from muster.store.sqlite.store import SqliteStore
 
 RequestKind = Literal["cancel", "suspend"]
 
@@ -135,8 +137,13 @@ class MemoryLedger:
 class DatabaseLedger(StoreLedger):
     """A ledger in a real database, into which it inserts the run."""
 
-    def __init__(self, db: Database, plan: RunPlan, accepted: float, *, suspended: bool) -> None:
-        super().__init__(db, plan)
+    def __init__(
+        self, store: SqliteStore, plan: RunPlan, accepted: float, *, suspended: bool
+    ) -> None:
+        owner = new_owner()
+        #: Of whoever drives the run.
+        self.lease = Lease.first(plan.run_id, owner)
+        super().__init__(store, plan, self.lease)
         self._id = plan.run_id
         record = first_record(plan, accepted, suspended=suspended)
         job = JobRecord(
@@ -147,14 +154,14 @@ class DatabaseLedger(StoreLedger):
             made = replace(record, job_id=job.id, number=number, name=name)
             return made, first_nodes(plan)
 
-        db.runs.insert(job, build)
+        store.runs.insert(job, build, owner)
 
     def request(self, kind: RequestKind, why: str, now: float) -> bool:
         """See `FakeLedger.request`."""
         if getattr(self.pending(), kind) or self.state().terminal:
             return False
         columns = {f"{kind}_requested_at": now, f"{kind}_reason": why}
-        self._db.runs.save(self._id, columns, (), [(f"{kind}_requested", {"why": why})], now)
+        self._store.runs.save(self.lease, columns, (), [(f"{kind}_requested", {"why": why})], now)
         return True
 
     def request_scale(self, group: str, replicas: int, why: str, now: float) -> bool:
@@ -165,20 +172,20 @@ class DatabaseLedger(StoreLedger):
         scale = Scale(replicas=replicas, why=why)
         entry = ("scale_requested", {"group": group, **scale})
         columns = {"scale_requested": {**pending, group: scale}}
-        self._db.runs.save(self._id, columns, (), [entry], now)
+        self._store.runs.save(self.lease, columns, (), [entry], now)
         return True
 
     def state(self) -> RunState:
         """See `FakeLedger.state`."""
-        return RunState(self._db.runs.get(self._id).state)
+        return RunState(self._store.runs.get(self._id).state)
 
     def pending(self) -> PendingRequests:
         """See `FakeLedger.pending`."""
-        return self._db.runs.pending_requests(self._id)
+        return self._store.runs.pending_requests(self._id)
 
     def log(self) -> list[EventRecord]:
         """See `FakeLedger.log`."""
-        return self._db.events.since(self._id)
+        return self._store.events.since(self._id)
 
 
 def first_nodes(plan: RunPlan) -> list[NodeRecord]:

@@ -3,9 +3,10 @@ record the trace."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from muster.engines.base import Report
 from muster.errors import StoreBusy
 from muster.lifecycle.effects import (
     Effect,
@@ -16,7 +17,7 @@ from muster.lifecycle.effects import (
     StartNodes,
     StopNodes,
 )
-from muster.lifecycle.events import NodeEvent, Request
+from muster.lifecycle.events import EngineEvent, NodeEvent, Request
 from muster.lifecycle.states import RunState
 from muster.lifecycle.status import NodeRef, RunStatus
 from simulation.harness.faults import (
@@ -133,14 +134,40 @@ class FaultyLedger:
 
 
 class FaultySession:
-    """See `engines.base.Session`."""
+    """See `engines.base.Session`. open_session: opens the session that it stands for."""
 
     def __init__(
-        self, simulation: Simulation, session: SimulatedSession, ledger: FaultyLedger
+        self,
+        simulation: Simulation,
+        ledger: FaultyLedger,
+        report: Report,
+        open_session: Callable[[Report], SimulatedSession],
     ) -> None:
         self._simulation = simulation
-        self._session = session
         self._ledger = ledger
+        self._report = report
+        self._received: list[EngineEvent] = []
+        self._session = open_session(self._receive)
+
+    def _receive(self, events: Sequence[EngineEvent]) -> None:
+        self._received += events
+        if events:
+            self._report(events)
+
+    def before_wait(self) -> None:
+        """The driver has done everything. Raises ControllerCrash, NeverEnds."""
+        if self._ledger.commands:
+            self._ledger.crash_at(Moment.AFTER_EFFECTS)
+        self._simulation.check_bounds()
+
+    def after_wait(self) -> None:
+        """The driver is about to handle what it has received. Raises ControllerCrash."""
+        self._ledger.crash_at(Moment.WAITING)
+        at = self._simulation.queue.now
+        received, self._received = self._received, []
+        self._simulation.trace.lines += [
+            Received(at, event) for event in received if isinstance(event, NodeEvent)
+        ]
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
@@ -167,16 +194,9 @@ class FaultySession:
         self._ledger.record_command(ReleaseNodes(tuple(nodes)))
         self._session.release(nodes)
 
-    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
-        """See `Session.events`. Raises ControllerCrash, Deadlock, NeverEnds."""
-        if self._ledger.commands:
-            self._ledger.crash_at(Moment.AFTER_EFFECTS)
-        self._simulation.check_bounds()
-        events = self._session.events(timeout, wake)
-        self._ledger.crash_at(Moment.WAITING)
-        at = self._simulation.queue.now
-        self._simulation.trace.lines += [Received(at, event) for event in events]
-        return events
+    def look_again(self) -> None:
+        """See `Session.look_again`."""
+        self._session.look_again()
 
     def close(self) -> None:
         """See `Session.close`."""

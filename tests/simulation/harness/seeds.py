@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from muster.plan.model import RunPlan
-from muster.store.sqlite.database import Database
+from muster.store.sqlite.store import SqliteStore
 from simulation.harness.fake_ledger import DatabaseLedger, FakeLedger, MemoryLedger
 from simulation.harness.faults import FaultPlan
 from simulation.harness.random_faults import (
@@ -34,7 +34,7 @@ _ELASTIC = 0.3
 #: share of those whose controller dies while they are being suspended.
 _AT_ONCE = 0.2
 _SAVING = 0.4
-#: Every Nth run reads back each recorded step; every Nth run uses a real database.
+#: Every Nth run reads back each recorded step; every Nth run uses a real store.
 _THOROUGH = 4
 _STORED = 50
 
@@ -75,18 +75,18 @@ def case_of(seed: int, plan: FaultPlan | None = None) -> Case:
 
 
 def play(case: Case, stores: Path | None = None) -> Trace:
-    """Simulate a case. stores: a folder for databases; without it, all runs are in memory."""
+    """Simulate a case. stores: a folder for stores; without it, all runs are in memory."""
     if stores is None or case.seed % _STORED:
         return Simulation(case, _in_memory).play()
-    database = Database.open(stores / "simulation.db")
+    store = SqliteStore.open(stores / "simulation.db")
     try:
 
         def open_ledger(plan: RunPlan, accepted: float, suspended: bool) -> FakeLedger:
-            return DatabaseLedger(database, plan, accepted, suspended=suspended)
+            return DatabaseLedger(store, plan, accepted, suspended=suspended)
 
         return Simulation(case, open_ledger).play()
     finally:
-        database.close()
+        store.close()
 
 
 def _in_memory(plan: RunPlan, accepted: float, suspended: bool) -> FakeLedger:

@@ -1,12 +1,14 @@
-"""A session with simulated nodes, and the clock of its controller, in virtual time."""
+"""A session with simulated nodes, and the loop and the clock of its driver, in virtual time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from muster.engines.base import Report
+from muster.engines.loop import EventLoop
 from muster.forecast.event_queue import EventQueue
-from muster.lifecycle.events import NodeEvent
+from muster.lifecycle.events import SessionClosed
 from muster.lifecycle.status import NodeRef
 from simulation.harness.world import World
 
@@ -16,7 +18,37 @@ _LATENCY = 0.001
 
 
 class Deadlock(Exception):  # noqa: N818
-    """The controller waits without a timeout, and no event is left."""
+    """The driver waits without a timeout, and no event is left."""
+
+
+class VirtualLoop(EventLoop):
+    """A loop in virtual time. A wait ends when a participant is notified."""
+
+    def __init__(self, queue: EventQueue) -> None:
+        super().__init__()
+        self._queue = queue
+        #: Called before and after each wait.
+        self.before_wait: Callable[[], None] = lambda: None
+        self.after_wait: Callable[[], None] = lambda: None
+
+    def now(self) -> float:
+        """See `EventLoop.now`."""
+        return self._queue.now
+
+    def run_once(self) -> None:
+        """See `EventLoop.run_once`. Raises Deadlock."""
+        if not self.notified:
+            self.before_wait()
+            self._wait(self.timeout())
+            self.after_wait()
+        super().run_once()  # does not wait: somebody was notified, or a deadline has passed
+
+    def _wait(self, timeout: float | None) -> None:
+        until = math.inf if timeout is None else self._queue.now + (timeout and timeout + _LATENCY)
+        while not self.notified and self._queue.now < until:
+            if until == math.inf and self._queue.next() is None:
+                raise Deadlock
+            self._queue.advance(until)
 
 
 class VirtualClock:
@@ -35,17 +67,21 @@ class VirtualClock:
 
 
 class SimulatedSession:
-    """See `engines.base.Session`. `wake` replaces the file descriptors.
+    """See `engines.base.Session`. It first reports the present state of the nodes.
 
-    A new session first receives the present state of the nodes.
+    closing: seconds that it takes to close.
     """
 
-    def __init__(self, queue: EventQueue, world: World) -> None:
+    def __init__(
+        self, queue: EventQueue, world: World, report: Report, closing: float = 0.0
+    ) -> None:
         self._queue = queue
         self._world = world
-        self._received: list[NodeEvent] = world.current_events()
-        self._woken = False
-        world.deliver = self.receive
+        self._report = report
+        self._closing = closing
+        self._closed = False
+        world.deliver = report
+        report(world.current_events())
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
@@ -67,27 +103,15 @@ class SimulatedSession:
         """See `Session.release`."""
         self._world.release(nodes)
 
-    def receive(self, events: Sequence[NodeEvent]) -> None:
-        """Receive events of nodes."""
-        self._received += events
-
-    def wake(self) -> None:
-        """End a wait early: there is a request."""
-        self._woken = True
-
-    def events(self, timeout: float | None, wake: int) -> list[NodeEvent]:
-        """See `Session.events`. Raises Deadlock."""
-        until = math.inf if timeout is None else self._queue.now + (timeout and timeout + _LATENCY)
-        while not self._received and not self._woken and self._queue.now < until:
-            if until == math.inf and self._queue.next() is None:
-                raise Deadlock
-            self._queue.advance(until)
-        received, self._received, self._woken = self._received, [], False
-        return received
+    def look_again(self) -> None:
+        """See `Session.look_again`."""
 
     def close(self) -> None:
         """See `Session.close`."""
-        self._world.lose_all()
+        if not self._closed:
+            self._closed = True
+            self._world.lose_all()
+            self._queue.after(self._closing, self._report, [SessionClosed()])
 
     def finish_logs(self) -> None:
         """See `Session.finish_logs`. There are no logs."""

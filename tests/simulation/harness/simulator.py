@@ -10,7 +10,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.control.controller import Controller
+from muster.control.drive import DrivenRun, Driver, RunParts
+from muster.engines.base import Report
+from muster.engines.loop import RunLoop
 from muster.forecast.event_queue import EventQueue
 from muster.lifecycle.decide import decide
 from muster.lifecycle.events import (
@@ -38,7 +40,7 @@ from simulation.harness.faults import (
 )
 from simulation.harness.injection import ControllerCrash, FaultyLedger, FaultySession
 from simulation.harness.run_plan import run_plan
-from simulation.harness.session import Deadlock, VirtualClock
+from simulation.harness.session import Deadlock, VirtualClock, VirtualLoop
 from simulation.harness.trace import Fact, Loaded, Note, Step, Trace
 from simulation.harness.wire import Wire, WiredSession
 from simulation.harness.world import Incarnation, World
@@ -47,6 +49,7 @@ from simulation.harness.world import Incarnation, World
 EPOCH = 1_000_000_000.0
 #: Seconds after the last fault within which a run has to end, under any policy.
 _MAX_DURATION = 200_000.0
+_CLOSING = (0.0, 0.0, 0.3, 40.0)
 _MAX_WAITS = 10_000
 #: As in `control.recover`: a run fails after this many lost supervisors without any started node.
 _MAX_LOST_SUPERVISORS = 3
@@ -87,7 +90,9 @@ class Simulation:
         self.ledger = open_ledger(run_plan(case.seed, case.policy), EPOCH, case.suspended)
         self.steps = 0
         self._waits = 0
-        self.session: WiredSession | None = None
+        self.driven: DrivenRun | None = None
+        #: Seconds that a session takes to close.
+        self._closing = _CLOSING[case.seed % len(_CLOSING)]
         self._jump = 0.0
         self._controllers = 0
         self._resumable = case.resumed
@@ -118,7 +123,7 @@ class Simulation:
                     break
             trace.result = "ended" if self.ledger.state().terminal else "suspended"
         except Deadlock:
-            trace.result = "deadlock: the controller waits for an event that never comes"
+            trace.result = "deadlock: the driver waits for an event that never comes"
         except NeverEnds as error:
             trace.result = str(error)
         except Exception:  # noqa: BLE001  a defect is a finding like others
@@ -138,19 +143,35 @@ class Simulation:
         self._controllers += 1
         self.note("controller starts", str(self._controllers))
         clock = self._clock()
-        self.session = WiredSession(self.world, self.wire)
         ledger = self._ledger.of(clock, self.by)
-        staged = FaultySession(self, self.session, ledger)
+        sessions: list[FaultySession] = []
+
+        def open_session(_: RunLoop, report: Report) -> FaultySession:
+            def wired(receive: Report) -> WiredSession:
+                return WiredSession(self.world, self.wire, receive, self._closing)
+
+            sessions.append(FaultySession(self, ledger, report, wired))
+            return sessions[0]
+
+        loop = VirtualLoop(self.queue)
+        driver = Driver(loop)
         try:
-            Controller(self.policy, ledger, staged, clock, -1, list).run()
-            staged.close()
+            run = self.driven = driver.add(RunParts(self.policy, ledger, clock, open_session))
+            (session,) = sessions
+            session.after_wait()
+            loop.before_wait, loop.after_wait = session.before_wait, session.after_wait
+            while driver.runs:
+                loop.run_once()
+            if run.outcome is not None and run.outcome.error is not None:
+                raise run.outcome.error
         except ControllerCrash as crash:
-            self.session = None
+            self.driven = None
             self.wire.connect(None)
             self._recover(crash.fault)
         finally:
-            self.session = None
+            self.driven = None
             self.wire.connect(None)
+            loop.close()
 
     @property
     def by(self) -> str:
@@ -229,7 +250,7 @@ class Simulation:
         """Do what `muster.service` does for the user. seen: the state that the user has seen."""
         state = seen or self.ledger.state()
         if what == "resume":
-            if state is RunState.SUSPENDED and self.session is None:
+            if state is RunState.SUSPENDED and self.driven is None:
                 self.note("resumed")
                 self._decide([ResumeRequested("resumed by user")], "the user")
             return
@@ -239,8 +260,8 @@ class Simulation:
         if not self.ledger.request(what, f"{what} requested by user", now):
             return
         self.note(f"{what} requested", state)
-        if self.session is not None:
-            self.session.wake()
+        if self.driven is not None:
+            self.driven.attend()
         elif what == "cancel" and state is RunState.SUSPENDED:
             self._decide([CancelRequested("cancel requested by user")], "the user")
 
@@ -250,8 +271,8 @@ class Simulation:
         if not self.ledger.request_scale(request.group, request.replicas, why, self._clock().now()):
             return
         self.note("scale requested", f"{request.group} {request.replicas}")
-        if self.session is not None:
-            self.session.wake()
+        if self.driven is not None:
+            self.driven.attend()
         elif self.ledger.state() is RunState.SUSPENDED:
             self._decide([ScaleRequested(request.group, request.replicas, why)], "the user")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+from muster.engines.base import Report
 from muster.forecast.event_queue import EventQueue
 from muster.lifecycle.events import NodeEvent
 from muster.lifecycle.status import NodeRef
@@ -101,11 +102,11 @@ class Wire:
 class WiredSession(SimulatedSession):
     """A `SimulatedSession` behind a wire."""
 
-    def __init__(self, world: World, wire: Wire) -> None:
-        super().__init__(wire.queue, world)
+    def __init__(self, world: World, wire: Wire, report: Report, closing: float) -> None:
+        super().__init__(wire.queue, world, report, closing)
         self._wire = wire
         world.deliver = wire.send_events
-        wire.connect(self.receive)
+        wire.connect(report)
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
         InProgress,
         NodeCommand,
         Record,
+        Report,
         RunContext,
         RunningNode,
         Session,
     )
+    from muster.engines.loop import RunLoop
     from muster.errors import Problem
     from muster.lifecycle.status import NodeRef
     from muster.plan.model import ResourcePlan, RunPlan
@@ -128,8 +130,9 @@ class LocalEngine:
 
         remove_cgroups(run_id)
 
-    def open(self, context: RunContext) -> Session:
-        """See `Engine.open`."""
+    def open(self, context: RunContext, loop: RunLoop, report: Report) -> Session:
+        """See `Engine.open`. One session a process: it kills and waits for any child, and creates
+        the nodes' namespaces in its own."""
         plan = context.plan
         if plan.own_interfaces and not self._isolation.namespaces:
             # the nodes' interfaces would be created in the machine's network
@@ -139,10 +142,11 @@ class LocalEngine:
         from muster.engines.local.session import LocalSession
 
         if not may_reserve(plan):
-            return LocalSession(context, self._isolation)
+            return LocalSession(context, self._isolation, loop, report)
         from muster.engines.local.queued import QueuedSession
 
-        return QueuedSession(context, partial(LocalSession, context, self._isolation))
+        open_session = partial(LocalSession, context, self._isolation, loop, report)
+        return QueuedSession(context, loop, report, open_session)
 
     def counters(self, folder: RunDir, supervisor: int) -> dict[int, Counters]:
         """See `Engine.counters`."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 
 from muster.engines import admission
 from muster.engines.admission import Reservation
-from muster.engines.base import RunContext, Session
+from muster.engines.base import Report, RunContext, Session
 from muster.engines.local.reservations import Reservations, machine_capacity, needs_of, visible_gpus
 from muster.engines.local.resources import RunGpus
-from muster.lifecycle.events import EngineEvent, RunAdmitted, RunQueued
+from muster.engines.loop import RunLoop
+from muster.lifecycle.events import RunAdmitted, RunQueued, SessionClosed
 from muster.lifecycle.status import NodeRef
 
 #: Opens the session of a run that has these GPUs.
@@ -24,18 +24,22 @@ class QueuedSession:
     which sleeps until a run ends that has what this one needs, or it is notified that another one
     was scaled down or given its GPUs."""
 
-    def __init__(self, context: RunContext, open_session: Open) -> None:
+    def __init__(
+        self, context: RunContext, loop: RunLoop, report: Report, open_session: Open
+    ) -> None:
         self._open = open_session
+        self._report = report
+        self._participant = loop.add(lambda _: self.look_again())
         self._table = Reservations(context.home)
         self._capacity = machine_capacity()
         self._own = self._find_own(context)
         self._session: Session | None = None
         #: Descriptors that hang up when a run ends for which this one waits.
         self._watched: list[int] = []
-        self._events: list[EngineEvent] = []
+        self._closed = False
         lacking = self._try_to_open()
         if lacking:
-            self._events.append(RunQueued(admission.describe(lacking)))
+            report([RunQueued(admission.describe(lacking))])
 
     def start(self, attempt: int, nodes: Sequence[NodeRef]) -> None:
         """See `Session.start`."""
@@ -62,29 +66,21 @@ class QueuedSession:
         if self._session is not None:
             self._session.release(nodes)
 
-    def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
-        """See `Session.events`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if self._session is None and not self._events:
-            # it may have been notified before the caller took note of that, and of its requests
-            self._try_to_open()
-        while self._session is None and not self._events:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = _wait((wake, *self._watched), left)
-            if ready - {wake}:
-                self._try_to_open()
-            elif wake in ready or left == 0.0:
-                return []
-        events, self._events = self._events, []
+    def look_again(self) -> None:
+        """See `Session.look_again`."""
         if self._session is not None:
-            events += self._session.events(0.0 if events else timeout, wake)
-        return events
+            self._session.look_again()
+        elif not self._closed:
+            self._try_to_open()
 
     def close(self) -> None:
         """See `Session.close`."""
         self._stop_watching()
         if self._session is not None:
             self._session.close()
+        elif not self._closed:
+            self._report([SessionClosed()])
+        self._closed = True
 
     def finish_logs(self) -> None:
         """See `Session.finish_logs`."""
@@ -116,12 +112,14 @@ class QueuedSession:
                 runs[own.run_id] = self._own = own
             self._table.wake(affected)
             if not lacking:
+                self._report([RunAdmitted()])
                 self._session = self._open(RunGpus(len(own.visible), self._gpus))
-                self._events.append(RunAdmitted())
                 return []
             watched = self._table.watch(admission.awaited(own, others, self._capacity))
             if watched is not None:
                 self._watched = watched
+                for descriptor in watched:
+                    self._participant.watch(descriptor)
                 return lacking
 
     def _gpus(self) -> Sequence[int]:
@@ -130,15 +128,6 @@ class QueuedSession:
 
     def _stop_watching(self) -> None:
         for descriptor in self._watched:
+            self._participant.unwatch(descriptor)
             os.close(descriptor)
         self._watched = []
-
-
-def _wait(descriptors: Sequence[int], timeout: float | None) -> set[int]:
-    """Wait until one of the descriptors is readable or has hung up. Returns those that are."""
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    # rounded up, so that a deadline has passed when poll returns; it takes 24 days at most
-    ready = poll.poll(None if timeout is None else min(timeout, 86400.0) * 1000 + 1)
-    return {descriptor for descriptor, _ in ready}

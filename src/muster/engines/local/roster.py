@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from muster.engines.local.network.addresses import write_hosts, write_resolver
@@ -45,15 +45,16 @@ class Roster:
         if removed:
             write_roster(str(self._cluster_file), self._members.values())
 
-    def start_joined(self) -> None:
+    def start_joined(self) -> Sequence[LocalNode]:
         """Publish the nodes that have joined, connect them, and let them start their programs.
+        Returns those to which that was sent.
 
         Waits for the uplink: it does nothing while that is starting.
         """
         if self._uplink is not None:
             self._uplink.step()
         if not self._joined or (self._uplink is not None and self._uplink.starting):
-            return
+            return ()
         joined = [node for node in self._joined if node.report is None]
         self._joined = []
         if any(node.ref.rank not in self._members for node in joined):
@@ -63,6 +64,7 @@ class Roster:
             if self._bridge is None or self._connect(self._bridge, node):
                 node.started = True
                 node.channel.send(messages.Start(node.incarnation))
+        return joined
 
     def watched(self) -> int | None:
         """The descriptor to poll for the start of the uplink; None if none is starting."""

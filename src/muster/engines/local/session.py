@@ -6,10 +6,9 @@ import contextlib
 import os
 import select
 import signal
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from muster.engines.base import RunContext
+from muster.engines.base import Report, RunContext
 from muster.engines.local.logs import RunLogs
 from muster.engines.local.namespaces import Isolation
 from muster.engines.local.nodes import (
@@ -28,8 +27,16 @@ from muster.engines.local.roster import Roster
 from muster.engines.local.starting import Starter
 from muster.engines.local.synced_mounts import SyncedMounts
 from muster.engines.local.usage_recorder import UsageRecorder
+from muster.engines.loop import RunLoop
 from muster.errors import MusterError, shortage_from
-from muster.lifecycle.events import DiskExceeded, EngineEvent, NodeEnded, NodeReady, NodeStarted
+from muster.lifecycle.events import (
+    DiskExceeded,
+    EngineEvent,
+    NodeEnded,
+    NodeReady,
+    NodeStarted,
+    SessionClosed,
+)
 from muster.lifecycle.status import NodeRef
 from muster.node import messages
 from muster.node.messages import Message
@@ -41,8 +48,9 @@ from muster.node.processes import (
     wake_on_signals,
 )
 
-#: Seconds. poll(2) takes 24 days at most.
-_LONGEST_WAIT = 86400.0
+#: Seconds for which nodes are started in one round of the loop: starting all nodes of a large run
+#: takes longer, and a request, or another run, must not wait for that.
+START_SLICE = 0.01
 
 
 class LocalSession:
@@ -52,12 +60,21 @@ class LocalSession:
         self,
         context: RunContext,
         isolation: Isolation,
+        loop: RunLoop,
+        report: Report,
         gpus: RunGpus = NO_GPUS,
     ) -> None:
         self._isolation = isolation
+        self._loop = loop
+        self._participant = loop.add(self._step)
+        self._hand_over = report
         self._keep = context.keep
         self._run_dir = context.home.run_dir(context.plan.run_id)
         self._nodes = Nodes()
+        #: The running and kept nodes whose channel is open, by its descriptor.
+        self._channels: dict[int, LocalNode] = {}
+        #: The other descriptors that are watched.
+        self._watched: set[int] = set()
         self._events: list[EngineEvent] = []
         #: Nodes that were just kept; their ends have not been reported.
         self._newly_kept: list[LocalNode] = []
@@ -67,8 +84,9 @@ class LocalSession:
         self._kill_timers = KillTimers()
         self._closed = False
         self._has_old_logs = False  # whether logs of earlier attempts are not finished
-        self._reported = False  # whether `events` has returned any event
+        self._reported = False  # whether any event has been reported
         self._child_signals = wake_on_signals()
+        self._participant.watch(self._child_signals)
         if not isolation.namespaces:
             become_subreaper()
         self._roster = Roster(context.plan, self._run_dir)
@@ -86,22 +104,24 @@ class LocalSession:
         self._has_old_logs = self._logs.open(attempt) or self._has_old_logs
         if not self._synced.hold_start(nodes):
             self._queue(nodes)
+        self._participant.notify()
 
     def signal(self, nodes: Sequence[NodeRef], number: int) -> None:
         """See `Session.signal`."""
         for node in self._nodes.running(nodes):
             if node.started:
-                node.channel.send(messages.Signal(node.incarnation, number))
+                self._send(node, messages.Signal(node.incarnation, number))
 
     def stop(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.stop`."""
         for node in self._nodes.running(nodes):
             if node.started:
                 node.stopping = True
-                node.channel.send(messages.Stop(node.incarnation))
+                self._send(node, messages.Stop(node.incarnation))
             else:
                 node.end_before_start()
         self._cancel_start(nodes)
+        self._participant.notify()
 
     def kill(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.kill`."""
@@ -112,11 +132,12 @@ class LocalSession:
                 os.kill(node.pid, signal.SIGKILL)  # the kernel ends the node's other processes
             else:
                 node.stopping = True
-                node.channel.send(messages.Kill(node.incarnation))
+                self._send(node, messages.Kill(node.incarnation))
                 self._kill_timers.start(node.pid)
         self._cancel_start(nodes)
         if self._synced.holds_end_of(nodes):
             self._synced.abort()
+        self._participant.notify()
 
     def release(self, nodes: Sequence[NodeRef]) -> None:
         """See `Session.release`."""
@@ -127,29 +148,18 @@ class LocalSession:
         ranks = [ref.rank for ref in nodes]
         self._starter.absent.update(ranks)
         for node in self._nodes.all_running():
-            node.channel.send(messages.Absent(node.incarnation, ranks))
+            self._send(node, messages.Absent(node.incarnation, ranks))
         self._roster.leave(ranks)
 
-    def events(self, timeout: float | None, wake: int) -> list[EngineEvent]:
-        """See `Session.events`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._events:
-            self._start_queued(wake)
-            if self._events:
-                break
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            woken = self._handle_next(left, wake)
-            if woken or left == 0.0:
-                break
-        events, self._events = self._events, []
-        self._reported = self._reported or bool(events)
-        return events
+    def look_again(self) -> None:
+        """See `Session.look_again`. This session waits for no other process."""
 
     def close(self) -> None:
-        """See `Session.close`."""
+        """See `Session.close`. Returns when no process is left."""
         if self._closed:
             return
         self._closed = True
+        self._participant.close()  # before its descriptors are closed
         self._synced.abort()
         self._usage.close()
         kill_everything(self._isolation.namespaces, [])
@@ -160,6 +170,7 @@ class LocalSession:
                 node.limits.remove()
         self._starter.close()
         self._roster.close()
+        self._hand_over([SessionClosed()])
 
     def finish_logs(self) -> None:
         """See `Session.finish_logs`."""
@@ -173,17 +184,21 @@ class LocalSession:
             if self._nodes.queue(ref, attempt):
                 self._logs.add_node(attempt)
 
-    def _start_queued(self, wake: int) -> None:
-        """Start the queued nodes. Returns early if `wake` is readable, after one node or more:
-        starting all nodes of a large run can take seconds."""
+    def _start_queued(self) -> bool:
+        """Start queued nodes, one or more, for a while. Returns whether none is left."""
+        until = self._loop.now() + START_SLICE
         while self._nodes.any_queued:
             queued = self._nodes.next_queued()
             self._start_node(queued.ref, queued.attempt)
-            if self._nodes.any_queued and _is_readable(wake):
-                return
+            if self._nodes.any_queued and self._loop.now() >= until:
+                return False
         if self._has_old_logs:
             self._has_old_logs = False
+            for descriptor in self._watched:  # some of them are closed now
+                self._participant.unwatch(descriptor)
+            self._watched = set()
             self._logs.finish_old_attempts()
+        return True
 
     def _start_node(self, ref: NodeRef, attempt: int) -> None:
         outputs = self._logs.outputs_of(attempt, ref.rank)
@@ -200,6 +215,7 @@ class LocalSession:
             self._events.append(not_started(ref, str(shortage or error)))
         else:
             self._nodes.add(node)
+            self._watch_channel(node)
             self._usage.start(ref.rank, node.pid, node.gpus)
 
     def _cancel_start(self, nodes: Sequence[NodeRef]) -> None:
@@ -210,57 +226,80 @@ class LocalSession:
                 self._report(None, queued.attempt, canceled_start(ref))
         self._events += self._synced.cancel_start(nodes)
 
-    # --- waiting
+    # --- rounds of the loop
 
-    def _handle_next(self, timeout: float | None, wake: int) -> bool:
-        """Wait until something happens and handle it. Returns whether `wake` is readable."""
-        channels = {
-            node.channel.fileno(): node
-            for node in self._nodes.by_pid.values()
-            if not node.channel.closed  # a closed one polls as readable until its agent is reaped
-        }
-        ready = self._poll(timeout, wake, channels)
-        for descriptor, what in ready:
-            if descriptor in channels:
-                channels[descriptor].channel.flush()
+    def _step(self, ready: Mapping[int, int]) -> None:
+        """Handle everything that has happened. Nodes are started first: they join together then,
+        which is much less work than one after another."""
+        if self._start_queued():
+            self._handle(ready)
+            self._watch()
+        first = bool(self._events) and not self._reported
+        if self._events:
+            events, self._events = self._events, []
+            self._reported = True
+            self._hand_over(events)
+        if first or self._nodes.any_queued or self._has_old_logs:
+            self._participant.notify()
+
+    def _handle(self, ready: Mapping[int, int]) -> None:
+        for descriptor, what in ready.items():
+            node = self._channels.get(descriptor)
+            if node is not None:
+                node.channel.flush()
                 if what & ~select.POLLOUT:
-                    node = channels[descriptor]
                     self._receive(node, node.channel.receive())
                     if node.channel.invalid is not None:
                         node.kill_agent()
+                self._watch_channel(node)
         self._report_newly_kept()
-        self._roster.start_joined()
+        for node in self._roster.start_joined():
+            self._watch_channel(node)
         if self._reported:
             self._logs.record_growth()
         self._synced.write_back_checkpoints()
         self._kill_timers.kill_expired()
         self._usage.step()
-        if any(descriptor == self._child_signals for descriptor, _ in ready):
+        if self._child_signals in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._child_signals, 4096)
             self._reap()
-        return any(descriptor == wake for descriptor, _ in ready)
 
-    def _poll(
-        self, timeout: float | None, wake: int, channels: dict[int, LocalNode]
-    ) -> list[tuple[int, int]]:
-        """Poll everything that can wake the session, until the first timeout expires."""
-        poll = select.poll()
+    def _watch(self) -> None:
+        """Watch everything else that the next round may wait for."""
         # only after the first event: that the run is in progress is recorded before its output
         growing, grow_timeout = self._logs.waits() if self._reported else ([], None)
-        for descriptor in (wake, self._child_signals, *channels, *growing):
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, node in channels.items():
-            if node.channel.unsent:
-                poll.register(descriptor, select.POLLIN | select.POLLOUT)
-        for part in (self._synced, self._roster):
-            if (watched := part.watched()) is not None:
-                poll.register(watched, select.POLLIN)
+        watched = {*growing}
+        for watching in (self._synced, self._roster):
+            if (descriptor := watching.watched()) is not None:
+                watched.add(descriptor)
+        for descriptor in self._watched - watched:
+            self._participant.unwatch(descriptor)
+        for descriptor in watched - self._watched:
+            self._participant.watch(descriptor)
+        self._watched = watched
         parts = (self._synced, self._kill_timers, self._roster, self._usage)
-        given = (timeout, grow_timeout, *(part.timeout() for part in parts))
-        timeouts = [each for each in given if each is not None]
-        # rounded up, so that a deadline has passed when poll returns
-        return poll.poll(min(*timeouts, _LONGEST_WAIT) * 1000 + 1 if timeouts else None)
+        given = (grow_timeout, *(part.timeout() for part in parts))
+        left = min((one for one in given if one is not None), default=None)
+        self._participant.wake_at(None if left is None else self._loop.now() + left)
+
+    def _watch_channel(self, node: LocalNode) -> None:
+        """Watch the channel of a node for what can be received, and sent."""
+        channel = node.channel
+        if channel.closed:  # it would be readable until its agent is reaped
+            self._unwatch_channel(node)
+        else:
+            self._channels[channel.fileno()] = node
+            self._participant.watch(channel.fileno(), write=channel.unsent)
+
+    def _unwatch_channel(self, node: LocalNode) -> None:
+        descriptor = node.channel.fileno()
+        if self._channels.pop(descriptor, None) is not None:
+            self._participant.unwatch(descriptor)
+
+    def _send(self, node: LocalNode, message: Message) -> None:
+        node.channel.send(message)
+        self._watch_channel(node)
 
     def _receive(self, node: LocalNode, received: Sequence[Message]) -> None:
         """Handle messages of a node's agent."""
@@ -330,6 +369,7 @@ class LocalSession:
         """
         self._receive(node, node.channel.drain())
         self._report_newly_kept()
+        self._unwatch_channel(node)
         node.channel.close()
         running = self._nodes.remove(node)
         self._roster.forget(node)
@@ -366,9 +406,3 @@ class LocalSession:
             if is_last and self._synced.hold_end(one):
                 continue  # reported after the write-back
             self._events.append(one)
-
-
-def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))

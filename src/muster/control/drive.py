@@ -1,0 +1,272 @@
+"""Drives runs in one process: one thread, one loop, any number of runs.
+
+For each run that something has happened to: decide a step, record it, then carry out its effects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from muster.control.clock import Clock
+from muster.control.controller import Controller
+from muster.control.ledger import Ledger
+from muster.engines.base import Report, Session
+from muster.engines.loop import Loop, RunLoop
+from muster.errors import EngineError, StoreBusy
+from muster.lifecycle.effects import (
+    CloseSession,
+    Effect,
+    KillNodes,
+    ReleaseNodes,
+    SignalNodes,
+    StartNodes,
+    StopNodes,
+)
+from muster.lifecycle.events import (
+    CancelRequested,
+    ControllerStarted,
+    EngineEvent,
+    Event,
+    Request,
+    SessionClosed,
+    Tick,
+)
+from muster.lifecycle.policy import Policy
+from muster.lifecycle.states import RunState
+from muster.lifecycle.status import RunStatus
+
+#: Seconds until a step that could not be recorded is decided and recorded again.
+_RETRY = 1.0
+
+
+#: Opens the session of a run. See `Engine.open`.
+OpenSession = Callable[[RunLoop, Report], Session]
+
+
+def no_requests() -> Sequence[Request]:
+    """For runs whose requests are all in their ledger."""
+    return ()
+
+
+class RunParts(Struct, frozen=True):
+    """What a driver needs to drive a run."""
+
+    policy: Policy
+    ledger: Ledger
+    clock: Clock
+    open: OpenSession
+    #: Returns requests that are not in the ledger; again until they have taken effect. If it
+    #: raises, the run is broken.
+    requests: Callable[[], Sequence[Request]] = no_requests
+
+
+class Outcome(Struct, frozen=True):
+    """How driving a run ended."""
+
+    #: As last recorded. At rest unless there is an error.
+    status: RunStatus
+    #: Why the run could not be driven to its end; its session is closed nevertheless.
+    error: Exception | None = None
+
+
+class DrivenRun:
+    """A run that a driver drives."""
+
+    def __init__(self, driver: Driver, parts: RunParts, loop: Loop) -> None:
+        self._driver = driver
+        self._parts = parts
+        self._ledger = parts.ledger
+        self._clock = parts.clock
+        self._loop = RunLoop(loop, self._fail)
+        self._timer = self._loop.add(lambda _: driver.schedule(self))
+        self._inbox: list[EngineEvent] = []
+        self._begun = False
+        self._closing = False  # whether the session was requested to close
+        self._closed = False  # whether it has reported that
+        self._error: Exception | None = None
+        #: None while the run is driven.
+        self.outcome: Outcome | None = None
+        self._controller = Controller(parts.policy, self._ledger.load())
+        self._session = parts.open(self._loop, self._report)
+        driver.schedule(self)
+
+    def attend(self) -> None:
+        """Look for requests. To be called when there may be new ones, or when another process has
+        notified this one."""
+        if self.outcome is None and not self._closing:
+            with self._failures():
+                self._session.look_again()
+        self._driver.schedule(self)
+
+    def advance(self) -> None:
+        """Decide, record and carry out the next step. For the driver."""
+        with self._failures():
+            self._advance()
+
+    def abandon(self) -> None:
+        """Close the session without waiting for that, and drive the run no more: its process is
+        about to end."""
+        self._closing = True
+        self._session.close()
+        self._session.finish_logs()
+
+    def _report(self, events: Sequence[EngineEvent]) -> None:
+        self._inbox += events
+        self._driver.schedule(self)
+
+    def _pending(self) -> list[Request]:
+        # in this order: a later notification calls `attend` again
+        return [*self._parts.requests(), *self._ledger.requests()]
+
+    # --- steps
+
+    def _advance(self) -> None:
+        begins, self._begun = not self._begun, True
+        if begins:
+            for effect in self._controller.outstanding():
+                self._carry_out(effect)
+        events, self._inbox = self._inbox, []
+        self._closed = self._closed or any(isinstance(event, SessionClosed) for event in events)
+        if self._error is not None:
+            if self._closed:
+                self._end()
+            return
+        if self._closed and not self._closing:
+            raise EngineError("the engine has closed the session of a run in progress")
+        # what happened without a controller is applied before deadlines are checked
+        recorded = self._step(
+            [ControllerStarted(), *events, *self._pending()]
+            if begins
+            else [*events, *self._pending(), Tick()]
+        )
+        if recorded and (late := self._late_requests()):
+            recorded = self._step(late)
+        if not recorded or not self._controller.status.state.at_rest:
+            self._set_timer(retry=not recorded)
+        elif self._closed:
+            self._end()
+        else:
+            self._carry_out(CloseSession())
+
+    def _step(self, events: Sequence[Event]) -> bool:
+        """Returns whether nothing is left to be recorded."""
+        step = self._controller.step(events, self._clock.now())
+        record = step.record
+        if record is not None:
+            try:
+                self._ledger.record(record.before, record.after, record.entries, record.now)
+            except StoreBusy:
+                return False  # nothing was done yet: it is decided again, with later events
+            self._controller.recorded(step)
+        for effect in step.effects:
+            self._carry_out(effect)
+        return True
+
+    def _late_requests(self) -> list[Request]:
+        """The pending requests, if the run is suspended and a cancel was requested meanwhile: this
+        process applies that. Others wait until the run is resumed."""
+        if self._controller.status.state is not RunState.SUSPENDED:
+            return []
+        pending = self._ledger.requests()
+        return pending if any(isinstance(one, CancelRequested) for one in pending) else []
+
+    def _set_timer(self, *, retry: bool) -> None:
+        wake = self._controller.wake_at()
+        left = math.inf if wake is None else max(0.0, wake - self._clock.now())
+        if retry:
+            left = min(left, _RETRY)
+        self._timer.wake_at(None if left == math.inf else self._loop.now() + left)
+
+    def _carry_out(self, effect: Effect | CloseSession) -> None:
+        match effect:
+            case StartNodes(attempt, nodes):
+                self._session.start(attempt, nodes)
+            case SignalNodes(nodes, number):
+                self._session.signal(nodes, number)
+            case StopNodes(nodes):
+                self._session.stop(nodes)
+            case KillNodes(nodes):
+                self._session.kill(nodes)
+            case ReleaseNodes(nodes):
+                self._session.release(nodes)
+            case CloseSession():
+                self._closing = True
+                self._session.close()
+
+    # --- the end
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An error of this run does not affect others."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """The run cannot be driven: close its session, and give up when that has closed."""
+        if self._error is not None and self._error is not error:
+            self._error.add_note(f"and then: {error!r}")
+            self._end()  # even closing fails
+            return
+        self._error = error
+        if not self._closed:
+            self._closing = True
+            with self._failures():
+                self._session.close()
+        self._driver.schedule(self)
+
+    def _end(self) -> None:
+        error = self._error
+        try:
+            self._session.finish_logs()
+        except Exception as failed:  # noqa: BLE001  as above
+            error = error or failed
+        self._loop.close()
+        self.outcome = Outcome(self._controller.status, error)
+        self._driver.remove(self)
+
+
+class Driver:
+    """Drives runs until each is at rest. An error of one run does not affect the others."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._participant = loop.add(self._advance, first=True)
+        self._due: dict[DrivenRun, None] = {}  # in order
+        #: The runs that are driven.
+        self.runs: set[DrivenRun] = set()
+
+    def add(self, parts: RunParts) -> DrivenRun:
+        """Drive another run. Raises what opening its session and reading its record raise."""
+        run = DrivenRun(self, parts, self._loop)
+        self.runs.add(run)
+        return run
+
+    def drive(self) -> None:
+        """Drive until no run is left."""
+        try:
+            while self.runs:
+                self._loop.run_once()
+        finally:
+            for run in self.runs:
+                run.abandon()
+
+    def schedule(self, run: DrivenRun) -> None:
+        """Decide a step of a run in the next round of the loop."""
+        self._due[run] = None
+        self._participant.notify()
+
+    def remove(self, run: DrivenRun) -> None:
+        """A run is driven no more."""
+        self.runs.discard(run)
+
+    def _advance(self, _ready: Mapping[int, int]) -> None:
+        due, self._due = self._due, {}
+        for run in due:
+            if run in self.runs:
+                run.advance()

@@ -1,0 +1,308 @@
+"""The event loop of a process that drives runs: one thread waits for everything that can happen to
+all of them.
+
+Participants register their own descriptors. In one round, each participant that has something to do
+is called once, with all of its descriptors that are ready. The driver of the runs comes first: what
+a session reports in one round is recorded before the session is called in the next one.
+
+A descriptor has to be unwatched before it is closed. The kernel keeps a registration while any
+process has the file open, and nodes are forked with all descriptors of this process.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Protocol
+
+#: Gets the ready descriptors, with their events as in poll(2); empty at the deadline, or after
+#: `notify`.
+Step = Callable[[Mapping[int, int]], None]
+#: Gets what a step, or a posted call, has raised.
+Failed = Callable[[Exception], None]
+
+
+class Participant:
+    """What the loop calls when there is something to do. Not thread-safe."""
+
+    def __init__(
+        self, loop: EventLoop, step: Step, failed: Failed | None = None, *, first: bool = False
+    ) -> None:
+        self.first = first
+        self._loop = loop
+        self._step = step
+        self._failed = failed
+        self._descriptors: dict[int, int] = {}  # the events that are watched, by descriptor
+        self.deadline: float | None = None
+        #: The time of the first entry for it in the loop's heap.
+        self.queued = math.inf
+        self.closed = False
+
+    def watch(self, descriptor: int, *, write: bool = False) -> None:
+        """Call the step when a descriptor is readable or has hung up, and with `write` also when it
+        is writable. May be repeated, to change `write`. Raises OSError."""
+        events = select.POLLIN | (select.POLLOUT if write else 0)
+        watched = self._descriptors.get(descriptor)
+        if watched != events and not self.closed:
+            self._descriptors[descriptor] = events
+            self._loop.register(self, descriptor, events, known=watched is not None)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching a descriptor; nothing if it is not watched. Call it before closing it."""
+        if self._descriptors.pop(descriptor, None) is not None:
+            self._loop.unregister(descriptor)
+
+    def wake_at(self, deadline: float | None) -> None:
+        """Call the step once at this time (see `EventLoop.now`), in place of the time that was set
+        before. None: at none."""
+        self.deadline = deadline
+        if deadline is not None and deadline < self.queued and not self.closed:
+            self._loop.queue_timer(self, deadline)
+
+    def notify(self) -> None:
+        """Call the step in the next round."""
+        if not self.closed:
+            self._loop.notified[self] = None
+
+    def close(self) -> None:
+        """Never call the step again. Its descriptors are unwatched, not closed."""
+        self.closed = True
+        for descriptor in [*self._descriptors]:
+            self.unwatch(descriptor)
+        self._loop.notified.pop(self, None)
+
+    def call(self, ready: Mapping[int, int]) -> None:
+        """Call the step."""
+        try:
+            if not self.closed:
+                self._step(ready)
+        except Exception as error:
+            if self._failed is None:
+                raise
+            self._failed(error)
+
+
+class Loop(Protocol):
+    """What a driver of runs needs of an `EventLoop`."""
+
+    def now(self) -> float:
+        """See `EventLoop.now`."""
+        ...
+
+    def add(self, step: Step, failed: Failed | None = None, *, first: bool = False) -> Participant:
+        """See `EventLoop.add`."""
+        ...
+
+    def post(self, call: Callable[[], None], failed: Failed | None = None) -> None:
+        """See `EventLoop.post`."""
+        ...
+
+    def run_once(self) -> None:
+        """See `EventLoop.run_once`."""
+        ...
+
+
+class EventLoop:
+    """See the module. Only `post` may be called from other threads, and from signal handlers."""
+
+    def __init__(self) -> None:
+        self._poll = _make_poll()
+        self._owners: dict[int, Participant] = {}  # by descriptor
+        #: Participants to call in the next round, in order.
+        self.notified: dict[Participant, None] = {}
+        self._timers: list[tuple[float, int, Participant]] = []  # a heap
+        self._numbers = count()
+        self._posted: deque[tuple[Callable[[], None], Failed | None]] = deque()
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
+            end.setblocking(False)
+        self._mailbox = self.add(self._call_posted)
+        self._mailbox.watch(self._reader.fileno())
+        self._signaled = False  # whether the reader has something to read
+
+    def now(self) -> float:
+        """The time of deadlines: monotonic seconds."""
+        return time.monotonic()
+
+    def add(self, step: Step, failed: Failed | None = None, *, first: bool = False) -> Participant:
+        """Add a participant. failed: called if its step raises an exception; without it,
+        `run_once` passes the exception on. first: if it was notified, it is called before all
+        others of the round."""
+        return Participant(self, step, failed, first=first)
+
+    def post(self, call: Callable[[], None], failed: Failed | None = None) -> None:
+        """Call something in the loop's thread, after what was posted before. Nothing once the loop
+        is closed."""
+        self._posted.append((call, failed))
+        if not self._signaled:
+            self._signaled = True
+            try:
+                self._writer.send(b"!")
+            except OSError:  # closed
+                return
+
+    def run_once(self) -> None:
+        """Wait until there is something to do, and do it: one round."""
+        calls: dict[Participant, dict[int, int]] = {
+            one: {} for one in sorted(self.notified, key=_last)
+        }
+        self.notified.clear()
+        for descriptor, events in self._poll(0.0 if calls else self.timeout()):
+            owner = self._owners.get(descriptor)
+            if owner is not None:
+                calls.setdefault(owner, {})[descriptor] = events
+        if self._timers:
+            self._expire_timers(calls)
+        for participant, ready in calls.items():
+            participant.call(ready)
+
+    def close(self) -> None:
+        """Release the loop's own descriptors."""
+        self._mailbox.close()
+        self._reader.close()
+        self._writer.close()
+        self._poll.close()
+
+    # --- for participants
+
+    def register(
+        self, participant: Participant, descriptor: int, events: int, *, known: bool
+    ) -> None:
+        """Watch a descriptor, or change its events if it is known."""
+        if known:
+            self._poll.modify(descriptor, events)
+        else:
+            self._poll.register(descriptor, events)
+            self._owners[descriptor] = participant
+
+    def unregister(self, descriptor: int) -> None:
+        """Stop watching a descriptor."""
+        del self._owners[descriptor]
+        self._poll.unregister(descriptor)
+
+    def queue_timer(self, participant: Participant, deadline: float) -> None:
+        """Put a participant into the heap of timers."""
+        participant.queued = deadline
+        heapq.heappush(self._timers, (deadline, next(self._numbers), participant))
+
+    # --- rounds
+
+    def timeout(self) -> float | None:
+        """Seconds until the first deadline; None without one."""
+        return max(0.0, self._timers[0][0] - self.now()) if self._timers else None
+
+    def _expire_timers(self, calls: dict[Participant, dict[int, int]]) -> None:
+        """Add the participants whose deadline has passed.
+
+        A deadline that is moved stays in the heap until its time comes; it is put in again then.
+        """
+        now = self.now()
+        while self._timers and self._timers[0][0] <= now:
+            at, _, participant = heapq.heappop(self._timers)
+            if participant.queued == at:
+                participant.queued = math.inf
+            deadline = participant.deadline
+            if deadline is None or participant.closed:
+                continue
+            if deadline <= now:
+                participant.deadline = None
+                calls.setdefault(participant, {})
+            elif deadline < participant.queued:
+                self.queue_timer(participant, deadline)
+
+    def _call_posted(self, _ready: Mapping[int, int]) -> None:
+        self._reader.recv(4096)
+        self._signaled = False  # from now on, another post signals again
+        for _ in range(len(self._posted)):
+            call, failed = self._posted.popleft()
+            try:
+                call()
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(error)
+
+
+def _last(participant: Participant) -> bool:
+    return not participant.first
+
+
+class RunLoop:
+    """One run's share of the loop: an exception in it reaches whoever drives the run, and what it
+    added ends with it."""
+
+    def __init__(self, loop: Loop, failed: Failed) -> None:
+        self._loop = loop
+        self._failed = failed
+        self._participants: list[Participant] = []
+        self._closed = False
+
+    def now(self) -> float:
+        """See `EventLoop.now`."""
+        return self._loop.now()
+
+    def add(self, step: Step) -> Participant:
+        """See `EventLoop.add`."""
+        participant = self._loop.add(step, self._failed)
+        self._participants = [one for one in self._participants if not one.closed]
+        self._participants.append(participant)
+        return participant
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call something in the loop's thread, unless the run is closed by then. May be called from
+        any thread."""
+        self._loop.post(lambda: None if self._closed else call(), self._failed)
+
+    def close(self) -> None:
+        """Call nothing of the run any more."""
+        self._closed = True
+        for participant in self._participants:
+            participant.close()
+
+
+class _Poll(Protocol):
+    """epoll, or what stands for it."""
+
+    def __call__(self, timeout: float | None) -> list[tuple[int, int]]: ...
+    def register(self, descriptor: int, events: int) -> None: ...
+    def modify(self, descriptor: int, events: int) -> None: ...
+    def unregister(self, descriptor: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Epoll:
+    def __init__(self) -> None:
+        epoll = select.epoll()
+        self.register, self.modify = epoll.register, epoll.modify
+        self.unregister, self.close = epoll.unregister, epoll.close
+        self._wait = epoll.poll
+
+    def __call__(self, timeout: float | None) -> list[tuple[int, int]]:
+        # some 24 days at most
+        return self._wait(timeout if timeout is None or timeout < 1e6 else 1e6)
+
+
+class _PlainPoll:
+    """For systems without epoll."""
+
+    def __init__(self) -> None:
+        poll = select.poll()
+        self.register, self.modify, self.unregister = poll.register, poll.modify, poll.unregister
+        self._wait = poll.poll
+
+    def __call__(self, timeout: float | None) -> list[tuple[int, int]]:
+        # rounded up, so that a deadline has passed when poll returns
+        return self._wait(None if timeout is None else math.ceil(min(timeout, 1e6) * 1000))
+
+    def close(self) -> None:
+        """poll(2) holds nothing."""
+
+
+def _make_poll() -> _Poll:
+    return _Epoll() if hasattr(select, "epoll") else _PlainPoll()
